@@ -1,0 +1,44 @@
+"""Build hook: compiles every stock env into the wheel, through the same code that compiles a user's header.
+
+An editable install compiles nothing here: `native/build.py` then compiles on first use, into the cache, so that an
+edited header is never met by a stale library.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import sysconfig
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            return
+        build = load_build(Path(self.root))
+        shutil.rmtree(build.PREBUILT, ignore_errors=True)
+        headers = sorted((Path(self.root) / "shoal" / "envs").glob("*.h"))
+        jobs = [(build.CORE_SOURCE, "base")]
+        jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
+        with ThreadPoolExecutor() as pool:
+            for library in pool.map(lambda job: build.build(*job, build.PREBUILT), jobs):
+                build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{platform}"
+        build_data["pure_python"] = False
+
+
+def load_build(root: Path) -> Any:
+    """`shoal.native.build` without `shoal/__init__.py`, whose dependencies are not there at build time."""
+    package = types.ModuleType("shoal")
+    package.__path__ = [str(root / "shoal")]
+    sys.modules["shoal"] = package
+    from shoal.native import build
+
+    return build

@@ -1,0 +1,18 @@
+"""Shoal steps thousands of environments as one and trains on them at the speed of the hardware.
+
+    envs = shoal.make("breakout", num_envs=4096)
+    obs, infos = envs.reset(seed=0)
+    obs, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
+
+Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breakout-v0")`) and does nothing else.
+"""
+
+from shoal.entry import make
+from shoal.errors import ShoalError
+from shoal.integrations.gymnasium import register, register_stock
+from shoal.vector.base import VecEnv
+
+__all__ = ["ShoalError", "VecEnv", "__version__", "make", "register"]
+__version__ = "0.1.0"
+
+register_stock()

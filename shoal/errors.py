@@ -1,0 +1,77 @@
+"""The exceptions that Shoal raises for what a user can mend: the fact, your numbers, the next move.
+
+    ShoalError
+    ├── ConfigError (ValueError)         an option, param or const with a wrong name, type or value
+    │   └── UnknownEnv                   no env of that name
+    ├── ActionError (ValueError)         actions of a wrong shape, dtype or value; nothing was stepped
+    ├── UsageError (RuntimeError)        a call out of order: step before reset, use after close
+    ├── SnapshotError (ValueError)       bytes that are not a snapshot of this env
+    └── BuildError (RuntimeError)        an env header could not be made into a library
+        ├── CompileFailed                the compiler's message, by the header's own lines
+        ├── CompilerMissing              no C compiler on this machine
+        └── CacheUnwritable              nowhere to put the library
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ActionError",
+    "BuildError",
+    "CacheUnwritable",
+    "CompileFailed",
+    "CompilerMissing",
+    "ConfigError",
+    "ShoalError",
+    "SnapshotError",
+    "UnknownEnv",
+    "UsageError",
+]
+
+
+class ShoalError(Exception):
+    """Base of all errors that a user can mend."""
+
+
+class ConfigError(ShoalError, ValueError):
+    """An option, param or const with a wrong name, type or value."""
+
+
+class UnknownEnv(ConfigError):
+    """No env of that name."""
+
+
+class ActionError(ShoalError, ValueError):
+    """Actions of a wrong shape, dtype or value; nothing was stepped."""
+
+
+class UsageError(ShoalError, RuntimeError):
+    """A call out of order: step before reset, use after close."""
+
+
+class SnapshotError(ShoalError, ValueError):
+    """Bytes that are not a snapshot of this env."""
+
+
+class BuildError(ShoalError, RuntimeError):
+    """An env header could not be made into a library."""
+
+
+class CompileFailed(BuildError):
+    """The compiler refused the header."""
+
+
+class CompilerMissing(BuildError):
+    """No C compiler on this machine."""
+
+
+class CacheUnwritable(BuildError):
+    """The folder for compiled libraries cannot be written."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'cartpole'?"`, or nothing when no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,100 @@
+"""Native envs as Gymnasium ids: `gymnasium.make("shoal/Breakout-v0")` and `make_vec`, one env or many."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from shoal import registry
+from shoal.entry import make
+from shoal.spec import Array
+
+
+class SingleEnv(gymnasium.Env[Any, Any]):
+    """One native env as a `gymnasium.Env`.
+
+    An env of several agents is seen as one player who moves them all: obs and actions are stacked over agents,
+    the reward is their sum, and `info` has each agent's reward and whether it is alive.
+    """
+
+    def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
+        self.vec: Any = make(env, backend="serial", autoreset="disabled", render_mode=render_mode, **params)
+        spec = self.vec.spec_env
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"] if spec.has_draw else [], "render_fps": 30}
+        self._alone = spec.agents == 1
+        single = self.vec.single_action_space
+        self.observation_space = self.vec.single_observation_space if self._alone else self.vec.observation_space
+        self.action_space = single if self._alone else _stacked(self.vec.action_space, spec.agents, single)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Starts an episode; a seed starts the env's random stream anew."""
+        super().reset(seed=seed)
+        obs, infos = self.vec.reset(seed=seed, options=options)
+        return self._first(obs).copy(), self._info(infos)
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """One transition."""
+        batch = np.asarray(action)[None] if self._alone else np.asarray(action)
+        obs, rewards, _terminated, truncated, infos = self.vec.step(batch)
+        over, timeout = bool(self.vec.memory.arrays["ended"][0]), bool(truncated.any())
+        return self._first(obs).copy(), float(rewards.sum()), over and not timeout, timeout, self._info(infos)
+
+    def render(self) -> Array | None:  # type: ignore[override]
+        """The env as pixels."""
+        return self.vec.frame(0) if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Frees the env."""
+        self.vec.close()
+
+    def _first(self, array: Array) -> Array:
+        first: Array = array[0] if self._alone else array
+        return first
+
+    def _info(self, infos: dict[str, Any]) -> dict[str, Any]:
+        info = {k: self._first(v).copy() for k, v in infos.items() if k in ("alive", "action_mask")}
+        if not self._alone:
+            info["rewards"] = self.vec.memory.arrays["rewards"].copy()
+        if "final_info" in infos and self.vec.memory.arrays["ended"][0]:
+            stats = {stat.name for stat in self.vec.spec_env.stats}
+            info |= {k: float(v[0]) for k, v in infos["final_info"].items() if k in stats}
+        return info
+
+
+def _stacked(batched: spaces.Space[Any], agents: int, single: spaces.Space[Any]) -> spaces.Space[Any]:
+    """All agents' actions as one space; of one dtype whatever the agents choose from."""
+    if isinstance(single, spaces.Discrete):
+        return spaces.MultiDiscrete([int(single.n)] * agents)
+    return batched
+
+
+def make_vector(env: str, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> Any:
+    """What `gymnasium.make_vec` calls. Copies by default, as Gymnasium's users expect; agents become rows."""
+    if max_episode_steps is not None:
+        options["max_steps"] = max_episode_steps
+    vec: Any = make(env, num_envs, **{"copy": True, **options})
+    return vec if vec.agents_per_env == 1 else vec.rows()
+
+
+def register(name: str, header: str | Path) -> None:
+    """Makes a header of yours known as `name` to `shoal.make`, and to Gymnasium as `shoal/Name-v0`."""
+    registry.register(name, header)
+    _register_id(name, registry.find(name))
+
+
+def register_stock() -> None:
+    """Makes the stock envs known to Gymnasium. Compiles and loads nothing."""
+    for name in registry.stock_names():
+        _register_id(name, registry.STOCK / f"{name}.h")
+
+
+def _register_id(name: str, header: Path) -> None:
+    id = f"shoal/{registry.title(name)}-v{registry.version(header)}"
+    if id not in gymnasium.registry:
+        gymnasium.register(id, partial(SingleEnv, name), vector_entry_point=partial(make_vector, name))

@@ -1,0 +1,1 @@
+"""Compiles env headers and calls them: build, ctypes, buffers. Knows errors and spec; needs no torch."""

@@ -1,0 +1,103 @@
+"""All memory of a batch of native envs: numpy arrays, one contiguous block per kind, and the C struct over them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shoal.native.lib import Batch, Module
+from shoal.spec import Array
+
+ALIGNMENT = 64  # a cache line: SIMD loads never straddle, and threads share no line
+
+
+def aligned_zeros(shape: tuple[int, ...] | int, dtype: Any) -> Array:
+    """Like np.zeros, but starting on a cache line."""
+    dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
+    count = int(np.prod(shape))
+    block = np.zeros(count * dtype.itemsize + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return block[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+
+
+class Memory:
+    """The arrays of `Batch` in core/module.c, under the same names. `address` is what the C functions take."""
+
+    def __init__(self, module: Module, num_envs: int, autoreset: int = 0, poison: int = 0) -> None:
+        spec = module.spec
+        self.module, self.num_envs, self.num_rows = module, num_envs, num_envs * spec.agents
+        envs, rows, stats = num_envs, self.num_rows, len(spec.stats)
+        action_dtype = np.float32 if spec.action_kind == "box" else np.int32
+        action_shape = (rows,) if spec.action_kind == "discrete" else (rows, module.action_size)
+        layout: dict[str, tuple[Any, Any]] = {
+            "state": (module.state_bytes(num_envs), np.uint8),
+            "rng": ((envs, 4), np.uint32),
+            "tick": (envs, np.int32),
+            "ended": (envs, np.bool_),
+            "returns": (rows, np.float32),
+            "stats": ((stats, envs), np.float32),
+            "actions": (action_shape, action_dtype),
+            "obs": ((rows, *spec.obs_shape), spec.obs_dtype),
+            "final_obs": ((rows, *spec.obs_shape), spec.obs_dtype),
+            "rewards": (rows, np.float32),
+            "terminated": (rows, np.bool_),
+            "truncated": (rows, np.bool_),
+            "done": (rows, np.bool_),
+            "alive": (rows, np.bool_),
+            "masks": ((rows, spec.mask_size), np.int8),
+            "final_return": (rows, np.float32),
+            "final_length": (rows, np.int32),
+            "final_stats": ((stats, envs), np.float32),
+            "episodes": (envs, np.int32),
+            "sums": ((2 + stats, envs), np.float64),
+            "lows": ((2 + stats, envs), np.float32),
+            "highs": ((2 + stats, envs), np.float32),
+        }
+        self.arrays = {name: aligned_zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
+        self.struct = Batch(num_envs=num_envs, autoreset=autoreset, poison=poison)
+        self.address = ctypes.addressof(self.struct)
+        for name, array in self.arrays.items():
+            setattr(self.struct, name, array.ctypes.data)
+        self.params = aligned_zeros(1, module.params_dtype)
+        module.default_params(self.params.ctypes.data)
+        self.struct.params = self.params.ctypes.data
+
+    def set_params(self, values: Mapping[str, Array]) -> None:
+        """Checked values of shape () for all envs or (num_envs,) for each. The next step uses them."""
+        if len(self.params) < self.num_envs and any(value.shape for value in values.values()):
+            each = aligned_zeros(self.num_envs, self.module.params_dtype)
+            each[:] = self.params[0]
+            self.params = each
+            self.struct.params, self.struct.params_stride = each.ctypes.data, 1
+        for name, value in values.items():
+            self.params[name] = value
+
+    def set_reset(self, seeds: Array | None, mask: Array | None) -> None:
+        """What the next reset uses: a seed for each env or None to let the streams go on; which envs."""
+        self._seeds, self._mask = seeds, mask  # kept alive while the struct points at them
+        self.struct.seeds = None if seeds is None else seeds.ctypes.data
+        self.struct.reset_mask = None if mask is None else mask.ctypes.data
+
+    def drain(self) -> dict[str, Any]:
+        """Mean, min and max over the episodes that ended since the last call, then starts anew.
+
+        Each env keeps its own sums, added here in env order: the result does not depend on threads.
+        """
+        counts = self.arrays["episodes"]
+        episodes = int(counts.sum())
+        result: dict[str, Any] = {"episodes": episodes}
+        if episodes:
+            some = counts > 0
+            names = ["return", "length", *(stat.name for stat in self.module.spec.stats)]
+            for k, name in enumerate(names):
+                result[name] = {
+                    "mean": float(self.arrays["sums"][k].sum()) / episodes,
+                    "min": float(self.arrays["lows"][k][some].min()),
+                    "max": float(self.arrays["highs"][k][some].max()),
+                }
+            counts[:] = 0
+            self.arrays["sums"][:] = 0
+        return result

@@ -1,0 +1,196 @@
+"""One env header in, one shared library out.
+
+The same path serves the wheel (`hatch_build.py` compiles every stock env into `native/lib/`), the editable
+install and a user's own header (both compile on first use into the cache). A library's file name carries a hash
+of everything that went into it, so a changed header never meets a stale library.
+
+Uses the standard library alone: the build hook runs it before Shoal's dependencies are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.errors import CacheUnwritable, CompileFailed, CompilerMissing
+
+NATIVE = Path(__file__).parent
+CORE = NATIVE / "core"
+PREBUILT = NATIVE / "lib"
+
+# Same bits everywhere: no FMA contraction, no fast-math. The other -f flags let gcc vectorize across envs and
+# change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
+FLAGS = (
+    "-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-thread-jumps"
+).split()
+LANGUAGES = {"c11": ["-x", "c", "-std=c11"], "c++17": ["-x", "c++", "-std=c++17"]}
+VARIANTS = {"base": [], "avx2": ["-mavx2"]}
+WARNINGS = "-Wall -Wextra -Wpedantic".split()
+
+
+def variants() -> list[str]:
+    """The builds worth having on this kind of machine; the first runs on any of them."""
+    return ["base", "avx2"] if platform.machine() in ("x86_64", "AMD64") else ["base"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a library is made from: an env header with its consts, or (no header) the core itself."""
+
+    name: str
+    header: Path | None = None
+    consts: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def env(cls, header: Path, consts: Mapping[str, int] | None = None) -> Source:
+        return cls(header.stem, header.resolve(), tuple(sorted((consts or {}).items())))
+
+    def files(self) -> list[Path]:
+        """Every file of ours and of the user's that the compiler will read."""
+        shared = sorted(CORE.iterdir())
+        return shared if self.header is None else [*shared, *_with_includes(self.header)]
+
+    def digest(self, variant: str) -> str:
+        """Names the library: equal for equal text, consts, flags and machine kind."""
+        sha = hashlib.sha256()
+        sha.update(repr((self.name, self.consts, variant, FLAGS, VARIANTS[variant])).encode())
+        sha.update(f"{platform.system()} {platform.machine()}".encode())
+        for file in self.files():
+            sha.update(file.name.encode() + b"\0" + file.read_bytes())
+        return sha.hexdigest()[:16]
+
+    def file_name(self, variant: str) -> str:
+        return f"{self.name}-{variant}-{self.digest(variant)}.so"
+
+    def defines(self) -> list[str]:
+        header = [f'-DENV_HEADER="{self.header}"'] if self.header else []
+        return header + [f"-DSHOAL_SET_{name}=~,{value}" for name, value in self.consts]
+
+    def units(self) -> list[str]:
+        if self.header:
+            return [str(CORE / "module.c")]
+        return [str(CORE / "pool.c"), str(CORE / "raster.c")]
+
+
+CORE_SOURCE = Source("core")
+
+
+def _with_includes(header: Path) -> list[Path]:
+    """The header and what it includes from its own folder, each once, in order of first sight."""
+    found, waiting = [], [header]
+    while waiting:
+        file = waiting.pop(0)
+        if file in found or not file.is_file():
+            continue
+        found.append(file)
+        names = re.findall(r'^\s*#\s*include\s*"([^"]+)"', file.read_text(errors="replace"), re.MULTILINE)
+        waiting += [(file.parent / name).resolve() for name in names]
+    return found
+
+
+def cache_dir() -> Path:
+    """Where compiled headers are kept: $SHOAL_CACHE_DIR, or shoal/ in the user's cache folder."""
+    if chosen := os.environ.get("SHOAL_CACHE_DIR"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "shoal"
+
+
+def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
+    """The C compiler as a command: $CC, or the first of the usual names."""
+    if chosen := os.environ.get("CC"):
+        if shutil.which(chosen.split()[0]):
+            return chosen.split()
+        raise CompilerMissing(f"CC={chosen} is not a command on this machine. Unset CC or set it to a C compiler.")
+    for name in names:
+        if path := shutil.which(name):
+            return [path]
+    raise CompilerMissing(
+        "no C compiler found (looked for cc, gcc and clang). The stock envs need none; an env header of your own, "
+        "or a changed const, does. Install one, for example: apt-get install gcc, or set CC."
+    )
+
+
+def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str] = ()) -> list[str]:
+    """The command that makes `out`. `extra` flags come last, so that they win."""
+    language = ["-std=gnu11"] if source.header is None else LANGUAGES["c11"]
+    tail = ["-lpthread", "-lm"] if source.header is None else []
+    return [
+        *find_compiler(),
+        *FLAGS,
+        *VARIANTS[variant],
+        "-shared",
+        "-w",
+        f"-I{NATIVE}",
+        *language,
+        *source.defines(),
+        *extra,
+        *source.units(),
+        "-o",
+        str(out),
+        *tail,
+    ]
+
+
+def run_compiler(command: list[str], source: Source) -> str:
+    """Runs it and returns its warnings. A refusal becomes CompileFailed with the header's own lines."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode == 0:
+        return done.stderr
+    raise CompileFailed(
+        f"{source.header or source.name} does not compile:\n{explain(done.stderr, source)}\n"
+        f"'shoal check {source.header or source.name}' runs every check on it."
+    )
+
+
+def explain(stderr: str, source: Source, limit: int = 40) -> str:
+    """The compiler's message with the user's header first and by its own name, ours left out where it can be."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    if source.header:
+        short = source.header.name
+        own = [line.replace(str(source.header), short) for line in lines if _is_about(line, source.header)]
+        lines = own or lines
+    return "\n".join("  " + line for line in lines[:limit])
+
+
+def _is_about(line: str, header: Path) -> bool:
+    """Whether a line of a compiler's message is of the header or quotes it, rather than of our core."""
+    return str(header) in line or bool(re.match(r"\s+(\d+\s*)?\|", line))
+
+
+def build(source: Source, variant: str, folder: Path) -> Path:
+    """Compiles into `folder`, atomically: a half-written library is never seen under its name."""
+    target = folder / source.file_name(variant)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(suffix=".so", prefix=f".{source.name}-", dir=folder)
+        os.close(handle)
+    except OSError as error:
+        raise CacheUnwritable(
+            f"cannot write compiled envs to {folder}: {error.strerror}. "
+            "Set SHOAL_CACHE_DIR to a folder that you may write."
+        ) from None
+    try:
+        run_compiler(compile_command(source, variant, Path(name)), source)
+        os.chmod(name, 0o755)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return target
+
+
+def library(source: Source, variant: str) -> Path:
+    """The library for this source: shipped in the wheel, in the cache, or compiled now."""
+    name = source.file_name(variant)
+    for folder in (PREBUILT, cache_dir()):
+        if (folder / name).is_file():
+            return folder / name
+    return build(source, variant, cache_dir())

@@ -1,0 +1,321 @@
+// host.h: the CPU half of module.c: ranges of envs, actions checked and copied in, the env's description.
+//
+// A range function is int64_t f(Batch *, int32_t lo, int32_t hi) over envs [lo, hi). Distinct ranges may run
+// at once on distinct threads (pool.c); nothing here depends on how the envs are divided.
+#include <stddef.h>
+
+#if defined(ENV_STATE) && !defined(SHOAL_SCALAR)
+// step_env for many envs of one agent at a time: step all, end the few episodes that ended, observe all.
+// The two long loops have no branches and no dependence between envs, so they become SIMD code.
+enum { BLOCK = 64 };
+
+static int32_t step_block(Batch *b, const Columns *c, int64_t lo, int64_t hi) {
+    const Params params = *b->params;
+    const int32_t limit = params.max_steps > 0 ? params.max_steps : 0x7fffffff;
+    const Action *actions = b->actions;
+    Rng *rng = b->rng;
+    int32_t *tick = b->tick;
+    float *rewards = b->rewards, *returns = b->returns;
+    uint8_t *terminated = b->terminated, *truncated = b->truncated, *done = b->done;
+    int32_t any = 0;
+#ifdef ENV_STATS
+    float *stats = b->stats;
+    const int64_t num_envs = b->num_envs;
+#endif
+#pragma GCC ivdep
+    for (int64_t i = lo; i < hi; i++) {
+        State s = state_load(c, i);
+        Step out;
+        memset(&out, 0, sizeof out);
+        env_step(&s, &params, actions + i * ACTION_SIZE, &out, &rng[i]);
+        state_store(c, i, &s);
+        int32_t now = tick[i] + 1;
+        int32_t term = out.terminated != 0, trunc = (now >= limit) & !term;
+        tick[i] = now;
+        rewards[i] = out.reward;
+        returns[i] += out.reward;
+        terminated[i] = (uint8_t)term;
+        truncated[i] = (uint8_t)trunc;
+        done[i] = (uint8_t)(term | trunc);
+        any |= term | trunc;
+#ifdef ENV_STATS
+#define SHOAL_KEEP_COLUMN(kind, name, help)                                                                            \
+    stats[stat_##name * num_envs + i] = SHOAL_KEEP_##kind(stats[stat_##name * num_envs + i], out.stats.name);
+        ENV_STATS(SHOAL_KEEP_COLUMN)
+#endif
+    }
+    int32_t finished = 0;
+    for (int64_t i = lo; any && i < hi; i++) {
+        if (!done[i]) continue;
+        State s = state_load(c, i);
+        env_observe(&s, &params, 0, b->final_obs + i * OBS_SIZE);
+        row_end(b, i, i);
+        episode_record(b, i);
+        episode_begin(b, i, &s);
+        state_store(c, i, &s);
+        finished++;
+    }
+    Obs *obs = b->obs;
+#pragma GCC ivdep
+    for (int64_t i = lo; i < hi; i++) {
+        State s = state_load(c, i);
+        env_observe(&s, &params, 0, obs + i * OBS_SIZE);
+    }
+    return finished;
+}
+#endif
+
+SHOAL_API int64_t shoal_step(Batch *b, int32_t lo, int32_t hi) {
+    int64_t finished = 0;
+#if defined(ENV_STATE) && !defined(SHOAL_SCALAR) && !defined(ENV_HAS_MASK)
+    if (NUM_AGENTS == 1 && b->autoreset == SAME_STEP && b->params_stride == 0) {
+        const Columns c = columns_of(b);
+        for (int64_t at = lo; at < hi; at += BLOCK) {
+            finished += step_block(b, &c, at, at + BLOCK < hi ? at + BLOCK : hi);
+        }
+        return finished;
+    }
+#endif
+    for (int64_t i = lo; i < hi; i++) finished += step_env(b, i);
+    return finished;
+}
+
+SHOAL_API int64_t shoal_reset(Batch *b, int32_t lo, int32_t hi) {
+    for (int64_t i = lo; i < hi; i++) {
+        if (!b->reset_mask || b->reset_mask[i]) reset_env(b, i);
+    }
+    return 0;
+}
+
+// ---- actions: checked and copied in. Each returns the index of the first bad value, or -1. ----
+
+#ifndef ENV_ACTION_LOW
+#define ENV_ACTION_LOW -1.0f
+#endif
+#ifndef ENV_ACTION_HIGH
+#define ENV_ACTION_HIGH 1.0f
+#endif
+static const float action_low[] = {ENV_ACTION_LOW}, action_high[] = {ENV_ACTION_HIGH};
+static const int32_t action_dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
+enum { ACTION_LOWS = sizeof action_low / sizeof(float), ACTION_HIGHS = sizeof action_high / sizeof(float) };
+
+static float box_low(int32_t k) { return action_low[ACTION_LOWS == 1 ? 0 : k]; }
+static float box_high(int32_t k) { return action_high[ACTION_HIGHS == 1 ? 0 : k]; }
+
+// Discrete choices must be in range. An action outside a box is clipped to it, as Gymnasium's own envs do;
+// NaN and infinity are refused.
+#define SHOAL_TAKE_INT(NAME, TYPE, UNSIGNED)                                                                           \
+    SHOAL_API int64_t NAME(Batch *b, const TYPE *from, int32_t lo, int32_t hi) {                                       \
+        const int64_t count = (int64_t)(hi - lo) * NUM_AGENTS * ACTION_SIZE;                                           \
+        Action *to = b->actions + (int64_t)lo * NUM_AGENTS * ACTION_SIZE;                                              \
+        int32_t bad = 0;                                                                                               \
+        if (ACTION_SIZE == 1) {                                                                                        \
+            const UNSIGNED n = (UNSIGNED)action_dims[0];                                                               \
+            for (int64_t k = 0; k < count; k++) {                                                                      \
+                to[k] = (Action)from[k];                                                                               \
+                bad |= (UNSIGNED)from[k] >= n;                                                                         \
+            }                                                                                                          \
+        } else {                                                                                                       \
+            for (int64_t k = 0; k < count; k++) {                                                                      \
+                to[k] = (Action)from[k];                                                                               \
+                bad |= (UNSIGNED)from[k] >= (UNSIGNED)action_dims[k % ACTION_SIZE];                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        for (int64_t k = 0; bad && k < count; k++) {                                                                   \
+            if ((UNSIGNED)from[k] >= (UNSIGNED)action_dims[k % ACTION_SIZE]) return k;                                 \
+        }                                                                                                              \
+        return -1;                                                                                                     \
+    }
+SHOAL_TAKE_INT(shoal_take_i32, int32_t, uint32_t)
+SHOAL_TAKE_INT(shoal_take_i64, int64_t, uint64_t)
+
+SHOAL_API int64_t shoal_take_f32(Batch *b, const float *from, int32_t lo, int32_t hi) {
+    const int64_t count = (int64_t)(hi - lo) * NUM_AGENTS * ACTION_SIZE;
+    Action *to = b->actions + (int64_t)lo * NUM_AGENTS * ACTION_SIZE;
+    int32_t bad = 0;
+    for (int64_t k = 0; k < count; k++) {
+        int32_t element = (int32_t)(k % ACTION_SIZE);
+        bad |= !(m_abs(from[k]) < M_INF);
+        to[k] = (Action)m_clamp(from[k], box_low(element), box_high(element));
+    }
+    for (int64_t k = 0; bad && k < count; k++) {
+        if (!(m_abs(from[k]) < M_INF)) return k;
+    }
+    return -1;
+}
+
+// ---- random play and digests, by which tests, benchmarks and `shoal check` drive every env alike ----
+
+// Uniform actions, a function of (key, env, place) alone, so any batch size draws the same for an env.
+SHOAL_API int64_t shoal_sample(Batch *b, uint64_t key, int32_t lo, int32_t hi) {
+    const int32_t width = NUM_AGENTS * ACTION_SIZE;
+    for (int64_t i = lo; i < hi; i++) {
+        for (int32_t k = 0; k < width; k++) {
+            uint32_t u = (uint32_t)(rng_mix(rng_mix(key + 1) + (uint64_t)(i * width + k)) >> 32);
+            int32_t element = k % ACTION_SIZE;
+            float unit = (float)(int32_t)(u >> 8) * (1.0f / 16777216.0f);
+            if (ACTION_KIND == SHOAL_BOX) {
+                b->actions[i * width + k] = (Action)(box_low(element) + (box_high(element) - box_low(element)) * unit);
+            } else {
+                uint32_t n = (uint32_t)action_dims[ACTION_SIZE == 1 ? 0 : element];
+                b->actions[i * width + k] = (Action)(((uint64_t)u * n) >> 32);
+            }
+        }
+    }
+    return 0;
+}
+
+static uint64_t digest_bytes(uint64_t h, const void *bytes, int64_t count) {
+    const char *at = (const char *)bytes;
+    for (; count > 0; count -= 8, at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, at, (size_t)(count < 8 ? count : 8));
+        h = (h ^ word) * 0x9E3779B97F4A7C15ULL;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+// Folds what env i showed in its last step into digests[i].
+SHOAL_API int64_t shoal_digest(const Batch *b, uint64_t *digests, int32_t lo, int32_t hi) {
+    for (int64_t row = (int64_t)lo * NUM_AGENTS; row < (int64_t)hi * NUM_AGENTS; row++) {
+        uint64_t h = digests[row / NUM_AGENTS];
+        uint8_t flags[4] = {b->terminated[row], b->truncated[row], b->done[row], b->alive[row]};
+        h = digest_bytes(h, b->obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+        h = digest_bytes(h, &b->rewards[row], sizeof(float));
+        h = digest_bytes(h, flags, sizeof flags);
+#ifdef ENV_HAS_MASK
+        h = digest_bytes(h, b->masks + row * MASK_SIZE, MASK_SIZE);
+#endif
+        if (b->done[row]) {
+            h = digest_bytes(h, b->final_obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+            h = digest_bytes(h, &b->final_return[row], sizeof(float));
+            h = digest_bytes(h, &b->final_length[row], sizeof(int32_t));
+        }
+        digests[row / NUM_AGENTS] = h;
+    }
+    return 0;
+}
+
+// ---- snapshots and drawing ----
+
+SHOAL_API void shoal_save(const Batch *b, const int64_t *ids, int64_t count, Record *records) {
+    for (int64_t k = 0; k < count; k++) save_env(b, ids[k], &records[k]);
+}
+SHOAL_API void shoal_load(Batch *b, const int64_t *ids, int64_t count, const Record *records) {
+    for (int64_t k = 0; k < count; k++) load_env(b, ids[k], &records[k]);
+}
+
+SHOAL_API void shoal_draw(const Batch *b, int64_t i, Draw *d) {
+    STATE_OPEN(b, i);
+#ifdef ENV_NO_DRAW
+    (void)s, (void)d;
+#else
+    env_draw(s, params_of(b, i), d);
+#endif
+}
+
+// ---- the env's description; native/lib.py mirrors these structs ----
+
+enum { SHOAL_ABI = 1 };
+
+typedef struct {
+    const char *name, *kind, *help;  // kind: float or int; mean, sum or last; const
+    double value;                    // the default
+    int32_t offset;                  // of a param, in Params
+} Entry;
+
+typedef struct {
+    int32_t abi, version, agents, max_steps;
+    int32_t obs_is_u8, obs_ndim, obs_shape[4];
+    int32_t action_kind, action_size, action_dims[8];
+    int32_t mask_size, has_draw, is_columns;
+    int32_t params_bytes, record_bytes;
+    int32_t num_params, num_consts, num_stats;
+    int32_t obs_lows, obs_highs, action_lows, action_highs;
+    const Entry *params, *consts, *stats;
+    const float *obs_low, *obs_high, *action_low, *action_high;
+} Spec;
+
+#define SHOAL_PARAM_ENTRY(type, name, value, help)                                                                     \
+    {#name, #type, help, (double)(value), (int32_t)offsetof(Params, name)},
+#define SHOAL_CONST_ENTRY(name, value, help) {#name, "const", help, (double)name, 0},
+#define SHOAL_STAT_ENTRY(kind, name, help) {#name, #kind, help, 0.0, 0},
+#define SHOAL_LAST_ENTRY {0, 0, 0, 0.0, 0}
+
+static const Entry param_entries[] = {
+    {"max_steps", "int", "time limit in steps; 0 for none", (double)(ENV_MAX_STEPS), 0},
+    ENV_PARAMS(SHOAL_PARAM_ENTRY) SHOAL_LAST_ENTRY,
+};
+static const Entry const_entries[] = {ENV_CONSTS(SHOAL_CONST_ENTRY) SHOAL_LAST_ENTRY};
+#ifdef ENV_STATS
+static const Entry stat_entries[] = {ENV_STATS(SHOAL_STAT_ENTRY) SHOAL_LAST_ENTRY};
+#else
+static const Entry stat_entries[] = {SHOAL_LAST_ENTRY};
+#endif
+#ifndef ENV_OBS_LOW
+#define ENV_OBS_LOW (sizeof(Obs) == 1 ? 0.0f : -M_INF)
+#endif
+#ifndef ENV_OBS_HIGH
+#define ENV_OBS_HIGH (sizeof(Obs) == 1 ? 255.0f : M_INF)
+#endif
+static const float obs_low[] = {ENV_OBS_LOW}, obs_high[] = {ENV_OBS_HIGH};
+static const int32_t obs_shape[] = {SHOAL_TAIL(ENV_OBS)};
+
+#define SHOAL_LENGTH(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
+
+SHOAL_API void shoal_spec(Spec *spec) {
+    memset(spec, 0, sizeof *spec);
+    spec->abi = SHOAL_ABI;
+    spec->version = ENV_VERSION;
+    spec->agents = NUM_AGENTS;
+    spec->max_steps = ENV_MAX_STEPS;
+    spec->obs_is_u8 = sizeof(Obs) == 1;
+    spec->obs_ndim = SHOAL_LENGTH(obs_shape);
+    for (int32_t k = 0; k < spec->obs_ndim; k++) spec->obs_shape[k] = obs_shape[k];
+    spec->action_kind = ACTION_KIND;
+    spec->action_size = ACTION_SIZE;
+    for (int32_t k = 0; k < SHOAL_LENGTH(action_dims); k++) spec->action_dims[k] = action_dims[k];
+#ifdef ENV_HAS_MASK
+    spec->mask_size = MASK_SIZE;
+#endif
+#ifndef ENV_NO_DRAW
+    spec->has_draw = 1;
+#endif
+#ifdef ENV_STATE
+    spec->is_columns = 1;
+#endif
+    spec->params_bytes = (int32_t)sizeof(Params);
+    spec->record_bytes = (int32_t)sizeof(Record);
+    spec->num_params = SHOAL_LENGTH(param_entries) - 1;
+    spec->num_consts = SHOAL_LENGTH(const_entries) - 1;
+    spec->num_stats = NUM_STATS;
+    spec->obs_lows = SHOAL_LENGTH(obs_low);
+    spec->obs_highs = SHOAL_LENGTH(obs_high);
+    spec->action_lows = ACTION_LOWS;
+    spec->action_highs = ACTION_HIGHS;
+    spec->params = param_entries;
+    spec->consts = const_entries;
+    spec->stats = stat_entries;
+    spec->obs_low = obs_low;
+    spec->obs_high = obs_high;
+    spec->action_low = action_low;
+    spec->action_high = action_high;
+}
+
+SHOAL_API int64_t shoal_state_bytes(int64_t num_envs) {
+#ifdef ENV_STATE
+    int64_t total = 0;
+#define SHOAL_COLUMN_BYTES(type, name) total += column_bytes(num_envs, sizeof(type));
+    ENV_STATE(SHOAL_COLUMN_BYTES)
+    return total;
+#else
+    return num_envs * (int64_t)sizeof(State);
+#endif
+}
+
+SHOAL_API void shoal_default_params(Params *p) {
+    p->max_steps = ENV_MAX_STEPS;
+#define SHOAL_DEFAULT(type, name, value, help) p->name = value;
+    ENV_PARAMS(SHOAL_DEFAULT)
+}

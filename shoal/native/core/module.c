@@ -1,0 +1,314 @@
+// module.c: turns one env header into one library with a plain C ABI (no Python.h).
+//
+//   cc -shared -DENV_HEADER='"cartpole.h"' module.c        CPU: ranges of envs, called by one thread each
+//   nvcc / NVRTC, -x cu                                     GPU: the same functions, one thread per env
+//
+// Owns all that an env could get wrong: time limit, autoreset, final_obs, alive, episode return, length
+// and statistics, seeding. The meaning is in step_env; step_block says the same for many envs at a time.
+#include ENV_HEADER
+
+#ifdef __CUDACC__
+#define SHOAL_API extern "C"
+#define SHOAL_FN static __host__ __device__ inline
+#elif defined(__cplusplus)
+#define SHOAL_API extern "C" __attribute__((visibility("default")))
+#define SHOAL_FN static inline
+#else
+#define SHOAL_API __attribute__((visibility("default")))
+#define SHOAL_FN static inline
+#endif
+
+enum { SAME_STEP, NEXT_STEP, DISABLED };  // Batch.autoreset
+enum { METRIC_RETURN, METRIC_LENGTH, METRIC_STATS, NUM_METRICS = METRIC_STATS + NUM_STATS };
+
+// All memory of a batch of envs, allocated by the caller. An env's rows are [env * NUM_AGENTS, + NUM_AGENTS).
+// native/lib.py mirrors this struct field by field.
+typedef struct {
+    int32_t num_envs;
+    int32_t autoreset;
+    int32_t params_stride;  // 0: one Params for all envs, 1: one for each
+    int32_t poison;         // `shoal check` fills a State with this byte before env_reset; else 0
+    // envs
+    char *state;           // shoal_state_bytes(num_envs)
+    Rng *rng;              // (envs)
+    int32_t *tick;         // (envs) steps taken in this episode
+    uint8_t *ended;        // (envs) waits for a reset; never set under SAME_STEP
+    float *returns;        // (rows) reward so far in this episode
+    float *stats;          // (NUM_STATS, envs) so far in this episode
+    const Params *params;  // (1) or (envs)
+    // inputs
+    Action *actions;            // (rows, ACTION_SIZE)
+    const uint64_t *seeds;      // (envs), or 0: streams go on
+    const uint8_t *reset_mask;  // (envs), or 0: all
+    // outputs of the last step or reset
+    Obs *obs, *final_obs;                            // (rows, OBS_SIZE); final_obs is set where done
+    float *rewards;                                  // (rows)
+    uint8_t *terminated, *truncated, *done, *alive;  // (rows)
+    uint8_t *masks;                                  // (rows, MASK_SIZE) where the env has masks
+    float *final_return;                             // (rows) set where done
+    int32_t *final_length;                           // (rows) set where done
+    float *final_stats;                              // (NUM_STATS, envs) set where an episode ended
+    // sums over the episodes that ended since the caller last cleared them, one per env: adding them in
+    // env order gives the same bits for any number of threads
+    int32_t *episodes;    // (envs)
+    double *sums;         // (NUM_METRICS, envs)
+    float *lows, *highs;  // (NUM_METRICS, envs)
+} Batch;
+
+// ---- state: an array of structs, or with ENV_STATE one array per field ----
+
+#ifdef ENV_STATE
+#define SHOAL_COLUMN(type, name) type *name;
+typedef struct {
+    ENV_STATE(SHOAL_COLUMN)
+} Columns;
+
+SHOAL_FN int64_t column_bytes(int64_t num_envs, int64_t size) { return (num_envs * size + 63) & ~(int64_t)63; }
+
+SHOAL_FN Columns columns_of(const Batch *b) {
+    char *at = b->state;
+    Columns c;
+#define SHOAL_PLACE(type, name)                                                                                        \
+    c.name = (type *)at;                                                                                               \
+    at += column_bytes(b->num_envs, sizeof(type));
+    ENV_STATE(SHOAL_PLACE)
+    (void)at;
+    return c;
+}
+MATH_FN State state_load(const Columns *c, int64_t i) {
+    State s;
+#define SHOAL_LOAD(type, name) s.name = c->name[i];
+    ENV_STATE(SHOAL_LOAD)
+    return s;
+}
+MATH_FN void state_store(const Columns *c, int64_t i, const State *s) {
+#define SHOAL_STORE(type, name) c->name[i] = s->name;
+    ENV_STATE(SHOAL_STORE)
+}
+#define STATE_OPEN(b, i)                                                                                               \
+    const Columns columns = columns_of(b);                                                                             \
+    State local = state_load(&columns, i);                                                                             \
+    State *s = &local
+#define STATE_CLOSE(i) state_store(&columns, i, s)
+#else
+#define STATE_OPEN(b, i) State *s = (State *)(b)->state + (i)
+#define STATE_CLOSE(i) (void)0
+#endif
+
+SHOAL_FN const Params *params_of(const Batch *b, int64_t i) { return b->params + i * b->params_stride; }
+
+// ---- episodes ----
+
+#define SHOAL_STAT_INDEX(kind, name, help) stat_##name,
+#define SHOAL_KEEP_sum(total, value) ((total) + (value))
+#define SHOAL_KEEP_mean(total, value) ((total) + (value))
+#define SHOAL_KEEP_last(total, value) (value)
+#define SHOAL_FINAL_sum(total, length) (total)
+#define SHOAL_FINAL_mean(total, length) ((total) / (float)(length))
+#define SHOAL_FINAL_last(total, length) (total)
+#ifdef ENV_STATS
+enum { ENV_STATS(SHOAL_STAT_INDEX) };
+#endif
+
+SHOAL_FN void metric_add(Batch *b, int64_t metric, int64_t i, float mean, float low, float high, int32_t first) {
+    int64_t at = metric * b->num_envs + i;
+    b->sums[at] += (double)mean;
+    b->lows[at] = first ? low : m_min(b->lows[at], low);
+    b->highs[at] = first ? high : m_max(b->highs[at], high);
+}
+
+// Puts env i's finished episode into the running sums.
+SHOAL_FN void episode_record(Batch *b, int64_t i) {
+    const float *returns = b->returns + i * NUM_AGENTS;
+    int32_t length = b->tick[i], first = b->episodes[i]++ == 0;
+    float total = 0.0f, low = returns[0], high = returns[0];
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        total += returns[a];
+        low = m_min(low, returns[a]);
+        high = m_max(high, returns[a]);
+    }
+    metric_add(b, METRIC_RETURN, i, total / (float)NUM_AGENTS, low, high, first);
+    metric_add(b, METRIC_LENGTH, i, (float)length, (float)length, (float)length, first);
+#ifdef ENV_STATS
+#define SHOAL_RECORD(kind, name, help)                                                                                 \
+    {                                                                                                                  \
+        float value = SHOAL_FINAL_##kind(b->stats[(int64_t)stat_##name * b->num_envs + i], length);                    \
+        b->final_stats[(int64_t)stat_##name * b->num_envs + i] = value;                                                \
+        metric_add(b, METRIC_STATS + stat_##name, i, value, value, value, first);                                      \
+    }
+    ENV_STATS(SHOAL_RECORD)
+#endif
+}
+
+SHOAL_FN void row_end(Batch *b, int64_t i, int64_t row) {
+    b->final_return[row] = b->returns[row];
+    b->final_length[row] = b->tick[i];
+}
+
+SHOAL_FN void episode_begin(Batch *b, int64_t i, State *s) {
+    memset(s, b->poison, sizeof *s);
+    env_reset(s, params_of(b, i), &b->rng[i]);
+    b->tick[i] = 0;
+    b->ended[i] = 0;
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        b->returns[i * NUM_AGENTS + a] = 0.0f;
+        b->alive[i * NUM_AGENTS + a] = 1;
+    }
+    for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
+}
+
+SHOAL_FN void env_show(Batch *b, int64_t i, const State *s) {
+    const Params *p = params_of(b, i);
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        int64_t row = i * NUM_AGENTS + a;
+        Obs *obs = b->obs + row * OBS_SIZE;
+        if (b->alive[row]) {
+            env_observe(s, p, a, obs);
+        } else {
+            memset(obs, 0, OBS_SIZE * sizeof(Obs));
+        }
+#ifdef ENV_HAS_MASK
+        uint8_t *mask = b->masks + row * MASK_SIZE;
+        if (b->alive[row]) {
+            env_mask(s, p, a, mask);
+        } else {
+            memset(mask, 1, MASK_SIZE);
+        }
+#endif
+    }
+}
+
+SHOAL_FN void row_clear(Batch *b, int64_t row) {
+    b->rewards[row] = 0.0f;
+    b->terminated[row] = b->truncated[row] = b->done[row] = 0;
+}
+
+SHOAL_FN void reset_env(Batch *b, int64_t i) {
+    STATE_OPEN(b, i);
+    if (b->seeds) b->rng[i] = rng_seed(b->seeds[i]);
+    episode_begin(b, i, s);
+    env_show(b, i, s);
+    for (int32_t a = 0; a < NUM_AGENTS; a++) row_clear(b, i * NUM_AGENTS + a);
+    STATE_CLOSE(i);
+}
+
+// One step of one env. Returns how many of its rows are done.
+SHOAL_FN int32_t step_env(Batch *b, int64_t i) {
+    if (b->ended[i]) {  // NEXT_STEP: this step is the reset, and its action is ignored
+        const uint64_t *seeds = b->seeds;
+        b->seeds = 0;
+        reset_env(b, i);
+        b->seeds = seeds;
+        return 0;
+    }
+    STATE_OPEN(b, i);
+    const Params *p = params_of(b, i);
+    Step out;
+    memset(&out, 0, sizeof out);
+    env_step(s, p, b->actions + i * NUM_AGENTS * ACTION_SIZE, &out, &b->rng[i]);
+
+    int32_t tick = ++b->tick[i];
+    int32_t timeout = p->max_steps > 0 && tick >= p->max_steps;
+    int32_t left = 0, finished = 0;
+#ifdef ENV_STATS
+#define SHOAL_KEEP(kind, name, help)                                                                                   \
+    {                                                                                                                  \
+        float *total = &b->stats[(int64_t)stat_##name * b->num_envs + i];                                              \
+        *total = SHOAL_KEEP_##kind(*total, out.stats.name);                                                            \
+    }
+    ENV_STATS(SHOAL_KEEP)
+#endif
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        int64_t row = i * NUM_AGENTS + a;
+        int32_t was = b->alive[row], ends = was && out.terminations[a], goes_on = was && !ends;
+        float reward = was ? out.rewards[a] : 0.0f;
+        b->rewards[row] = reward;
+        b->returns[row] += reward;
+        b->terminated[row] = (uint8_t)ends;
+        b->truncated[row] = (uint8_t)(timeout && goes_on);
+        b->done[row] = (uint8_t)(ends || (timeout && goes_on));
+        left += goes_on;
+        if (b->done[row]) {
+            finished++;
+            env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
+            row_end(b, i, row);
+        }
+    }
+    int32_t over = left == 0 || timeout;
+    if (over) episode_record(b, i);
+    if (over && b->autoreset == SAME_STEP) {
+        episode_begin(b, i, s);
+    } else {
+        b->ended[i] = (uint8_t)over;
+        for (int32_t a = 0; a < NUM_AGENTS && !over; a++) {
+            b->alive[i * NUM_AGENTS + a] &= (uint8_t)!b->terminated[i * NUM_AGENTS + a];
+        }
+    }
+    env_show(b, i, s);
+    STATE_CLOSE(i);
+    return finished;
+}
+
+// ---- snapshots: all of an env that its future depends on, as one record of bytes ----
+
+typedef struct {
+    State state;
+    Rng rng;
+    int32_t tick, ended;
+    float returns[NUM_AGENTS];
+    uint8_t alive[NUM_AGENTS];
+#ifdef ENV_STATS
+    float stats[NUM_STATS];
+#endif
+} Record;
+
+SHOAL_FN void save_env(const Batch *b, int64_t i, Record *record) {
+    memset(record, 0, sizeof *record);
+    STATE_OPEN(b, i);
+    memcpy(&record->state, s, sizeof *s);
+    record->rng = b->rng[i];
+    record->tick = b->tick[i];
+    record->ended = b->ended[i];
+    memcpy(record->returns, b->returns + i * NUM_AGENTS, sizeof record->returns);
+    memcpy(record->alive, b->alive + i * NUM_AGENTS, sizeof record->alive);
+#ifdef ENV_STATS
+    for (int32_t k = 0; k < NUM_STATS; k++) record->stats[k] = b->stats[(int64_t)k * b->num_envs + i];
+#endif
+}
+
+SHOAL_FN void load_env(Batch *b, int64_t i, const Record *record) {
+    STATE_OPEN(b, i);
+    memcpy(s, &record->state, sizeof *s);
+    b->rng[i] = record->rng;
+    b->tick[i] = record->tick;
+    b->ended[i] = (uint8_t)record->ended;
+    memcpy(b->returns + i * NUM_AGENTS, record->returns, sizeof record->returns);
+    memcpy(b->alive + i * NUM_AGENTS, record->alive, sizeof record->alive);
+#ifdef ENV_STATS
+    for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
+#endif
+    env_show(b, i, s);
+    for (int32_t a = 0; a < NUM_AGENTS; a++) row_clear(b, i * NUM_AGENTS + a);
+    STATE_CLOSE(i);
+}
+
+#ifdef __CUDACC__
+SHOAL_API __global__ void shoal_reset_kernel(Batch b) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) reset_env(&b, i);
+}
+SHOAL_API __global__ void shoal_step_kernel(Batch b) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < b.num_envs) step_env(&b, i);
+}
+SHOAL_API __global__ void shoal_save_kernel(Batch b, const int64_t *ids, int64_t count, Record *records) {
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < count) save_env(&b, ids[k], &records[k]);
+}
+SHOAL_API __global__ void shoal_load_kernel(Batch b, const int64_t *ids, int64_t count, const Record *records) {
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < count) load_env(&b, ids[k], &records[k]);
+}
+#else
+#include "host.h"
+#endif

@@ -1,0 +1,254 @@
+// pool.c: a few threads that run range functions over envs, for the `threads` backend.
+//
+//   submit: job -> each thread claims chunks of its own lane, then of others' -> the last chunk ends it -> wait
+//
+// A job lives in a slot, one per group of envs. Its envs are cut into lanes, one per thread: a thread meets the
+// same envs step after step, so their state stays in its cache (moving it costs more than stepping it), and takes
+// from another lane only when its own is done. Threads spin for a short while after their last chunk and then
+// sleep, so back-to-back steps start in a microsecond and an idle pool uses no CPU. No result depends on which
+// thread ran which env (module.c).
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SHOAL_API __attribute__((visibility("default")))
+#if defined(__x86_64__) || defined(__i386__)
+#define CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define CPU_RELAX() __asm__ volatile("yield")
+#else
+#define CPU_RELAX() (void)0
+#endif
+
+typedef int64_t (*RangeFn)(void *batch, int32_t lo, int32_t hi);
+
+enum { MAX_JOBS = 64 };
+
+typedef struct {
+    _Alignas(64) _Atomic uint64_t claim;  // high half: which submission; low half: the next env to claim
+    _Atomic int32_t end;
+} Lane;
+
+typedef struct {
+    _Alignas(64) _Atomic int32_t unfinished;  // envs not yet run; 0 when the job is done
+    _Atomic int32_t chunk;                    // envs to claim at a time
+    _Atomic int64_t result;                   // sum of what the range function returned
+    RangeFn fn;
+    void *batch;
+    Lane *lanes;
+} Job;
+
+typedef struct {
+    Job jobs[MAX_JOBS];
+    _Alignas(64) _Atomic uint64_t submissions;
+    _Alignas(64) _Atomic int32_t sleeping_workers;
+    _Atomic int32_t sleeping_callers, stopping;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    int32_t num_threads, num_lanes, num_jobs, spin_us;
+    uint32_t forks;
+    Lane *lanes;  // (num_jobs, num_lanes)
+    struct Worker *workers;
+} Pool;
+
+typedef struct Worker {
+    Pool *pool;
+    int32_t lane;
+    pthread_t thread;
+} Worker;
+
+// A forked child has the pool's memory but none of its threads: there the caller does all the work.
+static uint32_t forks;
+static void count_fork(void) { forks++; }
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static void watch_forks(void) { pthread_atfork(0, 0, count_fork); }
+
+static int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+// Runs one chunk of the lane, if any is left. The compare-and-swap fails when another thread took the chunk or the
+// slot was used again, so what is read beside it always belongs to the submission that was claimed.
+static int run_chunk(Pool *pool, Job *job, Lane *lane) {
+    uint64_t claim = atomic_load(&lane->claim);
+    for (;;) {
+        int32_t lo = (int32_t)(uint32_t)claim, end = atomic_load(&lane->end), chunk = atomic_load(&job->chunk);
+        if (lo >= end) return 0;
+        int32_t hi = end - lo > chunk ? lo + chunk : end;
+        if (!atomic_compare_exchange_weak(&lane->claim, &claim, claim + (uint32_t)(hi - lo))) continue;
+        int64_t result = job->fn(job->batch, lo, hi);
+        if (result) atomic_fetch_add(&job->result, result);
+        if (atomic_fetch_sub(&job->unfinished, hi - lo) == hi - lo && atomic_load(&pool->sleeping_callers)) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_broadcast(&pool->done);
+            pthread_mutex_unlock(&pool->lock);
+        }
+        return 1;
+    }
+}
+
+// One chunk of the job: of the thread's own lane first, then of the others'.
+static int run_some(Pool *pool, Job *job, int32_t own) {
+    if (!atomic_load_explicit(&job->unfinished, memory_order_relaxed)) return 0;
+    for (int32_t k = 0; k < pool->num_lanes; k++) {
+        int32_t lane = own + k < pool->num_lanes ? own + k : own + k - pool->num_lanes;
+        if (run_chunk(pool, job, &job->lanes[lane])) return 1;
+    }
+    return 0;
+}
+
+static int run_any(Pool *pool, int32_t own) {
+    for (int32_t k = 0; k < pool->num_jobs; k++) {
+        if (run_some(pool, &pool->jobs[k], own)) return 1;
+    }
+    return 0;
+}
+
+static void *worker(void *arg) {
+    Pool *pool = ((Worker *)arg)->pool;
+    int32_t own = ((Worker *)arg)->lane;
+    while (!atomic_load(&pool->stopping)) {
+        uint64_t seen = atomic_load(&pool->submissions);
+        if (run_any(pool, own)) continue;
+        int64_t until = now_us() + pool->spin_us;
+        int32_t spins = 0;
+        while (atomic_load_explicit(&pool->submissions, memory_order_relaxed) == seen) {
+            CPU_RELAX();
+            if (++spins % 64 == 0 && now_us() >= until) break;
+        }
+        if (atomic_load(&pool->submissions) != seen) continue;
+        pthread_mutex_lock(&pool->lock);
+        atomic_fetch_add(&pool->sleeping_workers, 1);
+        while (atomic_load(&pool->submissions) == seen && !atomic_load(&pool->stopping)) {
+            pthread_cond_wait(&pool->work, &pool->lock);
+        }
+        atomic_fetch_sub(&pool->sleeping_workers, 1);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return 0;
+}
+
+static void wake_workers(Pool *pool) {
+    if (!atomic_load(&pool->sleeping_workers)) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+SHOAL_API void shoal_pool_close(Pool *pool) {
+    if (pool->forks == forks) {
+        pthread_mutex_lock(&pool->lock);
+        atomic_store(&pool->stopping, 1);
+        pthread_cond_broadcast(&pool->work);
+        pthread_mutex_unlock(&pool->lock);
+        atomic_fetch_add(&pool->submissions, 1);
+        for (int32_t k = 0; k < pool->num_threads; k++) pthread_join(pool->workers[k].thread, 0);
+        pthread_mutex_destroy(&pool->lock);
+        pthread_cond_destroy(&pool->work);
+        pthread_cond_destroy(&pool->done);
+    }
+    free(pool->lanes);
+    free(pool->workers);
+    free(pool);
+}
+
+static void *zeros(size_t bytes) {
+    void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    return memory ? memset(memory, 0, bytes) : 0;
+}
+
+// num_threads of its own, beside the caller, who works too in shoal_pool_run. 0 if the system refuses.
+SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t spin_us) {
+    if (num_threads < 0 || num_jobs < 1 || num_jobs > MAX_JOBS) return 0;
+    // with one job the caller works too and has lane 0; with several it is off elsewhere
+    int32_t callers = num_jobs == 1 || num_threads == 0, num_lanes = num_threads + callers;
+    Pool *pool = (Pool *)zeros(sizeof(Pool));
+    if (!pool) return 0;
+    pthread_once(&fork_once, watch_forks);
+    pthread_mutex_init(&pool->lock, 0);
+    pthread_cond_init(&pool->work, 0);
+    pthread_cond_init(&pool->done, 0);
+    pool->num_jobs = num_jobs;
+    pool->num_lanes = num_lanes;
+    pool->spin_us = spin_us;
+    pool->forks = forks;
+    pool->lanes = (Lane *)zeros(sizeof(Lane) * (size_t)num_jobs * (size_t)num_lanes);
+    pool->workers = (Worker *)zeros(sizeof(Worker) * (size_t)(num_threads + 1));
+    int32_t refused = !pool->lanes || !pool->workers;
+    for (int32_t k = 0; k < num_jobs && !refused; k++) pool->jobs[k].lanes = pool->lanes + (int64_t)k * num_lanes;
+    for (int32_t k = 0; k < num_threads && !refused; k++) {
+        Worker *hand = &pool->workers[k];
+        hand->pool = pool;
+        hand->lane = k + callers;
+        refused = pthread_create(&hand->thread, 0, worker, hand) != 0;
+        pool->num_threads += !refused;
+    }
+    if (!refused) return pool;
+    shoal_pool_close(pool);
+    return 0;
+}
+
+// Hands envs [lo, hi) to the workers and returns. The slot's previous job must have been waited for.
+SHOAL_API void shoal_pool_submit(Pool *pool, int32_t slot, RangeFn fn, void *batch, int32_t lo, int32_t hi,
+                                 int32_t chunk) {
+    Job *job = &pool->jobs[slot];
+    job->fn = fn;
+    job->batch = batch;
+    atomic_store(&job->chunk, chunk);
+    atomic_store(&job->result, 0);
+    atomic_store(&job->unfinished, hi - lo);
+    // equal lanes in whole chunks, so that a lane begins where a SIMD block does
+    int64_t chunks = (hi - lo + chunk - 1) / chunk;
+    for (int32_t k = 0; k < pool->num_lanes; k++) {
+        Lane *lane = &job->lanes[k];
+        uint64_t submission = (atomic_load(&lane->claim) >> 32) + 1;
+        int64_t from = lo + chunks * k / pool->num_lanes * chunk, to = lo + chunks * (k + 1) / pool->num_lanes * chunk;
+        atomic_store(&lane->claim, submission << 32 | INT32_MAX);  // closed: no old claim meets the new end
+        atomic_store(&lane->end, (int32_t)(to < hi ? to : hi));
+        atomic_store(&lane->claim, submission << 32 | (uint32_t)(from < hi ? from : hi));
+    }
+    atomic_fetch_add(&pool->submissions, 1);
+    wake_workers(pool);
+}
+
+// Waits for the slot's job and returns the sum of its results. With `help`, works on it meanwhile.
+SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t slot, int32_t help) {
+    Job *job = &pool->jobs[slot];
+    if (help || pool->num_threads == 0 || pool->forks != forks) {
+        while (run_some(pool, job, 0)) {
+        }
+    }
+    int64_t until = now_us() + pool->spin_us;
+    int32_t spins = 0;
+    while (atomic_load(&job->unfinished)) {
+        CPU_RELAX();
+        if (++spins % 64 || now_us() < until) continue;
+        pthread_mutex_lock(&pool->lock);
+        atomic_fetch_add(&pool->sleeping_callers, 1);
+        while (atomic_load(&job->unfinished)) pthread_cond_wait(&pool->done, &pool->lock);
+        atomic_fetch_sub(&pool->sleeping_callers, 1);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return atomic_load(&job->result);
+}
+
+SHOAL_API int64_t shoal_pool_run(Pool *pool, RangeFn fn, void *batch, int32_t lo, int32_t hi, int32_t chunk) {
+    shoal_pool_submit(pool, 0, fn, batch, lo, hi, chunk);
+    return shoal_pool_wait(pool, 0, 1);
+}
+
+// Which build of an env to load: 2 with AVX2, else 0.
+SHOAL_API int32_t shoal_cpu_level(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") ? 2 : 0;
+#else
+    return 0;
+#endif
+}

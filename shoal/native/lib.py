@@ -1,0 +1,200 @@
+"""Loads a compiled env by ctypes and reads its description. The structs mirror `core/module.c` and `core/host.h`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import BuildError
+from shoal.native import build
+from shoal.spec import Array, Const, EnvSpec, Param, Stat
+
+ABI = 1
+DRAW_KINDS = ("rect", "circle", "line", "text")
+
+
+class Batch(ctypes.Structure):
+    """`Batch` in core/module.c: where all memory of a batch of envs lies."""
+
+    _fields_ = [(name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison")] + [
+        (name, c_void_p)
+        for name in (
+            "state rng tick ended returns stats params actions seeds reset_mask obs final_obs rewards "
+            "terminated truncated done alive masks final_return final_length final_stats "
+            "episodes sums lows highs"
+        ).split()
+    ]
+
+
+class _Entry(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("kind", c_char_p), ("help", c_char_p), ("value", c_double), ("offset", c_int32)]
+
+
+class _Spec(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int32) for name in "abi version agents max_steps obs_is_u8 obs_ndim".split()),
+        ("obs_shape", c_int32 * 4),
+        ("action_kind", c_int32),
+        ("action_size", c_int32),
+        ("action_dims", c_int32 * 8),
+        *((name, c_int32) for name in "mask_size has_draw is_columns params_bytes record_bytes".split()),
+        *((name, c_int32) for name in "num_params num_consts num_stats".split()),
+        *((name, c_int32) for name in "obs_lows obs_highs action_lows action_highs".split()),
+        *((name, POINTER(_Entry)) for name in "params consts stats".split()),
+        *((name, POINTER(c_float)) for name in "obs_low obs_high action_low action_high".split()),
+    ]
+
+
+class DrawItem(ctypes.Structure):
+    """`DrawItem` in core/draw.h."""
+
+    _fields_ = [
+        ("kind", c_int32),
+        ("color", c_uint32),
+        *((name, c_float) for name in "x y a b c".split()),
+        ("text", c_char * 24),
+    ]
+
+
+class Draw(ctypes.Structure):
+    """`Draw` in core/draw.h."""
+
+    _fields_ = [
+        *((name, c_float) for name in "left top right bottom".split()),
+        ("background", c_uint32),
+        ("count", c_int32),
+        ("capacity", c_int32),
+        ("items", POINTER(DrawItem)),
+    ]
+
+
+RANGE = [c_void_p, c_int32, c_int32]
+
+
+class Core:
+    """The library that all envs share: the thread pool and the rasterizer."""
+
+    def __init__(self, path: Path) -> None:
+        lib = ctypes.CDLL(str(path))
+        self.cpu_level = _declare(lib.shoal_cpu_level, c_int32)
+        self.pool_open = _declare(lib.shoal_pool_open, c_void_p, c_int32, c_int32, c_int32)
+        self.pool_close = _declare(lib.shoal_pool_close, None, c_void_p)
+        job = [c_void_p, c_void_p, c_int32, c_int32, c_int32]
+        self.pool_submit = _declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
+        self.pool_wait = _declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
+        self.pool_run = _declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        self.raster = _declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
+
+
+class Module:
+    """One env as a loaded library: its description and its range functions."""
+
+    def __init__(self, source: build.Source, path: Path) -> None:
+        self.source, self.path = source, path
+        lib = ctypes.CDLL(str(path))
+        raw = _Spec()
+        _declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
+        if raw.abi != ABI:
+            raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
+        self.spec = _read_spec(source.name, raw)
+        self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
+        self.params_dtype = np.dtype(
+            {
+                "names": [p.name for p in self.spec.params],
+                "formats": [p.dtype for p in self.spec.params],
+                "offsets": [raw.params[k].offset for k in range(raw.num_params)],
+                "itemsize": raw.params_bytes,
+            }
+        )
+        self.state_bytes = _declare(lib.shoal_state_bytes, c_int64, c_int64)
+        self.default_params = _declare(lib.shoal_default_params, None, c_void_p)
+        self.reset = _declare(lib.shoal_reset, c_int64, *RANGE)
+        self.step = _declare(lib.shoal_step, c_int64, *RANGE)
+        take = [c_int64, c_void_p, c_void_p, c_int32, c_int32]
+        if self.spec.action_kind == "box":
+            self.take = {np.dtype(np.float32): _declare(lib.shoal_take_f32, *take)}
+        else:
+            self.take = {
+                np.dtype(np.int64): _declare(lib.shoal_take_i64, *take),
+                np.dtype(np.int32): _declare(lib.shoal_take_i32, *take),
+            }
+        self.sample = _declare(lib.shoal_sample, c_int64, c_void_p, c_uint64, c_int32, c_int32)
+        self.digest = _declare(lib.shoal_digest, c_int64, c_void_p, c_void_p, c_int32, c_int32)
+        self.save = _declare(lib.shoal_save, None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.load = _declare(lib.shoal_load, None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.draw = _declare(lib.shoal_draw, None, c_void_p, c_int64, POINTER(Draw))
+
+
+def _declare(function: Any, result: Any, *arguments: Any) -> Any:
+    function.restype, function.argtypes = result, list(arguments)
+    return function
+
+
+def _read_spec(name: str, raw: _Spec) -> EnvSpec:
+    def entries(table: Any, count: int) -> list[tuple[str, str, float, str]]:
+        rows = (table[k] for k in range(count))
+        return [(row.name.decode(), row.kind.decode(), row.value, row.help.decode()) for row in rows]
+
+    def floats(pointer: Any, count: int) -> Array:
+        return np.array([pointer[k] for k in range(count)], np.float32)
+
+    obs_shape = tuple(raw.obs_shape[: raw.obs_ndim])
+    action_kind = ("discrete", "multi", "box")[raw.action_kind]
+    spec = EnvSpec(
+        name=name,
+        version=raw.version,
+        agents=raw.agents,
+        max_steps=raw.max_steps,
+        obs_dtype=np.dtype(np.uint8 if raw.obs_is_u8 else np.float32),
+        obs_shape=obs_shape,
+        obs_low=_bounds(name, "ENV_OBS_LOW", floats(raw.obs_low, raw.obs_lows), obs_shape),
+        obs_high=_bounds(name, "ENV_OBS_HIGH", floats(raw.obs_high, raw.obs_highs), obs_shape),
+        action_kind=action_kind,
+        action_dims=tuple(raw.action_dims[: raw.action_size if action_kind == "multi" else 1]),
+        action_low=_bounds(name, "ENV_ACTION_LOW", floats(raw.action_low, raw.action_lows), (raw.action_size,)),
+        action_high=_bounds(name, "ENV_ACTION_HIGH", floats(raw.action_high, raw.action_highs), (raw.action_size,)),
+        mask_size=raw.mask_size,
+        has_draw=bool(raw.has_draw),
+        params=tuple(Param(n, kind, value, text) for n, kind, value, text in entries(raw.params, raw.num_params)),
+        consts=tuple(Const(n, int(value), text) for n, _, value, text in entries(raw.consts, raw.num_consts)),
+        stats=tuple(Stat(n, kind, text) for n, kind, _, text in entries(raw.stats, raw.num_stats)),
+    )
+    for param in spec.params:
+        if param.kind not in ("float", "int"):
+            raise BuildError(f"{name}: param '{param.name}' has type {param.kind}. Use float or int in ENV_PARAMS.")
+    return spec
+
+
+def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:
+    size = int(np.prod(shape))
+    if len(values) not in (1, size):
+        raise BuildError(f"{name}: {macro} has {len(values)} values. Give one for all, or {size}, one for each element.")
+    return values.reshape(()) if len(values) == 1 else values.reshape(shape)
+
+
+@functools.cache
+def load_core() -> Core:
+    """The shared library of the pool and the rasterizer, loaded once."""
+    return Core(build.library(build.CORE_SOURCE, "base"))
+
+
+def best_variant() -> str:
+    """The fastest build that this CPU can run. All give the same bytes."""
+    return "avx2" if "avx2" in build.variants() and load_core().cpu_level() >= 2 else "base"
+
+
+@functools.cache
+def _load_path(source: build.Source, path: Path) -> Module:
+    return Module(source, path)
+
+
+def load(header: Path, consts: Mapping[str, int] | None = None, variant: str | None = None) -> Module:
+    """The env of a header as a loaded library, compiled first if need be."""
+    source = build.Source.env(header, consts)
+    return _load_path(source, build.library(source, variant or best_variant()))

@@ -1,0 +1,85 @@
+"""Finds an env by name, by path or from another package. Knows files and names; compiles nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+
+STOCK = Path(__file__).parent / "envs"
+ENTRY_POINTS = "shoal.envs"  # a package's entry point `name = "package:header_path"`
+
+_registered: dict[str, Path] = {}
+
+
+def register(name: str, header: str | Path) -> None:
+    """Makes a header of yours known as `name`, to `shoal.make` and to Gymnasium as `shoal/Name-v0`."""
+    path = Path(header)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ConfigError(f"env name {name!r} must be lower-case letters, digits and _, and begin with a letter.")
+    if name in stock_names():
+        raise ConfigError(f"'{name}' is a stock env. Register yours under another name.")
+    if not path.is_file():
+        raise ConfigError(f"cannot register '{name}': {path} is not a file.")
+    _registered[name] = path.resolve()
+
+
+def stock_names() -> list[str]:
+    """The envs that Shoal ships."""
+    return sorted(path.stem for path in STOCK.glob("*.h"))
+
+
+def _from_packages() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def known_names() -> list[str]:
+    """Every name that `find` knows."""
+    return sorted({*stock_names(), *_registered, *_from_packages()})
+
+
+def find(name: str | Path) -> Path:
+    """The header of an env: a name, or a path to a `.h` file."""
+    text = str(name)
+    if text.endswith(".h"):
+        path = Path(text).expanduser()
+        if not path.is_file():
+            raise UnknownEnv(f"'{text}': no such file. 'shoal new my_env' writes a header to start from.")
+        return path.resolve()
+    if (path := STOCK / f"{text}.h").is_file() and "/" not in text:
+        return path
+    if text in _registered:
+        return _registered[text]
+    if point := _from_packages().get(text):
+        value = point.load()
+        path = Path(value() if callable(value) else value)
+        if not path.is_file():
+            raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
+        return path.resolve()
+    known = known_names()
+    raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
+
+
+def title(name: str) -> str:
+    """`my_env` as Gymnasium spells ids: `MyEnv`."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def version(header: Path) -> int:
+    """ENV_VERSION of a header, read as text: listing envs compiles nothing."""
+    found = re.search(r"^\s*#\s*define\s+ENV_VERSION\s+(\d+)", header.read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def summary(header: Path) -> tuple[str, str]:
+    """(first sentence, the rest) of the comment that a header opens with."""
+    lines: list[str] = []
+    for line in header.read_text().splitlines():
+        if not line.startswith("//"):
+            break
+        lines.append(line[2:].removeprefix(" ").rstrip())
+    head, _, body = "\n".join(lines).partition("\n\n")
+    first = re.sub(rf"^{re.escape(header.name)}:\s*", "", " ".join(head.split()))
+    return first, body.strip()

@@ -1,0 +1,459 @@
+"""NativeVec: a batch of one native env in this process. What `serial` and `threads` share."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
+from shoal.native import lib
+from shoal.native.batch import Memory
+from shoal.native.lib import Module
+from shoal.spec import Array
+from shoal.vector.base import AUTORESET, Result, VecEnv, check_num_envs, check_reset_mask, check_seeds
+
+SNAPSHOT_MAGIC = b"SHOALSNP"
+DRAW_CAPACITY = 4096
+
+
+class Group:
+    """A range of envs [lo, hi) and views of every buffer on its rows."""
+
+    def __init__(self, memory: Memory, lo: int, hi: int, mode: AutoresetMode) -> None:
+        spec, arrays = memory.module.spec, memory.arrays
+        rows = slice(lo * spec.agents, hi * spec.agents)
+        self.lo, self.hi, self.waits_for_actions = lo, hi, False
+        self.env_id = np.arange(lo, hi, dtype=np.int32)
+        self.action_shape = arrays["actions"][rows].shape
+        self.obs, self.rewards = arrays["obs"][rows], arrays["rewards"][rows]
+        self.terminated, self.truncated = arrays["terminated"][rows], arrays["truncated"][rows]
+        self.done, self.final_obs = arrays["done"][rows], arrays["final_obs"][rows]
+        self.final_return, self.final_length = arrays["final_return"][rows], arrays["final_length"][rows]
+        self.stat_names = [stat.name for stat in spec.stats]
+        self.final_stats = arrays["final_stats"][:, lo:hi]
+        self.agents, self.has_final_obs = spec.agents, mode == AutoresetMode.SAME_STEP
+        self.always: dict[str, Array] = {}
+        present = np.ones(rows.stop - rows.start, np.bool_)
+        if spec.agents > 1:
+            self.always |= {"alive": arrays["alive"][rows], "_alive": present}
+        if spec.mask_size:
+            self.always |= {"action_mask": arrays["masks"][rows], "_action_mask": present}
+
+    def infos(self, finished: int, copy: bool) -> dict[str, Any]:
+        """Gymnasium's vector infos: arrays over the rows, `_key` says for which rows a key holds."""
+        infos: dict[str, Any] = {key: value.copy() for key, value in self.always.items()} if copy else {**self.always}
+        if finished:
+            done = self.done.copy() if copy else self.done
+            length, total = self.final_length, self.final_return
+            final: dict[str, Any] = {
+                "episode": {
+                    "r": total.copy() if copy else total,
+                    "l": length.copy() if copy else length,
+                    "_r": done,
+                    "_l": done,
+                },
+                "_episode": done,
+            }
+            for name, values in zip(self.stat_names, self.final_stats):
+                # one number per env, given to each of its agents
+                final[name] = np.repeat(values, self.agents) if self.agents > 1 else values.copy() if copy else values
+                final[f"_{name}"] = done
+            infos["final_info"], infos["_final_info"] = final, done
+            if self.has_final_obs:
+                infos["final_obs"] = self.final_obs.copy() if copy else self.final_obs
+                infos["_final_obs"] = done
+        return infos
+
+    def result(self, finished: int, copy: bool) -> Result:
+        """The 5-tuple of a step."""
+        infos = self.infos(finished, copy)
+        if copy:
+            return self.obs.copy(), self.rewards.copy(), self.terminated.copy(), self.truncated.copy(), infos
+        return self.obs, self.rewards, self.terminated, self.truncated, infos
+
+
+class NativeVec(VecEnv):
+    """Native envs stepped in this process. Subclasses say how a range function is run over the envs."""
+
+    def __init__(
+        self,
+        module: Module,
+        num_envs: int,
+        *,
+        seed: int | None = None,
+        num_groups: int = 1,
+        copy: bool = False,
+        autoreset: str = "same_step",
+        render_mode: str | None = None,
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        spec = self.spec_env = module.spec
+        self.num_envs = check_num_envs(num_envs)
+        if isinstance(num_groups, bool) or not isinstance(num_groups, int) or not 1 <= num_groups <= min(num_envs, 64):
+            raise ConfigError(f"num_groups={num_groups!r} must be an int in 1 .. {min(num_envs, 64)}.")
+        if autoreset not in AUTORESET:
+            raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"render_mode={render_mode!r} must be None or 'rgb_array'.")
+        checked = self._check_params(params or {})
+        self.module, self.copy, self.render_mode = module, copy, render_mode
+        self.agents_per_env, self.num_rows = spec.agents, self.num_envs * spec.agents
+        self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
+        self.metadata = {
+            "autoreset_mode": AUTORESET[autoreset],
+            "render_modes": ["rgb_array"] if spec.has_draw else [],
+            "render_fps": 30,
+        }
+        self.memory = Memory(module, self.num_envs, autoreset=list(AUTORESET).index(autoreset))
+        self.memory.set_params(checked)
+        self.actions = self.memory.arrays["actions"]
+        self.alive = self.memory.arrays["alive"]
+        self._seed, self._next_seeds = seed, None if seed is None else check_seeds(seed, self.num_envs)
+        self._started = False  # reset since made
+        self._steps_all = False  # step() may be called: started, not closed, nothing in flight
+        self._disabled = autoreset == "disabled"
+        mode = AUTORESET[autoreset]
+        self._all = Group(self.memory, 0, self.num_envs, mode)
+        edges = _group_edges(self.num_envs, num_groups)
+        self._groups = [Group(self.memory, lo, hi, mode) for lo, hi in zip(edges, edges[1:])]
+        self._in_flight: deque[Group] = deque()
+        self._last_received: Group | None = None
+        self._address, self._take = self.memory.address, module.take
+        self._action_shape = self.actions.shape
+
+    # ---- how a range function is run: what subclasses define ----
+
+    def _run(self, function: Any) -> int:
+        """Runs a range function over all envs and returns the sum of its results."""
+        raise NotImplementedError
+
+    def _submit(self, index: int, group: Group, function: Any) -> None:
+        """Starts a range function over a group."""
+        raise NotImplementedError
+
+    def _wait(self, index: int) -> int:
+        """Waits for what was submitted for the group and returns the sum of its results."""
+        raise NotImplementedError
+
+    # ---- the Gymnasium API ----
+
+    def reset(  # type: ignore[override]
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Starts episodes in all envs, or in those of `options["reset_mask"]`. See `VecEnv.reset`."""
+        mask = self._prepare_reset(seed, options)
+        self._finish_in_flight()
+        self._run(self.module.reset)
+        self.memory.set_reset(None, None)
+        self._started = self._steps_all = True
+        if mask is None:
+            for group in self._groups:
+                group.waits_for_actions = True
+        everything = self._all
+        return (everything.obs.copy() if self.copy else everything.obs), everything.infos(0, self.copy)
+
+    def step(self, actions: Any) -> Result:
+        """One transition of every env. See `VecEnv`."""
+        if not self._steps_all:
+            self._refuse_step()
+        if self._disabled and self.memory.arrays["ended"].any():
+            env = int(self.memory.arrays["ended"].argmax())
+            raise UsageError(
+                f"env {env} has ended and autoreset is disabled. "
+                "Reset the ended envs first: reset(options={'reset_mask': terminated | truncated})."
+            )
+        self._take_actions(actions, self._all)
+        return self._all.result(self._run(self.module.step), self.copy)
+
+    def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
+        """Starts episodes in every group; `recv` returns them in order."""
+        self._prepare_reset(seed, None)
+        self._finish_in_flight()
+        self._started, self._steps_all = True, False
+        for index, group in enumerate(self._groups):
+            group.waits_for_actions = False
+            self._submit(index, group, self.module.reset)
+            self._in_flight.append(group)
+
+    def send(self, actions: Any, env_id: Array | None = None) -> None:
+        """Starts a step of one group and returns at once."""
+        if self.closed or not self._started:
+            self._refuse_step()
+        group = self._group_for(env_id)
+        self._take_actions(actions, group)
+        group.waits_for_actions, self._steps_all = False, False
+        self._in_flight.append(group)
+        self._submit(self._groups.index(group), group, self.module.step)
+
+    def recv(self) -> Result:
+        """Waits for the group sent earliest. `infos["env_id"]` says which envs it holds."""
+        if self.closed:
+            self._refuse_step()
+        if not self._in_flight:
+            raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
+        group = self._in_flight.popleft()
+        finished = self._wait(self._groups.index(group))
+        group.waits_for_actions, self._last_received = True, group
+        self._steps_all = not self._in_flight and self._started
+        result = group.result(finished, self.copy)
+        result[4]["env_id"] = group.env_id.copy() if self.copy else group.env_id
+        return result
+
+    def render(self) -> tuple[Array, ...]:  # type: ignore[override]
+        """A frame of every env. `frame(env)` draws one."""
+        return tuple(self.frame(env) for env in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Called once by `close`."""
+        self._steps_all = False
+
+    # ---- beyond Gymnasium ----
+
+    def drain_stats(self) -> dict[str, Any]:
+        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
+        self._refuse_in_flight("drain_stats")
+        return self.memory.drain()
+
+    def set_params(self, **params: Any) -> None:
+        """Changes params from the next step on: one value for all envs, or one for each."""
+        self._refuse_in_flight("set_params")
+        self.memory.set_params(self._check_params(params))
+
+    def get_params(self) -> dict[str, Array]:
+        """Every param as an array of one value for each env."""
+        return {
+            p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.spec_env.params
+        }
+
+    def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
+        """The whole state of some envs (default: all) as bytes. `restore` goes on from there to the bit."""
+        if not self._started:
+            raise UsageError("snapshot() before reset(): there is no state yet.")
+        self._refuse_in_flight("snapshot")
+        ids = self._check_ids(env_ids)
+        records = np.zeros((len(ids), self.module.record_bytes), np.uint8)
+        self.module.save(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
+        head = json.dumps({**self._snapshot_identity(), "count": len(ids)}, sort_keys=True).encode()
+        return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + records.tobytes()
+
+    def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
+        """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns the observations.
+
+        Flags and rewards of those rows become zero: they belong to the step before the snapshot.
+        """
+        if self.closed:
+            self._refuse_step()
+        self._refuse_in_flight("restore")
+        ids = self._check_ids(env_ids)
+        records = self._read_snapshot(blob, len(ids))
+        if not self._started:
+            if len(ids) < self.num_envs:
+                raise UsageError("restore() of some envs before reset(): the others have no state yet.")
+            self._started = self._steps_all = True
+            for group in self._groups:
+                group.waits_for_actions = True
+        self.module.load(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
+        return self._all.obs.copy() if self.copy else self._all.obs
+
+    def draw(self, env: int = 0) -> dict[str, Any]:
+        """What env looks like as a display list: `{"view": (left, top, right, bottom), "background", "items"}`."""
+        drawn, items = self._draw(env)
+        return {
+            "view": (drawn.left, drawn.top, drawn.right, drawn.bottom),
+            "background": f"#{drawn.background:06x}",
+            "items": [
+                {
+                    "kind": lib.DRAW_KINDS[item.kind],
+                    "color": f"#{item.color:06x}",
+                    **{name: getattr(item, name) for name in "xyabc"},
+                    **({"text": item.text.decode("latin-1")} if lib.DRAW_KINDS[item.kind] == "text" else {}),
+                }
+                for item in items[: min(drawn.count, DRAW_CAPACITY)]
+            ],
+        }
+
+    def frame(self, env: int = 0, width: int = 480) -> Array:
+        """What env looks like as (height, width, 3) uint8 pixels, in the env's own proportions."""
+        if not 16 <= width <= 8192:
+            raise ConfigError(f"width={width} must be in 16 .. 8192.")
+        drawn, _items = self._draw(env)
+        height = round(width * abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)))
+        height = max(16, height + height % 2)  # even, as video codecs want it
+        pixels = np.empty((height, width, 3), np.uint8)
+        lib.load_core().raster(ctypes.byref(drawn), pixels.ctypes.data, width, height)
+        return pixels
+
+    def rows(self) -> Any:
+        """The Gymnasium face of several agents per env: every agent is one env of the batch."""
+        from shoal.vector.faces import RowsEnv
+
+        return RowsEnv(self)
+
+    def agents(self) -> Any:
+        """The dict face of several agents per env: `{agent_id: batch over envs}`."""
+        from shoal.vector.faces import AgentsEnv
+
+        return AgentsEnv(self)
+
+    # ---- checks and small parts ----
+
+    def _check_params(self, params: dict[str, Any]) -> dict[str, Array]:
+        spec = self.spec_env
+        values, consts = spec.split(params)
+        if consts:
+            name = next(iter(consts))
+            raise ConfigError(f"{spec.name}: {name} is fixed when the env is compiled. Give it to shoal.make instead.")
+        known = {param.name: param for param in spec.params}
+        return {name: known[name].check(spec.name, value, self.num_envs) for name, value in values.items()}
+
+    def _check_ids(self, env_ids: Sequence[int] | Array | None) -> Array:
+        ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
+        if len(ids) == 0 or ids.min() < 0 or ids.max() >= self.num_envs:
+            raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {self.num_envs - 1}.")
+        return np.ascontiguousarray(ids, np.int64)
+
+    def _prepare_reset(self, seed: Any, options: dict[str, Any] | None) -> Array | None:
+        if self.closed:
+            self._refuse_step()
+        mask = None
+        for key, value in (options or {}).items():
+            if key != "reset_mask":
+                raise ConfigError(f"options has '{key}'; the only option of reset is 'reset_mask'.")
+            mask = check_reset_mask(value, self.num_envs)
+        if mask is not None and not self._started:
+            raise UsageError("reset(options={'reset_mask': …}) before a full reset(): the other envs have no state.")
+        seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
+        if seeds is None and not self._started:
+            entropy = np.random.SeedSequence().generate_state(1, np.uint64)[0]
+            seeds = check_seeds(int(entropy >> 1), self.num_envs)
+        self._next_seeds = None
+        self.memory.set_reset(seeds, mask)
+        return mask
+
+    def _take_actions(self, actions: Any, group: Group) -> None:
+        """Checks the actions and copies them in. A bad one raises before any env is stepped."""
+        if type(actions) is not np.ndarray:
+            actions = np.asarray(actions)
+        take = self._take.get(actions.dtype)
+        if take is None or actions.shape != group.action_shape or not actions.flags.carray:
+            take, actions = self._coerce_actions(actions, group)
+        bad = take(self._address, ctypes.addressof(ctypes.c_char.from_buffer(actions)), group.lo, group.hi)
+        if bad >= 0:
+            self._refuse_action(actions, bad, group)
+
+    def _coerce_actions(self, actions: Array, group: Group) -> tuple[Any, Array]:
+        if actions.shape != group.action_shape:
+            raise ActionError(f"actions have shape {actions.shape}, expected {group.action_shape}.")
+        kind, allowed = actions.dtype.kind, "iuf" if self.spec_env.action_kind == "box" else "iu"
+        if kind not in allowed:
+            wanted = "float32" if self.spec_env.action_kind == "box" else "int64 or int32"
+            raise ActionError(f"actions have dtype {actions.dtype}, expected {wanted}.")
+        dtype = np.dtype(np.float32 if self.spec_env.action_kind == "box" else np.int64)
+        if actions.dtype == np.uint64 and actions.size and int(actions.max()) >= 2**63:
+            raise ActionError(f"actions hold {actions.max()}, which is out of range.")
+        return self._take[dtype], np.array(actions, dtype, order="C")
+
+    def _refuse_action(self, actions: Array, bad: int, group: Group) -> None:
+        spec, value = self.spec_env, actions.reshape(-1)[bad]
+        row, element = divmod(int(bad), self.module.action_size)
+        env, agent = divmod(row, spec.agents)
+        where = f"env {group.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
+        where += f", element {element}" if self.module.action_size > 1 else ""
+        if spec.action_kind == "box":
+            raise ActionError(f"action {value} of {where} is not finite. Is the policy's output NaN? Nothing was stepped.")
+        choices = spec.action_dims[element]
+        raise ActionError(f"action {value} of {where} is out of range 0 .. {choices - 1}. Nothing was stepped.")
+
+    def _refuse_step(self) -> None:
+        if self.closed:
+            raise UsageError("this env is closed. Make a new one with shoal.make.")
+        if not self._started:
+            raise UsageError("step before reset. Call reset() once after making the env.")
+        raise UsageError("step() while groups are in flight. Call recv() for each of them first.")
+
+    def _refuse_in_flight(self, call: str) -> None:
+        if self._in_flight:
+            raise UsageError(f"{call}() while {len(self._in_flight)} groups are in flight. Call recv() for each first.")
+
+    def _finish_in_flight(self) -> None:
+        while self._in_flight:
+            self._wait(self._groups.index(self._in_flight.popleft()))
+
+    def _group_for(self, env_id: Array | None) -> Group:
+        if env_id is None:
+            group = self._last_received
+            if group is None and len(self._groups) == 1:
+                group = self._groups[0]
+            if group is None or not group.waits_for_actions:
+                raise UsageError("send() with no group waiting for actions. Call recv() first, or pass env_id.")
+            return group
+        ids = np.asarray(env_id)
+        for group in self._groups:
+            if np.array_equal(ids, group.env_id):
+                if not group.waits_for_actions:
+                    raise UsageError(f"envs {group.lo} .. {group.hi - 1} are in flight. Call recv() first.")
+                return group
+        edges = ", ".join(f"{group.lo}..{group.hi - 1}" for group in self._groups[:8])
+        raise ConfigError(f"env_id must be one of the groups ({edges}): pass infos['env_id'] of a recv().")
+
+    def _snapshot_identity(self) -> dict[str, Any]:
+        consts = {const.name: const.default for const in self.spec_env.consts}
+        return {
+            "env": self.spec_env.name,
+            "version": self.spec_env.version,
+            "consts": consts,
+            "record_bytes": self.module.record_bytes,
+        }
+
+    def _read_snapshot(self, blob: bytes, count: int) -> Array:
+        start = len(SNAPSHOT_MAGIC) + 4
+        if len(blob) < start or blob[: len(SNAPSHOT_MAGIC)] != SNAPSHOT_MAGIC:
+            raise SnapshotError("these bytes are not a snapshot: they do not begin with its mark.")
+        size = struct.unpack_from("<I", blob, len(SNAPSHOT_MAGIC))[0]
+        try:
+            head = json.loads(blob[start : start + size])
+            found = {key: head[key] for key in self._snapshot_identity()}
+            held = int(head["count"])
+        except (ValueError, KeyError, TypeError):
+            raise SnapshotError("this snapshot's head cannot be read: the bytes are damaged.") from None
+        wanted = self._snapshot_identity()
+        for key, value in wanted.items():
+            if found[key] != value:
+                raise SnapshotError(
+                    f"this snapshot is of {found['env']} version {found['version']} ({key} {found[key]}), "
+                    f"not of {wanted['env']} version {wanted['version']} ({key} {value})."
+                )
+        if held != count:
+            raise SnapshotError(f"this snapshot holds {held} envs, to be put into {count}. Pass env_ids for {held}.")
+        body = blob[start + size :]
+        if len(body) != count * self.module.record_bytes:
+            raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * self.module.record_bytes}.")
+        return np.frombuffer(body, np.uint8)
+
+    def _draw(self, env: int) -> tuple[lib.Draw, Any]:
+        if not self.spec_env.has_draw:
+            raise ConfigError(f"{self.spec_env.name} has no env_draw: it cannot be rendered.")
+        if not 0 <= env < self.num_envs:
+            raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
+        if not self._started:
+            raise UsageError("render before reset: there is no state yet.")
+        items = (lib.DrawItem * DRAW_CAPACITY)()
+        drawn = lib.Draw(right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items)
+        self.module.draw(self._address, env, ctypes.byref(drawn))
+        return drawn, items
+
+
+def _group_edges(num_envs: int, num_groups: int) -> list[int]:
+    """Where groups of near-equal size begin and end, on multiples of 64 envs where that is possible."""
+    unit = 64 if num_envs >= 64 * num_groups else 1
+    units = -(-num_envs // unit)
+    return [min(num_envs, unit * (units * g // num_groups)) for g in range(num_groups)] + [num_envs]

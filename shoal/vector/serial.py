@@ -1,0 +1,23 @@
+"""The `serial` backend: one loop on the calling thread. The meaning that the others are tested against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.vector.native import Group, NativeVec
+
+
+class SerialVec(NativeVec):
+    """Steps envs one range after the other; `send` does the work and `recv` hands it over."""
+
+    backend = "serial"
+
+    def _run(self, function: Any) -> int:
+        return int(function(self._address, 0, self.num_envs))
+
+    def _submit(self, index: int, group: Group, function: Any) -> None:
+        self._results = getattr(self, "_results", {})
+        self._results[index] = int(function(self._address, group.lo, group.hi))
+
+    def _wait(self, index: int) -> int:
+        return self._results.pop(index)
