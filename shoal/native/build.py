@@ -145,10 +145,7 @@ def run_compiler(command: list[str], source: Source) -> str:
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return done.stderr
-    raise CompileFailed(
-        f"{source.header or source.name} does not compile:\n{explain(done.stderr, source)}\n"
-        f"'shoal check {source.header or source.name}' runs every check on it."
-    )
+    raise CompileFailed(f"{source.header or source.name} does not compile:\n{explain(done.stderr, source)}")
 
 
 def explain(stderr: str, source: Source, limit: int = 40) -> str:

@@ -1,0 +1,61 @@
+"""`shoal check`: every promise that an env header must keep, tried and explained."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import time
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoal.conformance import CHECKS, Outcome, run_checks
+
+MARKS = {"passed": ("ok", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
+
+
+def run(path: str, quick: bool = False, json: bool = False) -> int:
+    """Checks one env and prints how it went. Returns 0 when nothing failed, else 1."""
+    console = Console(highlight=False)
+    start = time.perf_counter()
+    outcomes: list[Outcome] = []
+    checks = run_checks(path, steps=400 if quick else 2000)
+    if json:
+        outcomes = list(checks)
+        print(jsonlib.dumps({"env": path, "checks": [vars(outcome) for outcome in outcomes]}))
+        return _code(outcomes)
+    with console.status("") as status:
+        titles = [(check.__doc__ or "").strip() for check in CHECKS]
+        status.update(f"1/{len(titles)} {titles[0]}")
+        for outcome in checks:
+            outcomes.append(outcome)
+            console.print(_line(outcome))
+            if len(outcomes) < len(titles):
+                status.update(f"{len(outcomes) + 1}/{len(titles)} {titles[len(outcomes)]}")
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    left = len(CHECKS) - len(outcomes)
+    seconds = time.perf_counter() - start
+    if failed:
+        more = f" {left} more wait until that is mended." if left else ""
+        console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{more}")
+    else:
+        console.print(f"\n[bold green]{path} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
+        console.print(f"Next: shoal bench env {path}")
+    return _code(outcomes)
+
+
+def _code(outcomes: list[Outcome]) -> int:
+    return int(any(outcome.status == "failed" for outcome in outcomes))
+
+
+def _line(outcome: Outcome) -> Table:
+    mark, style = MARKS[outcome.status]
+    body = Text(outcome.name)
+    if outcome.text:
+        failed = outcome.status == "failed"
+        body.append(f"\n{outcome.text}" if failed else f"  {outcome.text}", "default" if failed else "dim")
+    line = Table.grid(padding=(0, 1))
+    line.add_column(width=4, justify="right")
+    line.add_column()
+    line.add_row(Text(mark, style), body)
+    return line

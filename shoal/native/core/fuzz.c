@@ -1,0 +1,116 @@
+// fuzz.c: random play of one env as a program of its own, to run under sanitizers.
+//
+//   fuzz STEPS        prints "ok" and exits 0, unless a sanitizer ends it first
+//
+// Every buffer is its own allocation of the exact size, so a write past its end is caught. Covers batch sizes around
+// the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from their defaults.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "module.c"
+
+static void *exact(size_t bytes) {
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory) exit(3);
+    return memset(memory, 0, bytes);
+}
+
+// Every kind of number that a user might try; envs must stay within their memory with all of them.
+static void odd_params(Params *p, uint64_t key) {
+    static const double factors[] = {1.0, 1.0, 1.0, 0.5, 2.0, 0.0, -1.0, 100.0};
+    shoal_default_params(p);
+    for (int32_t k = 0; param_entries[k].name; k++) {
+        double value = param_entries[k].value * factors[rng_mix(key + (uint64_t)k) % 8];
+        char *at = (char *)p + param_entries[k].offset;
+        if (strcmp(param_entries[k].kind, "int") == 0) {
+            int whole = (int)(value < 0.0 && k == 0 ? 0.0 : value);  // max_steps is never negative
+            memcpy(at, &whole, sizeof whole);
+        } else {
+            float number = (float)value;
+            memcpy(at, &number, sizeof number);
+        }
+    }
+}
+
+static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd) {
+    const size_t envs = (size_t)num_envs, rows = envs * NUM_AGENTS;
+    Batch b;
+    memset(&b, 0, sizeof b);
+    b.num_envs = num_envs;
+    b.autoreset = autoreset;
+    b.params_stride = odd;
+    b.state = (char *)exact((size_t)shoal_state_bytes(num_envs));
+    b.rng = (Rng *)exact(envs * sizeof(Rng));
+    b.tick = (int32_t *)exact(envs * 4);
+    b.ended = (uint8_t *)exact(envs);
+    b.returns = (float *)exact(rows * 4);
+    b.stats = (float *)exact(envs * NUM_STATS * 4);
+    Params *params = (Params *)exact((odd ? envs : 1) * sizeof(Params));
+    b.params = params;
+    b.actions = (Action *)exact(rows * ACTION_SIZE * sizeof(Action));
+    uint64_t *seeds = (uint64_t *)exact(envs * 8);
+    uint8_t *reset_mask = (uint8_t *)exact(envs);
+    b.obs = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
+    b.final_obs = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
+    b.rewards = (float *)exact(rows * 4);
+    b.terminated = (uint8_t *)exact(rows);
+    b.truncated = (uint8_t *)exact(rows);
+    b.done = (uint8_t *)exact(rows);
+    b.alive = (uint8_t *)exact(rows);
+    b.masks = (uint8_t *)exact(rows * MASK_SIZE);
+    b.final_return = (float *)exact(rows * 4);
+    b.final_length = (int32_t *)exact(rows * 4);
+    b.final_stats = (float *)exact(envs * NUM_STATS * 4);
+    b.episodes = (int32_t *)exact(envs * 4);
+    b.sums = (double *)exact(envs * NUM_METRICS * 8);
+    b.lows = (float *)exact(envs * NUM_METRICS * 4);
+    b.highs = (float *)exact(envs * NUM_METRICS * 4);
+    Record *record = (Record *)exact(sizeof(Record));
+    uint64_t *digests = (uint64_t *)exact(envs * 8);
+    DrawItem *items = (DrawItem *)exact(4096 * sizeof(DrawItem));
+
+    shoal_default_params(params);
+    for (size_t i = 0; odd && i < envs; i++) odd_params(&params[i], rng_mix(i + 1));
+    for (size_t i = 0; i < envs; i++) seeds[i] = i + 1000;
+    b.seeds = seeds;
+    shoal_reset(&b, 0, num_envs);
+    b.seeds = 0;
+    for (int32_t t = 0; t < steps; t++) {
+        if (autoreset == DISABLED || t % 97 == 96) {
+            for (size_t i = 0; i < envs; i++) {
+                reset_mask[i] = (uint8_t)(b.ended[i] | (rng_mix(i * 7919 + (uint64_t)t) % 64 == 0));
+            }
+            b.reset_mask = reset_mask;
+            shoal_reset(&b, 0, num_envs);
+            b.reset_mask = 0;
+        }
+        shoal_sample(&b, (uint64_t)t, 0, num_envs);
+        shoal_step(&b, 0, num_envs);
+        shoal_digest(&b, digests, 0, num_envs);
+        int64_t i = (int64_t)(rng_mix((uint64_t)t) % envs);
+        if (t % 16 == 0) {
+            shoal_save(&b, &i, 1, record);
+            shoal_load(&b, &i, 1, record);
+        }
+        if (t % 256 == 0) {
+            Draw draw = {0.0f, 0.0f, 1.0f, 1.0f, 0, 0, 4096, items};
+            shoal_draw(&b, i, &draw);
+        }
+    }
+    void *all[] = {b.state,     b.rng,  b.tick,     b.ended, b.returns,      b.stats,        params,
+                   b.actions,   seeds,  reset_mask, b.obs,   b.final_obs,    b.rewards,      b.terminated,
+                   b.truncated, b.done, b.alive,    b.masks, b.final_return, b.final_length, b.final_stats,
+                   b.episodes,  b.sums, b.lows,     b.highs, record,         digests,        items};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) free(all[k]);
+}
+
+int main(int argc, char **argv) {
+    int32_t steps = argc > 1 ? atoi(argv[1]) : 1000;
+    play(1, SAME_STEP, steps, 0);
+    play(63, NEXT_STEP, steps, 0);
+    play(65, SAME_STEP, steps, 0);
+    play(64, DISABLED, steps, 0);
+    play(130, SAME_STEP, steps, 1);
+    puts("ok");
+    return 0;
+}
