@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import sysconfig
+import tempfile
 import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,16 +23,19 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         build = load_build(Path(self.root))
-        shutil.rmtree(build.PREBUILT, ignore_errors=True)
+        self.folder = tempfile.mkdtemp(prefix="shoal-build-")
         headers = sorted((Path(self.root) / "shoal" / "envs").glob("*.h"))
         jobs = [(build.CORE_SOURCE, "base")]
         jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
         with ThreadPoolExecutor() as pool:
-            for library in pool.map(lambda job: build.build(*job, build.PREBUILT), jobs):
+            for library in pool.map(lambda job: build.build(*job, Path(self.folder)), jobs):
                 build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(getattr(self, "folder", ""), ignore_errors=True)
 
 
 def load_build(root: Path) -> Any:

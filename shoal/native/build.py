@@ -165,6 +165,7 @@ def _is_about(line: str, header: Path) -> bool:
 
 def build(source: Source, variant: str, folder: Path) -> Path:
     """Compiles into `folder`, atomically: a half-written library is never seen under its name."""
+    find_compiler()  # its absence is told before anything is written
     target = folder / source.file_name(variant)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,13 +3,13 @@
 #define ENV_ACTION ACT_DISCRETE(1)
 #include "core/env.h"
 
-#define EACH(NAME)                                                                 \
-    void each_##NAME(const float *x, float *y, int64_t n) {                        \
-        for (int64_t i = 0; i < n; i++) y[i] = m_##NAME(x[i]);                     \
+#define EACH(NAME)                                                                                                     \
+    void each_##NAME(const float *x, float *y, int64_t n) {                                                            \
+        for (int64_t i = 0; i < n; i++) y[i] = m_##NAME(x[i]);                                                         \
     }
-#define EACH2(NAME)                                                                \
-    void each_##NAME(const float *a, const float *b, float *y, int64_t n) {        \
-        for (int64_t i = 0; i < n; i++) y[i] = m_##NAME(a[i], b[i]);               \
+#define EACH2(NAME)                                                                                                    \
+    void each_##NAME(const float *a, const float *b, float *y, int64_t n) {                                            \
+        for (int64_t i = 0; i < n; i++) y[i] = m_##NAME(a[i], b[i]);                                                   \
     }
 EACH(sin)
 EACH(cos)

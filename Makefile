@@ -1,0 +1,19 @@
+# Two commands for a fresh machine: `make demo` to see Shoal run, `make test` to see it proven.
+PYTHON ?= python3
+VENV := .venv
+
+demo: $(VENV)/ready  ## set up, then watch the benchmark of the suite
+	$(VENV)/bin/shoal bench env all
+
+test: $(VENV)/ready  ## set up, then pass every check
+	scripts/check
+
+$(VENV)/ready: pyproject.toml constraints.txt hatch_build.py
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:  ## remove the virtual environment and everything built
+	rm -rf $(VENV) build dist shoal/native/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.PHONY: demo test clean

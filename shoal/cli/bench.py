@@ -1,0 +1,475 @@
+"""`shoal bench env`: how many steps per second the envs do from Python, measured fairly.
+
+`measure` takes anything that steps, so that `benchmarks/*.py` time peers by the same code, interleaved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json as jsonlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+POOL_SIZE = 64  # batches of random actions, made beforehand and used in turn
+POOL_BYTES = 64 << 20  # fewer batches where they would be larger than this together
+CALIBRATION_S = 0.02
+
+Backend = Literal["serial", "threads"]
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """Something to measure: one call of `step` steps `envs` envs of `agents` agents each."""
+
+    step: Callable[[], object]
+    envs: int
+    agents: int = 1
+    close: Callable[[], object] = lambda: None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was measured of a Stepper: the mean time of a call, once for each repeat."""
+
+    envs: int
+    agents: int
+    calls: int  # in each repeat
+    seconds_per_call: tuple[float, ...]
+
+    @property
+    def steps_per_s(self) -> list[float]:
+        """Env steps per second, for each repeat."""
+        return [self.envs / seconds for seconds in self.seconds_per_call]
+
+    @property
+    def median(self) -> float:
+        """Env steps per second."""
+        return statistics.median(self.steps_per_s)
+
+    @property
+    def us_per_call(self) -> float:
+        """Microseconds that a call takes, the median."""
+        return 1e6 * statistics.median(self.seconds_per_call)
+
+
+# Called between slices of measuring with what is known so far and the share of the work that is done.
+Progress = Callable[[Mapping[str, Sample], float], None]
+
+
+def measure(
+    makers: Mapping[str, Callable[[], Stepper]], seconds: float, repeats: int, progress: Progress | None = None
+) -> dict[str, Sample]:
+    """Times each stepper for about `seconds`, in `repeats` slices.
+
+    The steppers take turns, a slice each and then the next round, so that a busy moment of the machine
+    is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial.
+    """
+    steppers: dict[str, Stepper] = {}
+    samples: dict[str, Sample] = {}
+    try:
+        calls = {}
+        for done, (name, make) in enumerate(makers.items()):
+            if progress:
+                progress(samples, 0.1 * done / len(makers))
+            steppers[name] = make()
+            calls[name] = max(1, round(seconds / repeats / _calibrate(steppers[name].step)))
+        for turn in range(repeats):
+            for done, (name, stepper) in enumerate(steppers.items()):
+                if progress:
+                    progress(samples, 0.1 + 0.9 * (turn + done / len(steppers)) / repeats)
+                earlier = samples[name].seconds_per_call if name in samples else ()
+                took = _time(stepper.step, calls[name]) / calls[name]
+                samples[name] = Sample(stepper.envs, stepper.agents, calls[name], (*earlier, took))
+    finally:
+        for stepper in steppers.values():
+            stepper.close()
+    return samples
+
+
+def _time(step: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return time.perf_counter() - start
+
+
+def _calibrate(step: Callable[[], object]) -> float:
+    """About how long a call takes. Also warms caches, and lets envs that began together drift apart."""
+    step()
+    calls = 1
+    while (took := _time(step, calls)) < CALIBRATION_S:
+        calls *= 2
+    return took / calls
+
+
+@dataclass(frozen=True)
+class Config:
+    """One row of the table."""
+
+    env: str
+    num_envs: int
+    backend: str
+    num_threads: int | None  # None: serial
+
+    @property
+    def how(self) -> str:
+        """The backend in short: `serial`, `threads x2`."""
+        return self.backend if self.num_threads is None else f"{self.backend} x{self.num_threads}"
+
+    def make(self) -> Stepper:
+        """The envs, reset, and a pool of random actions to step them with."""
+        from shoal.entry import make
+
+        vec = make(self.env, self.num_envs, backend=self.backend, num_threads=self.num_threads, seed=0)
+        vec.reset()
+        step, next_actions = vec.step, itertools.cycle(_random_actions(vec)).__next__
+        return Stepper(lambda: step(next_actions()), vec.num_envs, vec.agents_per_env, vec.close)
+
+
+def _random_actions(vec: Any) -> list[Any]:
+    """Batches of the dtype that a policy gives: int64, or float32 for a box."""
+    import numpy as np
+
+    spec, rng = vec.spec_env, np.random.default_rng(0)
+    rows, shape = vec.num_rows, vec.actions.shape
+    count = max(4, min(POOL_SIZE, POOL_BYTES // (8 * rows * max(1, vec.module.action_size))))
+    if spec.action_kind == "box":
+        low, high = np.maximum(spec.action_low, -1e3), np.minimum(spec.action_high, 1e3)  # also where unbounded
+        return [rng.uniform(low, high, shape).astype(np.float32) for _ in range(count)]
+    return [rng.integers(0, spec.action_dims, shape, np.int64) for _ in range(count)]
+
+
+def command(
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...|all]")] = ("all",),
+    /,
+    *,
+    num_envs: Annotated[tuple[int, ...], tyro.conf.arg(metavar="N [N ...]")] = (4096,),
+    backends: Annotated[tuple[Backend, ...], tyro.conf.arg(metavar="{serial,threads} [...]")] = ("serial", "threads"),
+    num_threads: Annotated[
+        tuple[int, ...], tyro.conf.arg(metavar="N [N ...]", help_behavior_hint="(default: every core)")
+    ] = (),
+    seconds: float = 1.0,
+    repeats: int = 5,
+    json: bool = False,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: no file)")] = None,
+) -> int:
+    """Measure how many steps per second envs do on this machine.
+
+    Calls `step` from Python with fresh random actions each time. Every combination of the options is a row; rows
+    are measured in turns, and shown as the median and the range over the repeats.
+
+    Try:
+        shoal bench env all
+        shoal bench env cartpole --num-envs 256 4096 65536
+        shoal bench env cartpole --backends threads --num-threads 1 2 4
+        shoal bench env ./my_env.h --seconds 5 --json
+
+    Args:
+        names: The envs to measure: names that 'shoal envs' lists, paths of env headers, or all.
+        num_envs: How many games are stepped at a time; several numbers give several rows.
+        backends: How they are stepped: serial on one thread, or threads.
+        num_threads: Threads of the threads backend; several numbers give several rows.
+        seconds: Time spent on each row, all its repeats together.
+        repeats: Into how many turns that time is divided.
+        json: Print one line of JSON instead of the table: machine, config and every repeat.
+        out: Append that line to this file.
+    """
+    from shoal.cli.main import console
+    from shoal.errors import ShoalError
+    from shoal.native import lib
+
+    found = _check(names, num_envs, num_threads, backends, seconds, repeats, out)
+    screen = console(stderr=json)
+    broken: dict[str, str] = {}
+    with screen.status("") as status:
+        for env, header in found.items():
+            status.update(f"loading {env}")
+            try:
+                lib.load(header)
+            except ShoalError as error:
+                if names != ("all",):
+                    raise
+                broken[env] = str(error).splitlines()[0]
+    configs = [
+        Config(env, envs, backend, threads)
+        for env in found
+        if env not in broken
+        for envs in num_envs
+        for backend in backends
+        for threads in ((None,) if backend == "serial" else num_threads or (_cores(),))
+    ]
+    makers = {repr(config): config.make for config in configs}
+    machine = describe_machine()
+    if screen.is_terminal:
+        samples = _watch(screen, configs, makers, machine, seconds, repeats)
+    else:
+        samples = measure(makers, seconds, repeats)
+    results = [(config, samples[repr(config)]) for config in configs]
+    if not json:
+        if not screen.is_terminal:
+            screen.print(_table(configs, samples, machine, screen.width))
+        for env, reason in broken.items():
+            screen.print(f"[bold red]{env} was left out:[/] {reason}")
+        if results:
+            _conclude(screen, results, list(names))
+    line = jsonlib.dumps(
+        {
+            "bench": "env",
+            "machine": machine,
+            "seconds": seconds,
+            "repeats": repeats,
+            "results": [_result(config, sample) for config, sample in results],
+        }
+    )
+    if json:
+        print(line)
+    if out:
+        with out.open("a") as file:
+            file.write(line + "\n")
+    return 1 if broken else 0
+
+
+def describe_machine() -> dict[str, Any]:
+    """Where and when numbers were measured."""
+    import datetime
+    import platform
+    import subprocess
+
+    import numpy as np
+
+    import shoal
+
+    root = Path(shoal.__file__).parent.parent
+    commit = None
+    if (root / ".git").exists():
+        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        try:
+            commit = subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout.strip() or None
+        except (OSError, subprocess.TimeoutExpired):
+            commit = None
+    return {
+        "cpu": _cpu_model(),
+        "cores": _cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "shoal": shoal.__version__,
+        "commit": commit,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _check(
+    names: Sequence[str],
+    num_envs: Sequence[int],
+    num_threads: Sequence[int],
+    backends: Sequence[str],
+    seconds: float,
+    repeats: int,
+    out: Path | None,
+) -> dict[str, Path]:
+    """The headers to measure. Mistakes are told before anything is compiled."""
+    from shoal import registry
+    from shoal.errors import ConfigError
+    from shoal.vector.base import check_num_envs
+
+    for count in num_envs:
+        check_num_envs(count)
+    if not num_envs or not backends:
+        raise ConfigError(f"--{'backends' if num_envs else 'num-envs'} is empty. Give at least one value.")
+    if num_threads and "threads" not in backends:
+        raise ConfigError("--num-threads needs the threads backend. Add threads to --backends.")
+    for count in num_threads:
+        if not 1 <= count <= 1024:
+            raise ConfigError(f"--num-threads {count} must be in 1 .. 1024. This machine has {_cores()} cores.")
+    if not 0.0 < seconds <= 3600.0:
+        raise ConfigError(f"--seconds {seconds:g} must be more than 0 and at most 3600.")
+    if not 1 <= repeats <= 1000:
+        raise ConfigError(f"--repeats {repeats} must be in 1 .. 1000.")
+    if out and not (os.access(out, os.W_OK) if out.exists() else os.access(out.parent, os.W_OK)):
+        raise ConfigError(f"--out {out} cannot be written. Choose a file in a folder that exists and is yours.")
+    known = registry.known_names()
+    wanted = [env for name in names or ("all",) for env in (known if name == "all" else [name])]
+    return {env: registry.find(env) for env in wanted}
+
+
+def _cores() -> int:
+    from shoal.vector.threads import available_cores
+
+    return available_cores()
+
+
+def _cpu_model() -> str:
+    import platform
+    import subprocess
+
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.lower().startswith(("model name", "hardware", "cpu model")):
+                return " ".join(line.partition(":")[2].split())
+    if platform.system() == "Darwin":
+        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
+    return platform.processor() or "unknown"
+
+
+def _result(config: Config, sample: Sample) -> dict[str, Any]:
+    rates = sample.steps_per_s
+    return {
+        "env": config.env,
+        "num_envs": config.num_envs,
+        "backend": config.backend,
+        "num_threads": config.num_threads or 1,
+        "agents": sample.agents,
+        "calls": sample.calls,
+        "steps_per_s": {"median": round(sample.median), "min": round(min(rates)), "max": round(max(rates))},
+        "us_per_call": [round(1e6 * seconds, 3) for seconds in sample.seconds_per_call],
+    }
+
+
+# ---- what a person sees ----
+
+
+def _watch(
+    screen: Any, configs: list[Config], makers: Any, machine: dict[str, Any], seconds: float, repeats: int
+) -> dict[str, Sample]:
+    """Measures while the table fills in. Drawn only between slices: a thread that draws would be measured too."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    def frame(samples: Mapping[str, Sample], done: float) -> Any:
+        left = (1.0 - done) * len(configs) * (seconds + 3 * CALIBRATION_S)
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row("measuring", ProgressBar(1.0, done, width=40), f"{left:.0f} s left")
+        return Group(_table(configs, samples, machine, screen.width), "", bar)
+
+    with Live(frame({}, 0.0), console=screen, auto_refresh=False) as live:
+        samples = measure(makers, seconds, repeats, lambda so_far, done: live.update(frame(so_far, done), refresh=True))
+        live.update(_table(configs, samples, machine, screen.width), refresh=True)
+    return samples
+
+
+def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: dict[str, Any], width: int) -> Any:
+    """The rows measured so far; the others wait. What is the same in all rows is said above the table."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    sizes = {config.num_envs for config in configs}
+    teams = any(sample.agents > 1 for sample in samples.values())
+    best = max((sample.median for sample in samples.values()), default=1.0)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("\nenv", style="cyan", no_wrap=True)
+    columns = {
+        "\nenvs": "",
+        "\nbackend": "",
+        "env\nsteps/s": "bold",
+        "\nmin .. max": "dim",
+        "agent\nsteps/s": "",
+        "\nus/call": "",
+    }
+    for title, style in columns.items():
+        if (title != "\nenvs" or len(sizes) > 1) and (title != "agent\nsteps/s" or teams):
+            table.add_column(title, style=style, justify="left" if title == "\nbackend" else "right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    room = width - 56 - (9 if len(sizes) > 1 else 0) - (9 if teams else 0)  # what the other columns leave
+    last = None
+    for config in configs:
+        sample = samples.get(repr(config))
+        cells: list[Any] = [config.env if config.env != last else ""]
+        last = config.env
+        cells += [f"{config.num_envs:,}"] if len(sizes) > 1 else []
+        cells.append(config.how)
+        if sample is None:
+            cells.append(Text("…", "dim"))
+        else:
+            cells += [_short(sample.median), _spread(sample)]
+            cells += [_short(sample.median * sample.agents) if sample.agents > 1 else ""] if teams else []
+            bar = Text(_bar(sample.median / best, max(6, min(24, room))), _color(config))
+            cells += [f"{sample.us_per_call:,.1f}", bar]
+        table.add_row(*cells)
+    each = f"{sizes.pop():,} envs" if len(sizes) == 1 else "that many envs"
+    machine_text = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, Shoal {machine['shoal']}"
+    row_text = f"Each row: {each} stepped from Python with fresh random actions."
+    return Group(Text(f"{machine_text}\n{row_text}\n", "dim"), table)
+
+
+def _unit(rate: float) -> tuple[str, float]:
+    units = (("G", 1e9), ("M", 1e6), ("k", 1e3))
+    return next(((unit, size) for unit, size in units if rate >= 0.9995 * size), ("", 1.0))
+
+
+def _digits(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def _short(rate: float) -> str:
+    """Three digits and a unit: 138M."""
+    unit, size = _unit(rate)
+    return f"{_digits(rate / size)}{unit}"
+
+
+def _spread(sample: Sample) -> str:
+    """The least and the most over the repeats, in the median's unit: 131 .. 142."""
+    size = _unit(sample.median)[1]
+    return f"{_digits(min(sample.steps_per_s) / size)} .. {_digits(max(sample.steps_per_s) / size)}"
+
+
+def _bar(share: float, width: int) -> str:
+    eighths = max(1, round(8 * width * share))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _color(config: Config) -> str:
+    return "blue" if config.backend == "serial" else "green"
+
+
+def _conclude(screen: Any, results: list[tuple[Config, Sample]], names: list[str]) -> None:
+    """The result in words, and what to try next."""
+    ranked = sorted(results, key=lambda result: result[1].median)
+    (slow, slowest), (fast, fastest) = ranked[0], ranked[-1]
+    best: dict[str, tuple[Config, Sample]] = {config.env: (config, sample) for config, sample in ranked}
+    if len(best) > 1:
+        slow, slowest = min(best.values(), key=lambda result: result[1].median)
+        words = (
+            f"At its best this machine steps {fast.env} {_words(fastest.median)} times a second, "
+            f"and {slow.env}, the slowest, {_words(slowest.median)} times."
+        )
+    elif len(results) > 1:
+        ratio = fastest.median / slowest.median
+        words = (
+            f"{fast.env} does {_words(fastest.median)} steps a second at best ({fast.how}, {fast.num_envs:,} envs), "
+            f"{ratio:.1f} times as many as at worst ({slow.how}, {slow.num_envs:,} envs)."
+        )
+    else:
+        words = f"{fast.env} does {_words(fastest.median)} steps a second ({fast.how}, {fast.num_envs:,} envs)."
+    screen.print(f"\n{words}")
+    if len(best) > 1:
+        example = "breakout" if "breakout" in best else fast.env
+        hints = {f"shoal envs {example}": "all about one env", "shoal new my_env": "begin an env of your own"}
+    else:
+        sizes = "256 4096 65536"
+        hints = {f"shoal bench env {fast.env} --num-envs {sizes}": "more envs at a time"}
+        hints |= {f"shoal envs {fast.env}": "all about it"}
+    indent = max(map(len, hints)) + 3
+    for k, (line, what) in enumerate(hints.items()):
+        screen.print(f"{'Next:' if k == 0 else '     '} [cyan]{line:<{indent}}[/][dim]{what}[/]")
+
+
+def _words(rate: float) -> str:
+    """A rate as a person says it: 138 million."""
+    for unit, size in (("billion", 1e9), ("million", 1e6), ("thousand", 1e3)):
+        if rate >= size:
+            value = rate / size
+            return f"{value:.{1 if value < 10 else 0}f} {unit}"
+    return f"{rate:.0f}"

@@ -1,0 +1,142 @@
+"""`shoal envs`: lists the envs, or shows the page of one."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+WIDE = 100  # columns from which on the list has room for a summary beside each env
+
+
+def command(
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
+    /,
+    *,
+    json: bool = False,
+) -> int:
+    """List the envs, or show the page of one.
+
+    A page says what the env is, its spaces, params and stats, and how to use it.
+
+    Try:
+        shoal envs                list them all
+        shoal envs breakout       the page of one
+        shoal envs ./my_env.h     the page of a header of yours
+        shoal envs --json         all of it, for machines
+
+    Args:
+        name: The env to show: a name from the list, or the path of an env header. Without it, all are listed.
+        json: Print JSON: an object for one env, an array for the list.
+    """
+    from shoal import registry
+    from shoal.cli import pages
+
+    if name is None:
+        return list_json() if json else list_table()
+    header = registry.find(name)
+    if json:
+        print(jsonlib.dumps(pages.describe(header), indent=2))
+    else:
+        show(pages.page(header))
+    return 0
+
+
+def show(markdown: str) -> None:
+    """Prints a page, at a width that reads well."""
+    from rich.markdown import Heading, Markdown
+    from rich.text import Text
+
+    from shoal.cli.main import console
+
+    class PlainHeading(Heading):
+        """At the left and without a box."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Any:
+            yield Text(self.text.plain, "bold cyan" if self.tag == "h1" else "bold")
+
+    class Page(Markdown):
+        elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012
+
+    out = console()
+    lines = _lines(out, Page(markdown, code_theme="ansi_dark"), min(out.width, 100))
+    blank = [not line.plain.strip() for line in lines]
+    for k, line in enumerate(lines):
+        if not (blank[k] and (k == 0 or blank[k - 1])):  # markdown's generous spacing, by half
+            out.print(line, soft_wrap=True)
+
+
+def list_table() -> int:
+    """Prints the envs; one that does not build says so in its row."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from shoal import registry
+    from shoal.cli.main import console
+    from shoal.cli.pages import action_text, obs_text, steps_text, summary
+    from shoal.errors import ShoalError
+    from shoal.native import lib
+
+    out = console()
+    names = registry.known_names()
+    rows: list[tuple[str, ...]] = []
+    with out.status("") as status:
+        for name in names:
+            status.update(f"loading {name}")
+            try:
+                header = registry.find(name)
+                spec = lib.load(header).spec
+                cells = (obs_text(spec), action_text(spec), str(spec.agents), steps_text(spec))
+                rows.append((name, *cells, summary(header)))
+            except ShoalError as error:
+                rows.append((name, "", "", "", "", f"does not build: {str(error).splitlines()[0]}"))
+    wide = out.width >= WIDE
+    table = Table(box=None, pad_edge=False, padding=(0, 3 if wide else 2, 0, 0), header_style="bold")
+    for title, right in {"env": 0, "obs": 0, "action": 0, "agents": 1, "max steps": 1}.items():
+        table.add_column(
+            title, justify="right" if right else "left", no_wrap=True, style="cyan" if title == "env" else ""
+        )
+    if wide:
+        table.add_column("what it is")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    else:  # the summary on a line of its own
+        for row in rows:
+            table.add_row(*row[:-1])
+        lines = _lines(out, table, out.width)
+        out.print(lines[0])
+        for line, row in zip(lines[1:], rows):
+            out.print(line)
+            out.print(Text(f"  {row[-1]}", "dim"))
+    example = "breakout" if "breakout" in names else names[0]
+    out.print(
+        f"\n{len(names)} envs. [cyan]shoal envs {example}[/] shows one; [cyan]shoal new my_env[/] begins your own."
+    )
+    return 0
+
+
+def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
+    """What rich would print, line by line."""
+    from rich.text import Text
+
+    rendered = out.render_lines(renderable, out.options.update_width(width), pad=False)
+    return [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in rendered]
+
+
+def list_json() -> int:
+    """Prints what `describe` says of every env; of one that does not build, its error."""
+    from shoal import registry
+    from shoal.cli.pages import describe
+    from shoal.errors import ShoalError
+
+    def entry(name: str) -> dict[str, Any]:
+        try:
+            return describe(Path(registry.find(name)))
+        except ShoalError as error:
+            return {"name": name, "error": str(error)}
+
+    print(jsonlib.dumps([entry(name) for name in registry.known_names()], indent=2))
+    return 0

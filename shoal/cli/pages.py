@@ -1,0 +1,194 @@
+"""What there is to say about an env, gathered from its header and its spec: as data, and as a page of markdown.
+
+The terminal (`shoal envs NAME`) and the docs (`scripts/docs`) show the same page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal import registry
+from shoal.native import lib
+from shoal.spec import Array, EnvSpec
+
+SHOWN_BOUNDS = 8  # bounds of more elements than these are shown by their extremes
+FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # what a header's comment explains as `obs: …`
+
+
+def describe(header: Path) -> dict[str, Any]:
+    """Everything about an env as plain data, ready for JSON. A bound that is infinite is None."""
+    spec = lib.load(header).spec
+    first, rest = registry.summary(header)
+    observation = {"dtype": str(spec.obs_dtype), "shape": spec.obs_shape}
+    action: dict[str, Any] = {"kind": spec.action_kind}
+    if spec.action_kind == "box":
+        action |= {"size": spec.action_dims[0], "low": _plain(spec.action_low), "high": _plain(spec.action_high)}
+    else:
+        action |= {"choices": spec.action_dims if spec.action_kind == "multi" else spec.action_dims[0]}
+    return {
+        "name": spec.name,
+        "summary": first,
+        "description": rest,
+        "header": str(header),
+        "version": spec.version,
+        "gymnasium_id": gymnasium_id(header),
+        "agents": spec.agents,
+        "max_steps": spec.max_steps,
+        "observation": {**observation, "low": _plain(spec.obs_low), "high": _plain(spec.obs_high)},
+        "action": action,
+        "action_mask": spec.mask_size > 0,
+        "draws": spec.has_draw,
+        "params": [
+            {"name": p.name, "type": p.kind, "default": _plain(np.asarray(p.default)), "help": p.help}
+            for p in spec.params
+        ],
+        "consts": [{"name": c.name, "default": c.default, "help": c.help} for c in spec.consts],
+        "stats": [{"name": s.name, "kind": s.kind, "help": s.help} for s in spec.stats],
+    }
+
+
+def obs_text(spec: EnvSpec) -> str:
+    """One agent's observation in short: `float32 (4,)`."""
+    return f"{spec.obs_dtype} {spec.obs_shape}"
+
+
+def action_text(spec: EnvSpec) -> str:
+    """One agent's action in short: `discrete 2`, `multi (5, 2)` or `box 1`."""
+    return f"{spec.action_kind} {spec.action_dims if spec.action_kind == 'multi' else spec.action_dims[0]}"
+
+
+def steps_text(spec: EnvSpec) -> str:
+    """The time limit in short."""
+    return str(spec.max_steps) if spec.max_steps else "none"
+
+
+def summary(header: Path) -> str:
+    """The first sentence of the header's comment, with a capital."""
+    text = registry.summary(header)[0]
+    return text[:1].upper() + text[1:]
+
+
+def gymnasium_id(header: Path) -> str | None:
+    """The id of a known env. A header on its own has none until it is registered."""
+    name = header.stem
+    if name not in registry.known_names() or registry.find(name).resolve() != header.resolve():
+        return None
+    return f"shoal/{registry.title(name)}-v{registry.version(header)}"
+
+
+def page(header: Path) -> str:
+    """All about one env, as markdown."""
+    spec = lib.load(header).spec
+    _first, rest = registry.summary(header)
+    parts = [
+        f"# {spec.name}",
+        summary(header),
+        *_prose(rest),
+        _table(("at a glance", ""), _facts(header, spec)),
+        "## Params",
+        f"By name, one value for all envs or an array of one for each: `{_make(header, spec, example=True)}`.",
+        _table(
+            ("param", "type", "default", "meaning"),
+            [(f"`{p.name}`", p.kind, _number(p.default, p.kind), p.help) for p in spec.params],
+        ),
+    ]
+    if spec.consts:
+        parts += [
+            "## Consts",
+            "Compile-time: given as params are, but another value rebuilds the env: a C compiler and a second.",
+            _table(("const", "default", "meaning"), [(f"`{c.name}`", str(c.default), c.help) for c in spec.consts]),
+        ]
+    if spec.stats:
+        parts += [
+            "## Stats",
+            'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` sums them up.',
+            _table(("stat", "over the episode", "meaning"), [(f"`{s.name}`", s.kind, s.help) for s in spec.stats]),
+        ]
+    parts += ["## Use it", f"```python\nenvs = {_make(header, spec)}\nobs, infos = envs.reset(seed=0)\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def index(headers: Sequence[Path]) -> str:
+    """The table of all envs as markdown, each linked to its page."""
+    rows = []
+    for header in headers:
+        spec = lib.load(header).spec
+        cells = (obs_text(spec), action_text(spec), str(spec.agents), steps_text(spec), summary(header))
+        rows.append((f"[{spec.name}]({spec.name}.md)", *cells))
+    intro = "Every env is one C header in `shoal/envs/`. `shoal envs NAME` shows these pages in the terminal."
+    table = _table(("env", "obs", "action", "agents", "max steps", "what it is"), rows)
+    return f"# The envs\n\n{intro}\n\n{table}\n"
+
+
+def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
+    low, high = _bounds(spec.obs_low), _bounds(spec.obs_high)
+    obs = f"`{obs_text(spec)}`, " + ("unbounded" if (low, high) == ("-inf", "inf") else f"from {low} to {high}")
+    if spec.action_kind == "box":
+        action = f"`{action_text(spec)}`, from {_bounds(spec.action_low)} to {_bounds(spec.action_high)}"
+    else:
+        action = f"`{action_text(spec)}`: " + ", ".join(f"0 to {n - 1}" for n in spec.action_dims)
+    facts = [("observation", obs), ("action", action)]
+    if spec.mask_size:
+        facts.append(("action mask", f'{spec.mask_size} flags in `infos["action_mask"]`: 1 where a choice is allowed'))
+    many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
+    limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
+    id = gymnasium_id(header)
+    advice = f'none yet: `shoal.register("{spec.name}", "{header.name}")` gives it one'
+    return [
+        *facts,
+        ("agents", f"{spec.agents}{many}"),
+        ("time limit", limit),
+        ("Gymnasium id", f"`{id}`" if id else advice),
+    ]
+
+
+def _make(header: Path, spec: EnvSpec, example: bool = False) -> str:
+    """A call of shoal.make for this env; the example sets a param."""
+    name = spec.name if gymnasium_id(header) else f"./{header.name}"
+    if not example:
+        return f'shoal.make("{name}", num_envs=4096)'
+    param = next((p for p in spec.params if p.name != "max_steps"), spec.params[0])
+    return f'shoal.make("{name}", {param.name}={_number(param.default, param.kind)})'
+
+
+def _prose(text: str) -> Iterable[str]:
+    """The paragraphs of a header's comment; `obs: … action: …` becomes a list."""
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if re.match(FIELDS + ":", paragraph):
+            items = re.split(rf"\s+(?={FIELDS}:\s)", " ".join(paragraph.split()))
+            yield "\n".join(re.sub(rf"^({FIELDS}):", r"- **\1**:", item) for item in items)
+        elif paragraph:
+            yield paragraph
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in cells) + " |"
+
+    return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
+
+
+def _number(value: float, kind: str = "float") -> str:
+    return str(int(value)) if kind == "int" else f"{value:.6g}"
+
+
+def _bounds(values: Array) -> str:
+    """One bound for all elements, one for each in brackets, or the extremes of many."""
+    flat = np.unique(values) if values.size > SHOWN_BOUNDS else values.reshape(-1)
+    numbers = [_number(float(value)) for value in flat]
+    if len(set(numbers)) == 1:
+        return numbers[0]
+    return f"{numbers[0]} .. {numbers[-1]}" if values.size > SHOWN_BOUNDS else f"({', '.join(numbers)})"
+
+
+def _plain(values: Array) -> Any:
+    """Numbers as JSON has them: floats as short as float32 allows, None for an infinite one."""
+    if values.ndim:
+        return [_plain(value) for value in values]
+    number = float(str(np.float32(values)))
+    return None if not np.isfinite(number) else number

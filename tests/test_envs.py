@@ -1,0 +1,117 @@
+"""What every env promises, one property at a time, over the whole suite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import shoal
+from shoal import registry
+from shoal.conformance import run_checks
+from shoal.native import lib
+from shoal.vector.play import golden, play
+from shoal.vector.serial import SerialVec
+
+GOLDEN = Path(__file__).parent / "golden.json"
+
+
+def test_keeps_the_contract(env):
+    """All of `shoal check`: three languages, sanitizers, determinism, spaces, batch sizes, threads, snapshots."""
+    outcomes = list(run_checks(env, steps=1000))
+    assert [o for o in outcomes if o.status == "failed"] == []
+    assert len(outcomes) == 14
+
+
+def test_golden_rollout(env):
+    """The same seed gives the same bytes, today as on the day the hash was written.
+
+    A change of behaviour raises ENV_VERSION and is written down with `scripts/golden`.
+    """
+    header = registry.find(env)
+    expected = json.loads(GOLDEN.read_text())[env]
+    for variant in lib.build.variants()[: 2 if lib.best_variant() == "avx2" else 1]:
+        vec = SerialVec(lib.load(header, variant=variant), 64)
+        assert {"version": registry.version(header), "hash": golden(vec)} == expected
+
+
+def test_every_golden_hash_has_its_env():
+    assert sorted(json.loads(GOLDEN.read_text())) == registry.stock_names()
+
+
+@pytest.mark.filterwarnings("ignore:.*value is -?infinity:UserWarning")  # cartpole's bounds are Gymnasium's own
+@pytest.mark.filterwarnings("ignore:.*symmetric and normalized space:UserWarning")  # so are pendulum's
+def test_gymnasium_check_env(env):
+    header = registry.find(env)
+    single = gymnasium.make(f"shoal/{registry.title(env)}-v{registry.version(header)}", render_mode="rgb_array")
+    check_env(single.unwrapped)
+    single.close()
+
+
+def test_params_and_consts_are_described(env):
+    spec = lib.load(registry.find(env)).spec
+    first, _body = registry.summary(registry.find(env))
+    assert len(first) > 20
+    assert first.endswith(".")
+    assert spec.stats, "an env reports something of its own"
+    for entry in (*spec.params, *spec.consts, *spec.stats):
+        assert entry.help, entry.name
+
+
+def test_statistics_equal_a_slow_sum_over_infos(env):
+    """drain_stats against means taken from every step's infos; the same for any number of threads."""
+    drained = []
+    for options in ({"backend": "serial"}, {"backend": "threads", "num_threads": 3}):
+        vec = shoal.make(env, 200, seed=5, **options)
+        vec.reset()
+        agents, stats = vec.agents_per_env, [stat.name for stat in vec.spec_env.stats]
+        seen = {name: [] for name in ["return", "length", *stats]}
+        returns, lengths = np.zeros(vec.num_rows), np.zeros(vec.num_envs)
+        for step in range(400):
+            vec.module.sample(vec.memory.address, step, 0, vec.num_envs)
+            alive = vec.alive.copy()
+            _, rewards, terminated, truncated, infos = vec.step(vec.actions)
+            returns += rewards
+            lengths += 1
+            done = (terminated | truncated).reshape(-1, agents)
+            out = (done | ~alive.reshape(-1, agents)).all(1)  # every agent is out: the episode is over
+            for game in np.flatnonzero(out):
+                rows = slice(game * agents, (game + 1) * agents)
+                seen["return"].append(returns[rows].mean())
+                seen["length"].append(lengths[game])
+                for name in stats:
+                    seen[name].append(infos["final_info"][name][game * agents])
+                returns[rows], lengths[game] = 0, 0
+        drained.append(vec.drain_stats())
+        assert drained[-1]["episodes"] == len(seen["return"])
+        for name, values in seen.items():
+            if values:
+                assert drained[-1][name]["mean"] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6)
+        assert vec.drain_stats() == {"episodes": 0}
+        vec.close()
+    assert drained[0] == drained[1]
+
+
+def test_per_env_params_equal_shared_ones(env):
+    """An array of equal params steps through another code path to the same bytes."""
+    param = next(p for p in shoal.make(env).spec_env.params if p.name != "max_steps")
+    value = int(param.default) if param.kind == "int" else param.default
+    shared, each = shoal.make(env, 70, **{param.name: value}), shoal.make(env, 70, **{param.name: [value] * 70})
+    shared.reset(seed=3)
+    each.reset(seed=3)
+    assert (play(shared, 300) == play(each, 300)).all()
+
+
+def test_time_limit_is_a_param(env):
+    vec = shoal.make(env, 8, max_steps=3)
+    vec.reset(seed=0)
+    for step in range(1, 4):
+        vec.module.sample(vec.memory.address, step, 0, 8)
+        _, _, terminated, truncated, infos = vec.step(vec.actions)
+    ended = terminated | truncated | ~np.repeat(vec.alive.reshape(8, -1).any(1), vec.agents_per_env)
+    assert ended.all()
+    assert infos["final_info"]["episode"]["l"][truncated].tolist() == [3] * int(truncated.sum())

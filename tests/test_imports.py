@@ -1,0 +1,72 @@
+"""Left never imports right: the import graph against the walls that DESIGN draws."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shoal
+
+ROOT = Path(shoal.__file__).parent
+# what each room may import of Shoal, besides itself
+WALLS = {
+    "errors": set(),
+    "spec": {"errors"},
+    "registry": {"errors"},
+    "native": {"errors", "spec"},
+    "vector": {"errors", "spec", "native"},
+    "entry": {"errors", "registry", "native", "vector"},
+    "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
+    "conformance": {"errors", "spec", "registry", "native", "vector"},
+    "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations", "conformance"},
+}
+
+
+def imports(file: Path) -> set[str]:
+    """The rooms of Shoal that a file imports."""
+    rooms = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "shoal":
+            parts = node.module.split(".")
+            rooms |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            rooms |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("shoal.")}
+    return rooms
+
+
+@pytest.mark.parametrize("room", WALLS)
+def test_walls(room):
+    path = ROOT / room
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    for file in files:
+        assert imports(file) - {room, "__version__"} <= WALLS[room], file
+
+
+def test_every_room_has_walls():
+    rooms = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert rooms - {"__init__", "__main__"} == set(WALLS)
+
+
+def test_folders_open_with_one_sentence():
+    for folder in (path for path in ROOT.iterdir() if (path / "__init__.py").is_file()):
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+def test_public_names_are_sorted():
+    assert sorted(shoal.__all__) == shoal.__all__
+    assert all(hasattr(shoal, name) for name in shoal.__all__)
+
+
+def test_import_is_light():
+    """No torch, no CLI libraries, nothing compiled or loaded, no thread started, nothing written."""
+    code = (
+        "import sys, threading; before = set(sys.modules); import shoal; after = set(sys.modules);"
+        "heavy = {'torch', 'rich', 'tyro', 'matplotlib', 'pygame'} & after; assert not heavy, heavy;"
+        "assert threading.active_count() == 1;"
+        "from shoal.native import lib; assert lib.load_core.cache_info().currsize == 0"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -1,0 +1,92 @@
+"""The wheel: needs no compiler where it is installed, and is the same for every Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from shoal import registry
+from shoal.native import build
+
+ROOT = Path(__file__).parent.parent
+
+RUN_ALL = """
+import shoal
+from shoal import registry
+assert "site" in shoal.__file__, shoal.__file__
+for name in registry.stock_names():
+    vec = shoal.make(name, 70, backend="threads", num_threads=2)
+    vec.reset(seed=0)
+    vec.step(vec.action_space.sample())
+    vec.frame(0)
+    print(name)
+try:
+    shoal.make("MY_ENV")
+except shoal.ShoalError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)], check=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_tag_is_of_the_platform_alone(wheel):
+    assert wheel.name.split("-", 2)[2].startswith("py3-none-"), wheel.name
+    assert not wheel.name.endswith("-any.whl")
+
+
+def test_holds_every_env_in_every_variant(wheel):
+    names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
+    for env in registry.stock_names():
+        for variant in build.variants():
+            assert build.Source.env(registry.find(env)).file_name(variant) in names
+    assert build.CORE_SOURCE.file_name("base") in names
+
+
+def test_runs_without_a_compiler(wheel, tmp_path):
+    """Installed where no gcc is on PATH: every stock env runs, and a header of one's own is refused clearly."""
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    header = tmp_path / "my_env.h"
+    header.write_text((ROOT / "tests" / "broken" / "no_end.h").read_text())
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": str(site)}
+    code = RUN_ALL.replace("MY_ENV", str(header))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    *envs, refusal = done.stdout.splitlines()
+    assert envs == registry.stock_names()
+    assert refusal.startswith("CompilerMissing no C compiler found")
+    assert not (tmp_path / ".cache").exists(), "nothing was compiled"
+
+
+def test_import_takes_well_under_0_3_s(tmp_path):
+    """The best of five, in a fresh interpreter: a bound far above the usual 0.15 s, for a busy machine."""
+    code = "import time; t = time.perf_counter(); import shoal; print(time.perf_counter() - t)"
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(times) < 0.3, times
+
+
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    assert build.cache_dir() == tmp_path
+    monkeypatch.delenv("SHOAL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.cache_dir() == tmp_path / "shoal"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert build.cache_dir() == Path(os.environ["HOME"]) / ".cache" / "shoal"
