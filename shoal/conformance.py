@@ -57,13 +57,16 @@ class Subject:
 
     @property
     def source(self) -> build.Source:
+        """What its libraries are made from."""
         return build.Source.env(self.header)
 
     @cached_property
     def module(self) -> Module:
+        """The env as it is built for this machine."""
         return lib.load(self.header)
 
     def vec(self, num_envs: int = 64, **options: Any) -> NativeVec:
+        """Envs, reset with seed 0."""
         vec = SerialVec(self.module, num_envs, **options)
         vec.reset(seed=0)
         return vec
@@ -106,7 +109,15 @@ def check_cuda(subject: Subject) -> str:
         raise Skip("no nvcc here; the C++17 build is the nearest check")
     out = subject.workdir / "out.cubin"
     flags = ["-x", "cu", "-std=c++17", "-arch=sm_90", "-cubin", "--fmad=false", "-Werror", "all-warnings"]
-    command = [nvcc, *flags, f"-I{build.NATIVE}", *subject.source.defines(), str(build.CORE / "module.c"), "-o", str(out)]
+    command = [
+        nvcc,
+        *flags,
+        f"-I{build.NATIVE}",
+        *subject.source.defines(),
+        str(build.CORE / "module.c"),
+        "-o",
+        str(out),
+    ]
     try:
         build.run_compiler(command, subject.source)
     except CompileFailed as error:
@@ -124,7 +135,9 @@ INSTEAD = {
     "time": "nothing: an env must not depend on the clock",
     "printf": "ENV_STATS for numbers, env_draw for pictures",
     "puts": "ENV_STATS for numbers, env_draw for pictures",
-    **{f"{name}{suffix}": f"m_{name}" for name in "sin cos tan atan2 exp log pow floor".split() for suffix in ("", "f")},
+    **{
+        f"{name}{suffix}": f"m_{name}" for name in "sin cos tan atan2 exp log pow floor".split() for suffix in ("", "f")
+    },
     **{f"{name}{suffix}": "m_sqrt" for name in ("sqrt",) for suffix in ("", "f")},
 }
 
@@ -250,14 +263,14 @@ def check_spaces(subject: Subject) -> str:
 
     def look(obs: Array, what: str) -> None:
         if obs.dtype == np.float32 and not np.isfinite(obs).all():
-            row, *index = np.argwhere(~np.isfinite(obs))[0].tolist()
-            raise Failure(f"{what} of row {row}, element {index} is {obs[(row, *index)]}. Look for 0/0, log or sqrt.")
+            at = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
+            raise Failure(f"{what} of row {at[0]}, element {list(at[1:])} is {obs[at]}. Look for 0/0, log or sqrt.")
         wrong = (obs < space.low) | (obs > space.high)
         if wrong.any():
-            row, *index = np.argwhere(wrong)[0].tolist()
-            low, high = space.low[tuple(index)], space.high[tuple(index)]
+            at = tuple(np.argwhere(wrong)[0].tolist())
+            low, high = space.low[at[1:]], space.high[at[1:]]
             raise Failure(
-                f"{what} of row {row}, element {index} is {obs[(row, *index)]:g}, outside [{low:g}, {high:g}]. "
+                f"{what} of row {at[0]}, element {list(at[1:])} is {obs[at]:g}, outside [{low:g}, {high:g}]. "
                 "Mend env_observe, or ENV_OBS_LOW and ENV_OBS_HIGH."
             )
 
@@ -299,7 +312,9 @@ def check_batch_size(subject: Subject) -> str:
         digests = play(subject.vec(count), subject.steps // 4)
         if (digests != reference[:count]).any():
             env = int((digests != reference[:count]).argmax())
-            raise Failure(f"env {env} among {count} differs from env {env} among 257. Is something shared between envs?")
+            raise Failure(
+                f"env {env} among {count} differs from env {env} among 257. Is something shared between envs?"
+            )
     return "1, 7, 64, 256 and 257 envs"
 
 

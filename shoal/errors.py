@@ -1,15 +1,15 @@
 """The exceptions that Shoal raises for what a user can mend: the fact, your numbers, the next move.
 
-    ShoalError
-    ├── ConfigError (ValueError)         an option, param or const with a wrong name, type or value
-    │   └── UnknownEnv                   no env of that name
-    ├── ActionError (ValueError)         actions of a wrong shape, dtype or value; nothing was stepped
-    ├── UsageError (RuntimeError)        a call out of order: step before reset, use after close
-    ├── SnapshotError (ValueError)       bytes that are not a snapshot of this env
-    └── BuildError (RuntimeError)        an env header could not be made into a library
-        ├── CompileFailed                the compiler's message, by the header's own lines
-        ├── CompilerMissing              no C compiler on this machine
-        └── CacheUnwritable              nowhere to put the library
+ShoalError
+├── ConfigError (ValueError)         an option, param or const with a wrong name, type or value
+│   └── UnknownEnv                   no env of that name
+├── ActionError (ValueError)         actions of a wrong shape, dtype or value; nothing was stepped
+├── UsageError (RuntimeError)        a call out of order: step before reset, use after close
+├── SnapshotError (ValueError)       bytes that are not a snapshot of this env
+└── BuildError (RuntimeError)        an env header could not be made into a library
+    ├── CompileFailed                the compiler's message, by the header's own lines
+    ├── CompilerMissing              no C compiler on this machine
+    └── CacheUnwritable              nowhere to put the library
 """
 
 from __future__ import annotations

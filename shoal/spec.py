@@ -28,6 +28,7 @@ class Param:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """As it lies in memory."""
         return np.dtype(np.float32 if self.kind == "float" else np.int32)
 
     def check(self, env: str, value: Any, num_envs: int) -> Array:
@@ -102,7 +103,7 @@ class EnvSpec:
         if self.action_kind == "discrete":
             return spaces.Discrete(self.action_dims[0])
         if self.action_kind == "multi":
-            return spaces.MultiDiscrete(self.action_dims)
+            return spaces.MultiDiscrete(list(self.action_dims))
         shape = self.action_dims
         return spaces.Box(
             np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape), shape, np.float32

@@ -246,7 +246,9 @@ def test_register_and_gymnasium_id(tmp_path):
     import gymnasium
 
     header = tmp_path / "my_own.h"
-    header.write_text((BROKEN / "no_end.h").read_text().replace("#define ENV_ACTION", "#define ENV_VERSION 3\n#define ENV_ACTION"))
+    header.write_text(
+        (BROKEN / "no_end.h").read_text().replace("#define ENV_ACTION", "#define ENV_VERSION 3\n#define ENV_ACTION")
+    )
     shoal.register("my_own", header)
     try:
         shoal.make("my_own", 2).reset(seed=0)
@@ -269,8 +271,8 @@ def test_entry_points_of_other_packages(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reef\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[shoal.envs]\ncoral = reef:header\n")
-    code = "import shoal; v = shoal.make('coral', 3); v.reset(seed=0); print(v.spec_env.name, shoal.registry.known_names())"
+    code = "import shoal; vec = shoal.make('coral', 3); vec.reset(seed=0); print(vec.spec_env.name)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{tmp_path}:."}
     )
-    assert done.stdout.startswith("coral ["), done.stderr
+    assert done.stdout == "coral\n", done.stderr

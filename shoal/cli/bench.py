@@ -117,6 +117,7 @@ class Config:
     num_envs: int
     backend: str
     num_threads: int | None  # None: serial
+    agents: int
 
     @property
     def how(self) -> str:
@@ -187,24 +188,25 @@ def command(
 
     found = _check(names, num_envs, num_threads, backends, seconds, repeats, out)
     screen = console(stderr=json)
+    agents: dict[str, int] = {}
     broken: dict[str, str] = {}
     with screen.status("") as status:
         for env, header in found.items():
             status.update(f"loading {env}")
             try:
-                lib.load(header)
+                agents[env] = lib.load(header).spec.agents
             except ShoalError as error:
                 if names != ("all",):
                     raise
                 broken[env] = str(error).splitlines()[0]
-    configs = [
-        Config(env, envs, backend, threads)
-        for env in found
-        if env not in broken
+    rows = [
+        Config(env, envs, backend, threads, agents[env])
+        for env in agents
         for envs in num_envs
         for backend in backends
         for threads in ((None,) if backend == "serial" else num_threads or (_cores(),))
     ]
+    configs = list(dict.fromkeys(rows))  # each once
     makers = {repr(config): config.make for config in configs}
     machine = describe_machine()
     if screen.is_terminal:
@@ -293,7 +295,7 @@ def _check(
         raise ConfigError(f"--seconds {seconds:g} must be more than 0 and at most 3600.")
     if not 1 <= repeats <= 1000:
         raise ConfigError(f"--repeats {repeats} must be in 1 .. 1000.")
-    if out and not (os.access(out, os.W_OK) if out.exists() else os.access(out.parent, os.W_OK)):
+    if out and (out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK)):
         raise ConfigError(f"--out {out} cannot be written. Choose a file in a folder that exists and is yours.")
     known = registry.known_names()
     wanted = [env for name in names or ("all",) for env in (known if name == "all" else [name])]
@@ -366,7 +368,7 @@ def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: di
     from rich.text import Text
 
     sizes = {config.num_envs for config in configs}
-    teams = any(sample.agents > 1 for sample in samples.values())
+    teams = any(config.agents > 1 for config in configs)
     best = max((sample.median for sample in samples.values()), default=1.0)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("\nenv", style="cyan", no_wrap=True)

@@ -146,10 +146,11 @@ def overview(verbs: dict[str, str]) -> int:
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console that colours only what we colour."""
+    """A rich console that colours only what we colour, and looks right on light and dark terminals."""
     from rich.console import Console
+    from rich.theme import Theme
 
-    return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, highlight=False, theme=Theme({"markdown.code": "cyan"}))
 
 
 def report(error: ShoalError) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal import registry
 from shoal.native import lib
-from shoal.spec import Array, EnvSpec
+from shoal.spec import Array, EnvSpec, Param
 
 SHOWN_BOUNDS = 8  # bounds of more elements than these are shown by their extremes
 FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # what a header's comment explains as `obs: …`
@@ -43,10 +43,7 @@ def describe(header: Path) -> dict[str, Any]:
         "action": action,
         "action_mask": spec.mask_size > 0,
         "draws": spec.has_draw,
-        "params": [
-            {"name": p.name, "type": p.kind, "default": _plain(np.asarray(p.default)), "help": p.help}
-            for p in spec.params
-        ],
+        "params": [{"name": p.name, "type": p.kind, "default": _default(p), "help": p.help} for p in spec.params],
         "consts": [{"name": c.name, "default": c.default, "help": c.help} for c in spec.consts],
         "stats": [{"name": s.name, "kind": s.kind, "help": s.help} for s in spec.stats],
     }
@@ -91,7 +88,7 @@ def page(header: Path) -> str:
         *_prose(rest),
         _table(("at a glance", ""), _facts(header, spec)),
         "## Params",
-        f"By name, one value for all envs or an array of one for each: `{_make(header, spec, example=True)}`.",
+        f"Set by name, one value for all envs or an array of one for each: `{_make(header, spec, example=True)}`.",
         _table(
             ("param", "type", "default", "meaning"),
             [(f"`{p.name}`", p.kind, _number(p.default, p.kind), p.help) for p in spec.params],
@@ -138,30 +135,37 @@ def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
     limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
     id = gymnasium_id(header)
-    advice = f'none yet: `shoal.register("{spec.name}", "{header.name}")` gives it one'
+    advice = f'none yet: `shoal.register("{spec.name}", "{_shown(header)}")` gives it one'
     return [
         *facts,
         ("agents", f"{spec.agents}{many}"),
         ("time limit", limit),
+        ("pictures", '`render_mode="rgb_array"`' if spec.has_draw else "none"),
         ("Gymnasium id", f"`{id}`" if id else advice),
     ]
 
 
 def _make(header: Path, spec: EnvSpec, example: bool = False) -> str:
     """A call of shoal.make for this env; the example sets a param."""
-    name = spec.name if gymnasium_id(header) else f"./{header.name}"
+    name = spec.name if gymnasium_id(header) else _shown(header)
     if not example:
         return f'shoal.make("{name}", num_envs=4096)'
     param = next((p for p in spec.params if p.name != "max_steps"), spec.params[0])
     return f'shoal.make("{name}", {param.name}={_number(param.default, param.kind)})'
 
 
+def _shown(header: Path) -> str:
+    """A header's path as a person here would type it."""
+    here = Path.cwd()
+    return f"./{header.relative_to(here)}" if header.is_relative_to(here) else str(header)
+
+
 def _prose(text: str) -> Iterable[str]:
     """The paragraphs of a header's comment; `obs: … action: …` becomes a list."""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         if re.match(FIELDS + ":", paragraph):
-            items = re.split(rf"\s+(?={FIELDS}:\s)", " ".join(paragraph.split()))
-            yield "\n".join(re.sub(rf"^({FIELDS}):", r"- **\1**:", item) for item in items)
+            items = re.split(rf"(?:\n|(?<=\.) )(?={FIELDS}: )", paragraph)  # at a line or after a sentence
+            yield "\n".join(re.sub(rf"^({FIELDS}):", r"- **\1**:", " ".join(item.split())) for item in items)
         elif paragraph:
             yield paragraph
 
@@ -171,6 +175,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return "| " + " | ".join(re.sub(r"([|<*])", r"\\\1", cell) for cell in cells) + " |"
 
     return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
+
+
+def _default(param: Param) -> float | int:
+    return int(param.default) if param.kind == "int" else float(str(np.float32(param.default)))
 
 
 def _number(value: float, kind: str = "float") -> str:

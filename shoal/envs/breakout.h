@@ -204,9 +204,9 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     float half = half_paddle(s, p);
     draw_view(d, -8.0f, -8.0f, WIDTH + 8.0f, HEIGHT, 0x0e1726);
-    draw_rect(d, -8.0f, -8.0f, WIDTH + 16.0f, 6.0f, 0x4a5b78);
-    draw_rect(d, -8.0f, -8.0f, 6.0f, HEIGHT + 8.0f, 0x4a5b78);
-    draw_rect(d, WIDTH + 2.0f, -8.0f, 6.0f, HEIGHT + 8.0f, 0x4a5b78);
+    draw_rect(d, -8.0f, -8.0f, WIDTH + 16.0f, 8.0f, 0x4a5b78);
+    draw_rect(d, -8.0f, -8.0f, 8.0f, HEIGHT + 8.0f, 0x4a5b78);
+    draw_rect(d, WIDTH, -8.0f, 8.0f, HEIGHT + 8.0f, 0x4a5b78);
     for (int32_t k = 0; k < BRICKS; k++) {
         int32_t row = k / COLUMNS, column = k % COLUMNS;
         uint32_t color = row < 2 ? 0xe2556d : row < 4 ? 0xf2a65a : 0x37c2b3;

@@ -38,7 +38,7 @@
 
 enum { border = view / 2, wide = side + 2 * border };  // the map is the field in a frame of rock: no view leaves it
 enum { view_must_be_odd_and_at_least_3 = 1 / (view >= 3 && view % 2 == 1) };
-enum { field_must_have_room = 1 / (agents > 0 && plants > 0 && agents + plants <= side * side) };
+enum { field_must_hold_agents_and_plants = 1 / (agents > 0 && plants > 0 && agents + plants <= side * side) };
 
 typedef struct {
     uint8_t rock, plant, agent, own;  // as observed; own is filled in by env_observe

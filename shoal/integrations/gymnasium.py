@@ -45,7 +45,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         over, timeout = bool(self.vec.memory.arrays["ended"][0]), bool(truncated.any())
         return self._first(obs).copy(), float(rewards.sum()), over and not timeout, timeout, self._info(infos)
 
-    def render(self) -> Array | None:  # type: ignore[override]
+    def render(self) -> Array | None:
         """The env as pixels."""
         return self.vec.frame(0) if self.render_mode == "rgb_array" else None
 

@@ -20,7 +20,8 @@ def aligned_zeros(shape: tuple[int, ...] | int, dtype: Any) -> Array:
     count = int(np.prod(shape))
     block = np.zeros(count * dtype.itemsize + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
-    return block[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+    zeros: Array = block[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
+    return zeros
 
 
 class Memory:

@@ -28,9 +28,7 @@ PREBUILT = NATIVE / "lib"
 
 # Same bits everywhere: no FMA contraction, no fast-math. The other -f flags let gcc vectorize across envs and
 # change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
-FLAGS = (
-    "-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-thread-jumps"
-).split()
+FLAGS = ("-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-thread-jumps").split()
 LANGUAGES = {"c11": ["-x", "c", "-std=c11"], "c++17": ["-x", "c++", "-std=c++17"]}
 VARIANTS = {"base": [], "avx2": ["-mavx2"]}
 WARNINGS = "-Wall -Wextra -Wpedantic".split()
@@ -51,6 +49,7 @@ class Source:
 
     @classmethod
     def env(cls, header: Path, consts: Mapping[str, int] | None = None) -> Source:
+        """The source of an env."""
         return cls(header.stem, header.resolve(), tuple(sorted((consts or {}).items())))
 
     def files(self) -> list[Path]:
@@ -68,13 +67,16 @@ class Source:
         return sha.hexdigest()[:16]
 
     def file_name(self, variant: str) -> str:
+        """What its library is called."""
         return f"{self.name}-{variant}-{self.digest(variant)}.so"
 
     def defines(self) -> list[str]:
+        """The header and the consts as compiler flags."""
         header = [f'-DENV_HEADER="{self.header}"'] if self.header else []
         return header + [f"-DSHOAL_SET_{name}=~,{value}" for name, value in self.consts]
 
     def units(self) -> list[str]:
+        """The C files to compile."""
         if self.header:
             return [str(CORE / "module.c")]
         return [str(CORE / "pool.c"), str(CORE / "raster.c")]

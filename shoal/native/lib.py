@@ -25,8 +25,8 @@ class Batch(ctypes.Structure):
     _fields_ = [(name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison")] + [
         (name, c_void_p)
         for name in (
-            "state rng tick ended returns stats params actions seeds reset_mask obs final_obs rewards "
-            "terminated truncated done alive masks final_return final_length final_stats "
+            "state rng tick ended returns stats params actions seeds reset_mask "
+            "obs final_obs rewards terminated truncated done alive masks final_return final_length final_stats "
             "episodes sums lows highs"
         ).split()
     ]
@@ -117,6 +117,7 @@ class Module:
         self.reset = _declare(lib.shoal_reset, c_int64, *RANGE)
         self.step = _declare(lib.shoal_step, c_int64, *RANGE)
         take = [c_int64, c_void_p, c_void_p, c_int32, c_int32]
+        self.take: dict[np.dtype[Any], Any]
         if self.spec.action_kind == "box":
             self.take = {np.dtype(np.float32): _declare(lib.shoal_take_f32, *take)}
         else:
@@ -174,7 +175,9 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
 def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:
     size = int(np.prod(shape))
     if len(values) not in (1, size):
-        raise BuildError(f"{name}: {macro} has {len(values)} values. Give one for all, or {size}, one for each element.")
+        raise BuildError(
+            f"{name}: {macro} has {len(values)} values. Give one for all, or {size}, one for each element."
+        )
     return values.reshape(()) if len(values) == 1 else values.reshape(shape)
 
 

@@ -56,7 +56,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         return batch_space(self.single_action_space, self.num_rows)
 
     @abstractmethod
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Starts episodes. An int seed gives env i the seed `seed + i`; None lets each env's stream go on.
@@ -95,7 +95,7 @@ def check_seeds(seed: int | Sequence[int] | Array, num_envs: int) -> Array:
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         if not 0 <= seed < 2**63:
             raise ConfigError(f"seed={seed} must be in 0 .. 2^63 - 1.")
-        return np.uint64(seed) + np.arange(num_envs, dtype=np.uint64)
+        return np.arange(seed, seed + num_envs, dtype=np.uint64)
     if isinstance(seed, (str, bytes, float, bool)) or not hasattr(seed, "__len__"):
         raise ConfigError(f"seed={seed!r} must be an int, or one int for each of the {num_envs} envs.")
     if len(seed) != num_envs:

@@ -26,7 +26,7 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         self.observation_space, self.action_space = vec.observation_space, vec.action_space
         self.metadata, self.render_mode = vec.metadata, vec.render_mode
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Starts episodes. A `reset_mask` is over rows and must be the same for all agents of a game."""

@@ -7,6 +7,7 @@ import json
 import struct
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ class NativeVec(VecEnv):
         mode = AUTORESET[autoreset]
         self._all = Group(self.memory, 0, self.num_envs, mode)
         edges = _group_edges(self.num_envs, num_groups)
-        self._groups = [Group(self.memory, lo, hi, mode) for lo, hi in zip(edges, edges[1:])]
+        self._groups = [Group(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
         self._in_flight: deque[Group] = deque()
         self._last_received: Group | None = None
         self._address, self._take = self.memory.address, module.take
@@ -144,7 +145,7 @@ class NativeVec(VecEnv):
 
     # ---- the Gymnasium API ----
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Starts episodes in all envs, or in those of `options["reset_mask"]`. See `VecEnv.reset`."""
@@ -206,7 +207,7 @@ class NativeVec(VecEnv):
         result[4]["env_id"] = group.env_id.copy() if self.copy else group.env_id
         return result
 
-    def render(self) -> tuple[Array, ...]:  # type: ignore[override]
+    def render(self) -> tuple[Array, ...]:
         """A frame of every env. `frame(env)` draws one."""
         return tuple(self.frame(env) for env in range(self.num_envs))
 
@@ -228,9 +229,7 @@ class NativeVec(VecEnv):
 
     def get_params(self) -> dict[str, Array]:
         """Every param as an array of one value for each env."""
-        return {
-            p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.spec_env.params
-        }
+        return {p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.spec_env.params}
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The whole state of some envs (default: all) as bytes. `restore` goes on from there to the bit."""
@@ -369,7 +368,9 @@ class NativeVec(VecEnv):
         where = f"env {group.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
         where += f", element {element}" if self.module.action_size > 1 else ""
         if spec.action_kind == "box":
-            raise ActionError(f"action {value} of {where} is not finite. Is the policy's output NaN? Nothing was stepped.")
+            raise ActionError(
+                f"action {value} of {where} is not finite. Is the policy's output NaN? Nothing was stepped."
+            )
         choices = spec.action_dims[element]
         raise ActionError(f"action {value} of {where} is out of range 0 .. {choices - 1}. Nothing was stepped.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.native.lib import Module
 from shoal.vector.native import Group, NativeVec
 
 
@@ -12,11 +13,14 @@ class SerialVec(NativeVec):
 
     backend = "serial"
 
+    def __init__(self, module: Module, num_envs: int, **options: Any) -> None:
+        super().__init__(module, num_envs, **options)
+        self._results: dict[int, int] = {}
+
     def _run(self, function: Any) -> int:
         return int(function(self._address, 0, self.num_envs))
 
     def _submit(self, index: int, group: Group, function: Any) -> None:
-        self._results = getattr(self, "_results", {})
         self._results[index] = int(function(self._address, group.lo, group.hi))
 
     def _wait(self, index: int) -> int:

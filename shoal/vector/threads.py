@@ -29,7 +29,9 @@ class ThreadsVec(NativeVec):
         cores = available_cores()
         threads = cores if num_threads is None else num_threads
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
-            raise ConfigError(f"num_threads={num_threads!r} must be an int in 1 .. 1024. This machine has {cores} cores.")
+            raise ConfigError(
+                f"num_threads={num_threads!r} must be an int in 1 .. 1024. This machine has {cores} cores."
+            )
         super().__init__(module, num_envs, **options)
         self.num_threads = threads
         groups = len(self._groups)
