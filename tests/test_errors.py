@@ -181,6 +181,12 @@ class TestBuilding:
         with pytest.raises(errors.CompileFailed, match="Define ENV_OBS before including"):
             shoal.make(header)
 
+    def test_a_header_without_a_function(self, tmp_path):
+        text = (BROKEN / "no_end.h").read_text()
+        (tmp_path / "undrawn.h").write_text(text[: text.index("ENV_FN void env_draw")])
+        with pytest.raises(errors.CompileFailed, match="does not define env_draw"):
+            shoal.make(tmp_path / "undrawn.h")
+
     def test_bounds_of_the_wrong_length(self, tmp_path):
         text = (BROKEN / "out_of_range.h").read_text().replace("ENV_OBS_LOW -1.0f", "ENV_OBS_LOW -1.0f, -1.0f, -1.0f")
         (tmp_path / "bounds.h").write_text(text)

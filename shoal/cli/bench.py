@@ -183,22 +183,10 @@ def command(
         out: Append that line to this file.
     """
     from shoal.cli.main import console
-    from shoal.errors import ShoalError
-    from shoal.native import lib
 
-    found = _check(names, num_envs, num_threads, backends, seconds, repeats, out)
+    headers = _check(names, num_envs, num_threads, backends, seconds, repeats, out)
     screen = console(stderr=json)
-    agents: dict[str, int] = {}
-    broken: dict[str, str] = {}
-    with screen.status("") as status:
-        for env, header in found.items():
-            status.update(f"loading {env}")
-            try:
-                agents[env] = lib.load(header).spec.agents
-            except ShoalError as error:
-                if names != ("all",):
-                    raise
-                broken[env] = str(error).splitlines()[0]
+    agents, broken = _load(screen, headers, skip_broken="all" in names)
     rows = [
         Config(env, envs, backend, threads, agents[env])
         for env in agents
@@ -214,13 +202,12 @@ def command(
     else:
         samples = measure(makers, seconds, repeats)
     results = [(config, samples[repr(config)]) for config in configs]
-    if not json:
-        if not screen.is_terminal:
-            screen.print(_table(configs, samples, machine, screen.width))
-        for env, reason in broken.items():
-            screen.print(f"[bold red]{env} was left out:[/] {reason}")
-        if results:
-            _conclude(screen, results, list(names))
+    if not json and not screen.is_terminal:
+        screen.print(_table(configs, samples, machine, screen.width))
+    for env, reason in broken.items():
+        screen.print(f"\n{env} was left out: {reason}", style="red")
+    if results and not json:
+        _conclude(screen, results)
     line = jsonlib.dumps(
         {
             "bench": "env",
@@ -236,6 +223,27 @@ def command(
         with out.open("a") as file:
             file.write(line + "\n")
     return 1 if broken else 0
+
+
+def _load(screen: Any, headers: Mapping[str, Path], skip_broken: bool) -> tuple[dict[str, int], dict[str, str]]:
+    """Compiles what is not compiled yet. The agents of each env, and why an env was skipped."""
+    from rich.text import Text
+
+    from shoal.errors import ShoalError
+    from shoal.native import lib
+
+    agents: dict[str, int] = {}
+    broken: dict[str, str] = {}
+    with screen.status("") as status:
+        for env, header in headers.items():
+            status.update(Text(f"loading {env}"))
+            try:
+                agents[env] = lib.load(header).spec.agents
+            except ShoalError as error:
+                if not skip_broken:
+                    raise
+                broken[env] = str(error).splitlines()[0]
+    return agents, broken
 
 
 def describe_machine() -> dict[str, Any]:
@@ -341,7 +349,12 @@ def _result(config: Config, sample: Sample) -> dict[str, Any]:
 
 
 def _watch(
-    screen: Any, configs: list[Config], makers: Any, machine: dict[str, Any], seconds: float, repeats: int
+    screen: Any,
+    configs: Sequence[Config],
+    makers: Mapping[str, Callable[[], Stepper]],
+    machine: dict[str, Any],
+    seconds: float,
+    repeats: int,
 ) -> dict[str, Sample]:
     """Measures while the table fills in. Drawn only between slices: a thread that draws would be measured too."""
     from rich.console import Group
@@ -372,33 +385,32 @@ def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: di
     best = max((sample.median for sample in samples.values()), default=1.0)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("\nenv", style="cyan", no_wrap=True)
-    columns = {
-        "\nenvs": "",
-        "\nbackend": "",
-        "env\nsteps/s": "bold",
-        "\nmin .. max": "dim",
-        "agent\nsteps/s": "",
-        "\nus/call": "",
-    }
-    for title, style in columns.items():
-        if (title != "\nenvs" or len(sizes) > 1) and (title != "agent\nsteps/s" or teams):
-            table.add_column(title, style=style, justify="left" if title == "\nbackend" else "right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    if len(sizes) > 1:
+        table.add_column("\nenvs", justify="right", no_wrap=True)
+    table.add_column("\nbackend", no_wrap=True)
+    table.add_column("env\nsteps/s", style="bold", justify="right", no_wrap=True)
+    table.add_column("\nmin .. max", style="dim", justify="right", no_wrap=True)
+    if teams:
+        table.add_column("agent\nsteps/s", justify="right", no_wrap=True)
+    table.add_column("\nus/call", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)  # a bar
     room = width - 56 - (9 if len(sizes) > 1 else 0) - (9 if teams else 0)  # what the other columns leave
     last = None
     for config in configs:
         sample = samples.get(repr(config))
         cells: list[Any] = [config.env if config.env != last else ""]
         last = config.env
-        cells += [f"{config.num_envs:,}"] if len(sizes) > 1 else []
+        if len(sizes) > 1:
+            cells.append(f"{config.num_envs:,}")
         cells.append(config.how)
-        if sample is None:
-            cells.append(Text("…", "dim"))
-        else:
+        if sample:
             cells += [_short(sample.median), _spread(sample)]
-            cells += [_short(sample.median * sample.agents) if sample.agents > 1 else ""] if teams else []
-            bar = Text(_bar(sample.median / best, max(6, min(24, room))), _color(config))
-            cells += [f"{sample.us_per_call:,.1f}", bar]
+            if teams:
+                cells.append(_short(sample.median * sample.agents) if sample.agents > 1 else "")
+            bar = _bar(sample.median / best, max(6, min(24, room)))
+            cells += [f"{sample.us_per_call:,.1f}", Text(bar, "blue" if config.backend == "serial" else "green")]
+        else:
+            cells.append(Text("…", "dim"))
         table.add_row(*cells)
     each = f"{sizes.pop():,} envs" if len(sizes) == 1 else "that many envs"
     machine_text = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}, Shoal {machine['shoal']}"
@@ -432,12 +444,10 @@ def _bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _color(config: Config) -> str:
-    return "blue" if config.backend == "serial" else "green"
-
-
-def _conclude(screen: Any, results: list[tuple[Config, Sample]], names: list[str]) -> None:
+def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:
     """The result in words, and what to try next."""
+    from shoal.cli.main import suggest
+
     ranked = sorted(results, key=lambda result: result[1].median)
     (slow, slowest), (fast, fastest) = ranked[0], ranked[-1]
     best: dict[str, tuple[Config, Sample]] = {config.env: (config, sample) for config, sample in ranked}
@@ -458,14 +468,10 @@ def _conclude(screen: Any, results: list[tuple[Config, Sample]], names: list[str
     screen.print(f"\n{words}")
     if len(best) > 1:
         example = "breakout" if "breakout" in best else fast.env
-        hints = {f"shoal envs {example}": "all about one env", "shoal new my_env": "begin an env of your own"}
+        suggest(screen, {f"shoal envs {example}": "all about one env", "shoal new my_env": "begin an env of your own"})
     else:
-        sizes = "256 4096 65536"
-        hints = {f"shoal bench env {fast.env} --num-envs {sizes}": "more envs at a time"}
-        hints |= {f"shoal envs {fast.env}": "all about it"}
-    indent = max(map(len, hints)) + 3
-    for k, (line, what) in enumerate(hints.items()):
-        screen.print(f"{'Next:' if k == 0 else '     '} [cyan]{line:<{indent}}[/][dim]{what}[/]")
+        scale = f"shoal bench env {fast.env} --num-envs 256 4096 65536"
+        suggest(screen, {scale: "how speed grows with envs", f"shoal envs {fast.env}": "all about it"})
 
 
 def _words(rate: float) -> str:

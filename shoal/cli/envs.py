@@ -74,7 +74,7 @@ def list_table() -> int:
     from rich.text import Text
 
     from shoal import registry
-    from shoal.cli.main import console
+    from shoal.cli.main import console, suggest
     from shoal.cli.pages import action_text, obs_text, steps_text, summary
     from shoal.errors import ShoalError
     from shoal.native import lib
@@ -84,7 +84,7 @@ def list_table() -> int:
     rows: list[tuple[str, ...]] = []
     with out.status("") as status:
         for name in names:
-            status.update(f"loading {name}")
+            status.update(Text(f"loading {name}"))
             try:
                 header = registry.find(name)
                 spec = lib.load(header).spec
@@ -112,9 +112,8 @@ def list_table() -> int:
             out.print(line)
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
-    out.print(
-        f"\n{len(names)} envs. [cyan]shoal envs {example}[/] shows one; [cyan]shoal new my_env[/] begins your own."
-    )
+    out.print(f"\n{len(names)} envs.")
+    suggest(out, {f"shoal envs {example}": "all about one of them", "shoal new my_env": "begin an env of your own"})
     return 0
 
 

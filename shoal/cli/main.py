@@ -150,7 +150,17 @@ def console(stderr: bool = False) -> Any:
     from rich.console import Console
     from rich.theme import Theme
 
-    return Console(stderr=stderr, highlight=False, theme=Theme({"markdown.code": "cyan"}))
+    return Console(stderr=stderr, highlight=False, markup=False, theme=Theme({"markdown.code": "cyan"}))
+
+
+def suggest(out: Any, hints: dict[str, str]) -> None:
+    """Ends a verb's output: what to type next, and what for."""
+    from rich.text import Text
+
+    indent = max(map(len, hints)) + 3
+    for k, (line, what) in enumerate(hints.items()):
+        head = "Next: " if k == 0 else "      "
+        out.print(Text.assemble(head, (f"{line:<{indent}}", "cyan"), (what, "dim")), soft_wrap=True)
 
 
 def report(error: ShoalError) -> None:

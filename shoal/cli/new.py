@@ -31,28 +31,27 @@ def command(
         dir: The folder to write it to.
         force: Write over a file that is there.
     """
-    from shoal.cli.main import console
+    from shoal.cli.main import console, suggest
 
     path = write_header(name, dir, force)
     shown = path if path.is_absolute() or str(path).startswith("..") else f"./{path}"
     out = console()
-    out.print(f"Wrote [bold]{shown}[/], a small working game. Change it line by line into yours.\n", soft_wrap=True)
-    steps = {
-        f"shoal check {shown}": "does it keep what an env must keep?",
-        f"shoal bench env {shown}": "how fast is it?",
-        f"shoal envs {shown}": "its page",
-    }
-    indent = max(map(len, steps)) + 3
-    for k, (line, what) in enumerate(steps.items()):
-        out.print(f"{'Next:' if k == 0 else '     '} [cyan]{line:<{indent}}[/][dim]{what}[/]", soft_wrap=True)
+    out.print(f"Wrote {shown}, a small working game. Change it line by line into yours.\n", soft_wrap=True)
+    suggest(
+        out,
+        {
+            f"shoal check {shown}": "does it keep what an env must keep?",
+            f"shoal bench env {shown}": "how fast is it?",
+            f"shoal envs {shown}": "its page",
+        },
+    )
     out.print(
         "\nFrom Python:\n"
         "    import shoal\n"
         f'    envs = shoal.make("{shown}", num_envs=4096)\n'
         "    obs, infos = envs.reset(seed=0)\n"
-        "    obs, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())",
+        "    obs, rewards, terminated, truncated, infos = envs.step(actions)",
         soft_wrap=True,
-        markup=False,
     )
     return 0
 

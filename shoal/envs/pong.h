@@ -29,14 +29,14 @@
     X(sum, lost, "points lost")                                                                                        \
     X(sum, returns, "balls that you returned")
 #define ENV_STATE(X)                                                                                                   \
-    X(float, x)           /* px, the ball's centre; y points down */                                                   \
+    X(float, x) /* px, the ball's centre; y points down */                                                             \
     X(float, y)                                                                                                        \
-    X(float, vx)          /* px/s */                                                                                   \
+    X(float, vx) /* px/s */                                                                                            \
     X(float, vy)                                                                                                       \
-    X(float, speed)       /* px/s */                                                                                   \
-    X(float, own)         /* px, the paddles' centres */                                                               \
+    X(float, speed) /* px/s */                                                                                         \
+    X(float, own)   /* px, the paddles' centres */                                                                     \
     X(float, foe)                                                                                                      \
-    X(float, foe_slip)    /* px, how far the opponent aims off this ball */                                            \
+    X(float, foe_slip) /* px, how far the opponent aims off this ball */                                               \
     X(int32_t, own_score)                                                                                              \
     X(int32_t, foe_score)
 #include "core/env.h"
@@ -69,34 +69,72 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     s->own_score = s->foe_score = 0;
 }
 
+// For less time than it takes to cross the court.
+ENV_FN void fly(State *s, float time) {
+    float y = s->y + s->vy * time, inside = within(y, BALL);
+    s->x += s->vx * time;
+    s->vy = y == inside ? s->vy : -s->vy;
+    s->y = inside + (inside - y);
+}
+
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     float dt = step_time(p), half = half_paddle(p), foe_reach = p->foe_speed * dt;
     float own_v = (float)((*a == 2) - (*a == 1)) * p->paddle_speed;
     float foe_aim = s->vx < 0.0f ? s->y + s->foe_slip : 0.5f * HEIGHT;
     float foe_v = m_clamp(foe_aim - s->foe, -foe_reach, foe_reach) / dt;
 
-    // The ball flies for a time t, until it is level with a paddle or the step ends.
-    int32_t to_own = s->vx > 0.0f;
-    float until = ((to_own ? RIGHT : LEFT) - s->x) / s->vx;
-    float t = m_clamp(until, 0.0f, dt);
-    float y = s->y + s->vy * t, inside = within(y, BALL);
-    float vy = y == inside ? s->vy : -s->vy;
-    y = inside + (inside - y);
-
-    float part = (y - within(to_own ? s->own + own_v * t : s->foe + foe_v * t, half)) / (half + BALL);
+    // The ball flies until it is level with the paddle ahead, or for the whole step.
+    int32_t is_mine = s->vx > 0.0f;
+    float until = ((is_mine ? RIGHT : LEFT) - s->x) / s->vx, t = m_clamp(until, 0.0f, dt);
+    fly(s, t);
+    float part = (s->y - within(is_mine ? s->own + own_v * t : s->foe + foe_v * t, half)) / (half + BALL);
     int32_t arrives = until <= dt, is_met = arrives & (m_abs(part) <= 1.0f), is_missed = arrives & !is_met;
+    s->own = within(s->own + own_v * dt, half);
+    s->foe = within(s->foe + foe_v * dt, half);
+    s->own_score += is_missed & !is_mine;
+    s->foe_score += is_missed & is_mine;
 
-    // Off the paddle, or a serve from the middle: either way it sets off anew.
-    float draw = rng_uniform(rng, -1.0f, 1.0f), slip = rng_uniform(rng, -1.0f, 1.0f) * p->foe_error;
-    float side = is_met ? (to_own ? -1.0f : 1.0f) : (draw < 0.0f ? -1.0f : 1.0f);
-    State sent = *s;
-    send_ball(&sent, p, side, is_met ? part : 2.0f * m_abs(draw) - 1.0f, is_met ? s->speed + p->speed_up : p->serve_speed);
-    s->vx = arrives ? sent.vx : s->vx;
-    s->vy = arrives ? sent.vy : vy;
-    s->speed = arrives ? sent.speed : s->speed;
-    s->foe_slip = arrives ? slip : s->foe_slip;
-    
-    float from_x = s->x + sent.vx * t;
-    (void)from_x;
-    (void)out;
+    // There it is returned, or served anew from the middle. Drawn in every step, so that all envs do the same work.
+    float draw = rng_uniform(rng, -1.0f, 1.0f), slip = rng_uniform(rng, -1.0f, 1.0f);
+    float back = is_mine ? -1.0f : 1.0f, either = draw < 0.0f ? -1.0f : 1.0f;
+    State next = *s;
+    next.x = is_met ? s->x : 0.5f * WIDTH;
+    next.y = is_met ? s->y : 0.5f * HEIGHT;
+    next.foe_slip = slip * p->foe_error;
+    send_ball(&next, p, is_met ? back : either, is_met ? part : 2.0f * m_abs(draw) - 1.0f,
+              is_met ? s->speed + p->speed_up : p->serve_speed);
+    fly(&next, dt - t);
+    if (arrives) *s = next;
+
+    out->reward = (float)((is_missed & !is_mine) - (is_missed & is_mine));
+    out->terminated = (s->own_score >= p->win_score) | (s->foe_score >= p->win_score);
+    out->stats.won = (float)(is_missed & !is_mine);
+    out->stats.lost = (float)(is_missed & is_mine);
+    out->stats.returns = (float)(is_met & is_mine);
+}
+
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
+    (void)agent;
+    float top = top_speed(p), win = (float)i_max(p->win_score, 1);
+    obs[0] = s->x * (2.0f / WIDTH) - 1.0f;
+    obs[1] = s->y * (2.0f / HEIGHT) - 1.0f;
+    obs[2] = s->vx / top;
+    obs[3] = s->vy / top;
+    obs[4] = s->own * (2.0f / HEIGHT) - 1.0f;
+    obs[5] = s->foe * (2.0f / HEIGHT) - 1.0f;
+    obs[6] = (float)s->own_score / win;
+    obs[7] = (float)s->foe_score / win;
+}
+
+ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
+    float half = half_paddle(p), middle = 0.5f * WIDTH;
+    draw_view(d, 0.0f, -8.0f, WIDTH, HEIGHT + 8.0f, 0x0e1726);
+    draw_rect(d, 0.0f, -8.0f, WIDTH, 8.0f, 0x4a5b78);
+    draw_rect(d, 0.0f, HEIGHT, WIDTH, 8.0f, 0x4a5b78);
+    for (int32_t k = 0; k < 12; k++) draw_rect(d, middle - 2.0f, 10.0f + 40.0f * (float)k, 4.0f, 20.0f, 0x4a5b78);
+    draw_value(d, middle - 90.0f, 48.0f, 48.0f, "", s->foe_score, 0xe2556d);
+    draw_value(d, middle + 50.0f, 48.0f, 48.0f, "", s->own_score, 0x37c2b3);
+    draw_rect(d, LEFT - BALL - PADDLE_WIDTH, s->foe - half, PADDLE_WIDTH, 2.0f * half, 0xe2556d);
+    draw_rect(d, RIGHT + BALL, s->own - half, PADDLE_WIDTH, 2.0f * half, 0x37c2b3);
+    draw_rect(d, s->x - BALL, s->y - BALL, 2.0f * BALL, 2.0f * BALL, 0xffffff);
 }

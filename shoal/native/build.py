@@ -29,7 +29,10 @@ PREBUILT = NATIVE / "lib"
 # Same bits everywhere: no FMA contraction, no fast-math. The other -f flags let gcc vectorize across envs and
 # change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
 FLAGS = ("-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-thread-jumps").split()
-LANGUAGES = {"c11": ["-x", "c", "-std=c11"], "c++17": ["-x", "c++", "-std=c++17"]}
+LANGUAGES = {
+    "c11": ["-x", "c", "-std=c11", "-Werror=implicit-function-declaration"],
+    "c++17": ["-x", "c++", "-std=c++17"],
+}
 VARIANTS = {"base": [], "avx2": ["-mavx2"]}
 WARNINGS = "-Wall -Wextra -Wpedantic".split()
 
@@ -60,7 +63,7 @@ class Source:
     def digest(self, variant: str) -> str:
         """Names the library: equal for equal text, consts, flags and machine kind."""
         sha = hashlib.sha256()
-        sha.update(repr((self.name, self.consts, variant, FLAGS, VARIANTS[variant])).encode())
+        sha.update(repr((self.name, self.consts, variant, FLAGS, LANGUAGES, VARIANTS[variant])).encode())
         sha.update(f"{platform.system()} {platform.machine()}".encode())
         for file in self.files():
             sha.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -130,7 +133,6 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
         *FLAGS,
         *VARIANTS[variant],
         "-shared",
-        "-w",
         f"-I{NATIVE}",
         *language,
         *source.defines(),
@@ -153,6 +155,9 @@ def run_compiler(command: list[str], source: Source) -> str:
 def explain(stderr: str, source: Source, limit: int = 40) -> str:
     """The compiler's message with the user's header first and by its own name, ours left out where it can be."""
     lines = [line for line in stderr.splitlines() if line.strip()]
+    undefined = r"implicit declaration of function .(env_\w+)"
+    if "#error" not in stderr and (missing := sorted(set(re.findall(undefined, stderr)))):
+        return f"  it does not define {' and '.join(missing)}: core/env.h lists what an env defines"
     if source.header:
         short = source.header.name
         own = [line.replace(str(source.header), short) for line in lines if _is_about(line, source.header)]
