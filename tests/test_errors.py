@@ -242,6 +242,8 @@ class TestBuilding:
         assert large.single_observation_space.shape == (21, 21, 3)
         with pytest.raises(errors.ConfigError, match="side is fixed when the env is compiled. Give it to shoal.make"):
             small.set_params(side=11)
+        with pytest.raises(errors.CompileFailed, match="side must be odd"):
+            shoal.make("maze", 2, side=8)
         small.reset(seed=0)
         large.reset(seed=0)
         with pytest.raises(errors.SnapshotError, match="consts"):

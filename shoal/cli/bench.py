@@ -40,7 +40,7 @@ class Sample:
 
     envs: int
     agents: int
-    calls: int  # in each repeat
+    calls: tuple[int, ...]
     seconds_per_call: tuple[float, ...]
 
     @property
@@ -59,7 +59,7 @@ class Sample:
         return 1e6 * statistics.median(self.seconds_per_call)
 
 
-# Called between slices of measuring with what is known so far and the share of the work that is done.
+# Called between slices of measuring with the samples so far (some with no repeat yet) and the share of the work done.
 Progress = Callable[[Mapping[str, Sample], float], None]
 
 
@@ -69,24 +69,28 @@ def measure(
     """Times each stepper for about `seconds`, in `repeats` slices.
 
     The steppers take turns, a slice each and then the next round, so that a busy moment of the machine
-    is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial.
+    is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial,
+    and after that from the slice before.
     """
     steppers: dict[str, Stepper] = {}
     samples: dict[str, Sample] = {}
     try:
-        calls = {}
+        slice_s = seconds / repeats
+        expected = {}  # seconds per call
         for done, (name, make) in enumerate(makers.items()):
             if progress:
                 progress(samples, 0.1 * done / len(makers))
             steppers[name] = make()
-            calls[name] = max(1, round(seconds / repeats / _calibrate(steppers[name].step)))
+            expected[name] = _calibrate(steppers[name].step)
+            samples[name] = Sample(steppers[name].envs, steppers[name].agents, (), ())
         for turn in range(repeats):
             for done, (name, stepper) in enumerate(steppers.items()):
                 if progress:
                     progress(samples, 0.1 + 0.9 * (turn + done / len(steppers)) / repeats)
-                earlier = samples[name].seconds_per_call if name in samples else ()
-                took = _time(stepper.step, calls[name]) / calls[name]
-                samples[name] = Sample(stepper.envs, stepper.agents, calls[name], (*earlier, took))
+                sample, calls = samples[name], max(1, round(slice_s / expected[name]))
+                expected[name] = _time(stepper.step, calls) / calls
+                took = (*sample.seconds_per_call, expected[name])
+                samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), took)
     finally:
         for stepper in steppers.values():
             stepper.close()
@@ -382,11 +386,12 @@ def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: di
 
     sizes = {config.num_envs for config in configs}
     teams = any(config.agents > 1 for config in configs)
+    samples = {name: sample for name, sample in samples.items() if sample.calls}
     best = max((sample.median for sample in samples.values()), default=1.0)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("\nenv", style="cyan", no_wrap=True)
     if len(sizes) > 1:
-        table.add_column("\nenvs", justify="right", no_wrap=True)
+        table.add_column("num\nenvs", justify="right", no_wrap=True)
     table.add_column("\nbackend", no_wrap=True)
     table.add_column("env\nsteps/s", style="bold", justify="right", no_wrap=True)
     table.add_column("\nmin .. max", style="dim", justify="right", no_wrap=True)
@@ -470,8 +475,9 @@ def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:
         example = "breakout" if "breakout" in best else fast.env
         suggest(screen, {f"shoal envs {example}": "all about one env", "shoal new my_env": "begin an env of your own"})
     else:
-        scale = f"shoal bench env {fast.env} --num-envs 256 4096 65536"
-        suggest(screen, {scale: "how speed grows with envs", f"shoal envs {fast.env}": "all about it"})
+        scale = {f"shoal bench env {fast.env} --num-envs 256 4096 65536": "how speed grows"}
+        hints = scale if fast.num_envs == slow.num_envs else {}
+        suggest(screen, {**hints, f"shoal envs {fast.env}": "all about it"})
 
 
 def _words(rate: float) -> str:

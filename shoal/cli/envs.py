@@ -93,7 +93,7 @@ def list_table() -> int:
             except ShoalError as error:
                 rows.append((name, "", "", "", "", f"does not build: {str(error).splitlines()[0]}"))
     wide = out.width >= WIDE
-    table = Table(box=None, pad_edge=False, padding=(0, 3 if wide else 2, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, right in {"env": 0, "obs": 0, "action": 0, "agents": 1, "max steps": 1}.items():
         table.add_column(
             title, justify="right" if right else "left", no_wrap=True, style="cyan" if title == "env" else ""

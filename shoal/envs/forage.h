@@ -5,14 +5,13 @@
 // half ripe is a quarter of a meal, so the field feeds everyone only if everyone is patient. Within a step an agent
 // eats, then moves; two are never on one cell, and the right to move first goes round.
 //
-// obs: the cells around the agent, each as four bytes: 255 for rock and beyond the field; the plant's ripeness (1 bare,
-// 255 ripe, 0 no plant); 255 for another agent; the agent's own energy, the same in all cells.
+// obs: the cells around the agent, each as four bytes: 255 for rock and beyond the field; the plant's ripeness (2 bare,
+// 252 ripe, 0 no plant); 255 for another agent; the agent's own energy, the same in all cells.
 // action: 0 stay, 1 up, 2 down, 3 left, 4 right; and 1 to eat. The mask forbids moves onto rock or another agent, and
 // eating where no plant is; tried all the same, they do nothing.
 // reward: the energy eaten, less `death` when it runs out. No return exceeds max_steps * hunger + 1 - start = 2.76, all
 // that can be burnt and stored. Random play returns -0.1 and most agents die. Eating every plant at once, however
-// young, returns -0.4; going to the nearest that is 60 % ripe, and eating it when below 0.7 energy, 2.4, and nearly all
-// live.
+// young, returns -0.4. Going to the nearest one that is 60 % ripe, to eat it when below 0.7 energy, returns 2.5.
 #define ENV_OBS OBS_U8(view, view, 4)
 #define ENV_ACTION ACT_MULTI(5, 2)
 #define ENV_AGENTS agents
@@ -38,15 +37,14 @@
 #include "core/env.h"
 
 enum { border = view / 2, wide = side + 2 * border };  // the map is the field in a frame of rock: no view leaves it
-enum { view_must_be_odd_and_at_least_3 = 1 / (view >= 3 && view % 2 == 1) };
-enum { field_must_hold_agents_and_plants = 1 / (agents > 0 && plants > 0 && agents + plants <= side * side) };
+ENV_REQUIRE(view >= 3 && view % 2 == 1, "view must be odd and at least 3");
+ENV_REQUIRE(agents > 0 && plants > 0 && agents + plants <= side * side, "the field must hold all agents and plants");
+
+// A cell is one byte: 0 bare ground, 1 to 126 a plant's ripeness, 127 rock; and 128 more where an agent stands.
+enum { RIPE = 126, ROCK = 127, GROUND = 127, AGENT = 128 };
 
 typedef struct {
-    uint8_t rock, plant, agent, own;  // as observed; own is filled in by env_observe
-} Cell;
-
-typedef struct {
-    Cell map[wide * wide];
+    uint8_t map[wide * wide];
     float energy[agents];  // 0: dead, and off the map
     int32_t at[agents];
     float ripeness[plants];
@@ -58,16 +56,16 @@ ENV_FN int32_t ahead(int32_t move) {
     const int32_t steps[] = {0, -wide, wide, -1, 1};
     return move >= 0 && move < 5 ? steps[move] : 0;
 }
-ENV_FN int32_t is_free(const State *s, int32_t at) { return !(s->map[at].rock | s->map[at].agent); }
-ENV_FN int32_t shade(float ripeness) { return 1 + (int32_t)(254.0f * ripeness); }
+ENV_FN int32_t is_free(const State *s, int32_t at) { return s->map[at] < ROCK; }
+ENV_FN int32_t has_plant(const State *s, int32_t at) { return s->map[at] % AGENT > 0; }  // asked where agents stand
+ENV_FN int32_t shade(float ripeness) { return 1 + (int32_t)((float)(RIPE - 1) * ripeness); }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    const Cell rock = {255, 0, 0, 0}, bare = {0, 0, 0, 0};
     int32_t field[side * side];
-    for (int32_t k = 0; k < wide * wide; k++) s->map[k] = rock;
+    for (int32_t k = 0; k < wide * wide; k++) s->map[k] = ROCK;
     for (int32_t k = 0; k < side * side; k++) {
         field[k] = (k / side + border) * wide + k % side + border;
-        s->map[field[k]] = bare;
+        s->map[field[k]] = 0;
     }
     int32_t rocks = (int32_t)(m_clamp(p->rocks, 0.0f, 1.0f) * (float)(side * side));
     int32_t things = i_min(agents + plants + rocks, side * side);
@@ -75,16 +73,16 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
         int32_t pick = k + rng_int(rng, side * side - k), at = field[pick];
         field[pick] = field[k];
         if (k < agents) {
-            s->map[at].agent = 255;
+            s->map[at] = AGENT;
             s->at[k] = at;
             s->energy[k] = m_clamp(p->start, 0.01f, 1.0f);
         } else if (k < agents + plants) {
             float ripeness = rng_uniform(rng, 0.0f, 1.0f);
-            s->map[at].plant = (uint8_t)shade(ripeness);
+            s->map[at] = (uint8_t)shade(ripeness);
             s->plant_at[k - agents] = at;
             s->ripeness[k - agents] = ripeness;
         } else {
-            s->map[at] = rock;
+            s->map[at] = ROCK;
         }
     }
     s->first = 0;
@@ -107,7 +105,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
         int32_t i = (s->first + k) % agents, to = s->at[i] + ahead(a[2 * i]);
         left[i] = 0;  // the map's corner, where nobody is
         if (s->energy[i] <= 0.0f) continue;
-        if (a[2 * i + 1] == 1 && s->map[s->at[i]].plant) {
+        if (a[2 * i + 1] == 1 && has_plant(s, s->at[i])) {
             out->rewards[i] = eat(s, p, i);
             out->stats.eaten += out->rewards[i];
             out->stats.meals += 1.0f;
@@ -115,16 +113,16 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
         if (!is_free(s, to)) continue;
         left[i] = s->at[i];
         s->at[i] = to;
-        s->map[to].agent = 255;
+        s->map[to] |= AGENT;
     }
     s->first = (s->first + 1) % agents;
 
     for (int32_t i = 0; i < agents; i++) {
-        s->map[left[i]].agent = 0;
+        s->map[left[i]] &= GROUND;
         if (s->energy[i] <= 0.0f) continue;
         s->energy[i] = m_clamp(s->energy[i] - p->hunger, 0.0f, 1.0f);
         if (s->energy[i] > 0.0f) continue;
-        s->map[s->at[i]].agent = 0;
+        s->map[s->at[i]] &= GROUND;
         out->rewards[i] -= p->death;
         out->terminations[i] = 1;
         out->stats.deaths += 1.0f;
@@ -135,26 +133,27 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     for (int32_t k = 0; k < plants; k++) {
         s->ripeness[k] = m_min(s->ripeness[k] + growth, 1.0f);
         shades[k] = shade(s->ripeness[k]);
-        total += shades[k] - 1;
+        total += shades[k];
     }
-    for (int32_t k = 0; k < plants; k++) s->map[s->plant_at[k]].plant = (uint8_t)shades[k];
-    out->stats.ripeness = (float)total / (254.0f * (float)plants);
+    for (int32_t k = 0; k < plants; k++) {
+        uint8_t *cell = &s->map[s->plant_at[k]];
+        *cell = (uint8_t)((*cell & AGENT) | shades[k]);
+    }
+    out->stats.ripeness = (float)total / (float)(RIPE * plants);
 }
 
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p;
-    const Cell *from = &s->map[s->at[agent] - border * wide - border];
-    const Cell energy = {0, 0, 0, (uint8_t)(255.0f * s->energy[agent])};
-    uint32_t own, cell;  // four bytes at a time
-    memcpy(&own, &energy, 4);
-    for (int32_t y = 0; y < view; y++) {
-        for (int32_t x = 0; x < view; x++) {
-            memcpy(&cell, &from[y * wide + x], 4);
-            cell |= own;
-            memcpy(&obs[4 * (y * view + x)], &cell, 4);
-        }
+    const uint8_t *from = &s->map[s->at[agent] - border * wide - border];
+    uint8_t seen[view * view];
+    for (int32_t y = 0; y < view; y++) memcpy(&seen[y * view], &from[y * wide], view);
+    seen[border * view + border] &= GROUND;  // itself is no other agent
+    uint32_t own = (uint32_t)(int32_t)(255.0f * s->energy[agent]) << 24;
+    for (int32_t k = 0; k < view * view; k++) {  // the four bytes as one word, lowest first: this becomes SIMD code
+        uint32_t ground = seen[k] & GROUND, word = ground == ROCK ? 255 : 2 * ground << 8;
+        word |= own | (seen[k] & AGENT ? 255u << 16 : 0);
+        memcpy(&obs[4 * k], &word, 4);
     }
-    obs[4 * (border * view + border) + 2] = 0;  // itself is no other agent
 }
 
 ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) {
@@ -162,7 +161,7 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
     int32_t at = s->at[agent];
     mask[0] = mask[5] = 1;
     for (int32_t move = 1; move < 5; move++) mask[move] = (uint8_t)is_free(s, at + ahead(move));
-    mask[6] = s->map[at].plant > 0;
+    mask[6] = (uint8_t)has_plant(s, at);
 }
 
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
@@ -180,7 +179,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     draw_line(d, edge, -0.25f, edge, edge, 0.5f, 0x24334d);
     for (int32_t k = 0; k < side * side; k++) {
         float x = (float)(k % side), y = (float)(k / side);
-        if (!s->map[(k / side + border) * wide + k % side + border].rock) continue;
+        if (s->map[(k / side + border) * wide + k % side + border] != ROCK) continue;
         draw_rect(d, x + 0.06f, y + 0.06f, 0.88f, 0.88f, 0x24334d);
         draw_rect(d, x + 0.06f, y + 0.06f, 0.88f, 0.5f, 0x4a5b78);
     }

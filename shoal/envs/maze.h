@@ -23,7 +23,7 @@
 
 enum { FLOOR, WALL, SEEN };                         // a cell: SEEN is floor that was walked on
 enum { rooms = (side - 1) / 2, ring = rooms + 2 };  // room (0, 0) is cell (1, 1), the next is cell (1, 3)
-enum { side_must_be_odd_and_at_least_5 = 1 / (side >= 5 && side % 2 == 1) };
+ENV_REQUIRE(side >= 5 && side % 2 == 1, "side must be odd and at least 5");
 
 typedef struct {
     uint8_t pixels[side * side * 3];  // the observation, kept up to date: a copy is fast

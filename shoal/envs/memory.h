@@ -15,10 +15,12 @@
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, delay, 8, "steps in the corridor between the cue and the question")                                         \
     X(int, jitter, 0, "up to this many steps more, drawn for each episode")
+#define ENV_STATS(X) X(sum, recalled, "1 if the answer was right")
 #define ENV_STATE(X) X(int32_t, cue) X(int32_t, age) X(int32_t, question)
 #include "core/env.h"
 
-enum { LONGEST = 1 << 20, cues_must_be_at_least_1 = 1 / (cues >= 1) };
+ENV_REQUIRE(cues >= 1, "there must be a cue");
+enum { LONGEST = 1 << 20 };
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     s->cue = rng_int(rng, cues);
@@ -31,6 +33,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     int asked = s->age >= s->question;
     out->reward = (float)(asked & (*a == s->cue));
     out->terminated = asked;
+    out->stats.recalled = out->reward;
     s->age++;
 }
 

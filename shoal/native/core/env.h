@@ -23,6 +23,7 @@
 //   ENV_FN void env_draw(const State *s, const Params *p, Draw *d);             or #define ENV_NO_DRAW
 //   ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask);  if ENV_HAS_MASK
 //
+// env_observe is also asked for an agent that was just terminated (final_obs), so its place must still be valid.
 // A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no globals.
 #ifndef SHOAL_ENV_H
 #define SHOAL_ENV_H
@@ -77,6 +78,13 @@
 #define SHOAL_SECOND(...) SHOAL_SECOND_(__VA_ARGS__)
 #define SHOAL_CONST(name, value, help) name = SHOAL_SECOND(SHOAL_SET_##name, value, ~),
 enum { ENV_CONSTS(SHOAL_CONST) SHOAL_CONSTS_END };
+
+// What must hold of the consts: ENV_REQUIRE(side % 2 == 1, "side must be odd");
+#ifdef __cplusplus
+#define ENV_REQUIRE(condition, text) static_assert(condition, text)
+#else
+#define ENV_REQUIRE(condition, text) _Static_assert(condition, text)
+#endif
 
 #define OBS_F32(...) float, __VA_ARGS__
 #define OBS_U8(...) uint8_t, __VA_ARGS__
