@@ -59,11 +59,11 @@ MATH_FN float m_sqrt(float x) {
 #endif
 }
 
-// Every float of magnitude 2^23 or more is whole already.
+// Adding 2^23 and taking it away rounds a positive float below 2^23 to a whole number; above, all are whole already.
 MATH_FN float m_floor(float x) {
-    float near = m_clamp(x, -8388608.0f, 8388608.0f);
-    float whole = (float)(int32_t)near;
-    whole = whole > near ? whole - 1.0f : whole;
+    float whole = (m_abs(x) + 8388608.0f) - 8388608.0f;
+    whole = m_from_bits(m_bits(whole) | (m_bits(x) & (int32_t)0x80000000));
+    whole = whole > x ? whole - 1.0f : whole;
     return m_abs(x) < 8388608.0f ? whole : x;
 }
 
