@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rich.table import Table
 
 import shoal
 from shoal.cli.bench import Sample, Stepper, describe_machine, measure
+from shoal.registry import stock_names
 
 RESULTS = Path(__file__).parent / "results" / "env_throughput.jsonl"
 NUM_ENVS = 4096
@@ -53,7 +55,7 @@ def gymnasium_vector(id: str, num_envs: int, mode: str) -> Stepper:
 
 
 def envpool(id: str, num_threads: int) -> Stepper:
-    import envpool as peer
+    import envpool as peer  # type: ignore[import-not-found,unused-ignore]
 
     pool = peer.make(id, env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, seed=0)
     pool.reset()
@@ -106,15 +108,17 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
 
     one_core: dict[str, Callable[[], Stepper]] = {
-        f"shoal {env}": lambda env=env: ours(env, backend="serial") for env in shoal.registry.stock_names()
+        f"shoal {env}": partial(ours, env, backend="serial") for env in stock_names()
     }
-    one_core["Gymnasium CartPole, vectorized in NumPy"] = lambda: gymnasium_vector(
-        "CartPole-v1", NUM_ENVS, "vector_entry_point"
-    )
-    one_core["Gymnasium Pendulum, SyncVectorEnv"] = lambda: gymnasium_vector("Pendulum-v1", NUM_ENVS, "sync")
+    one_core |= {
+        "Gymnasium CartPole, vectorized in NumPy": partial(
+            gymnasium_vector, "CartPole-v1", NUM_ENVS, "vector_entry_point"
+        ),
+        "Gymnasium Pendulum, SyncVectorEnv": partial(gymnasium_vector, "Pendulum-v1", NUM_ENVS, "sync"),
+    }
     if not options.no_envpool:
-        one_core["EnvPool CartPole"] = lambda: envpool("CartPole-v1", 1)
-        one_core["EnvPool Pendulum"] = lambda: envpool("Pendulum-v1", 1)
+        one_core |= {"EnvPool CartPole": partial(envpool, "CartPole-v1", 1)}
+        one_core |= {"EnvPool Pendulum": partial(envpool, "Pendulum-v1", 1)}
 
     def progress(title: str) -> Callable[[Any, float], None]:
         return lambda samples, share: status.update(f"{title} {share:.0%}")
@@ -124,9 +128,9 @@ def main() -> None:
         first = measure(one_core, options.seconds, options.repeats, progress("one core"))
         calls = measure(
             {
-                "shoal squared": lambda: ours("squared", 1, backend="serial"),
-                "SyncVectorEnv of an empty Python env": lambda: sync_one(Empty),
-                "SyncVectorEnv of CartPole-v1": lambda: sync_one(lambda: gymnasium.make("CartPole-v1")),
+                "shoal squared": partial(ours, "squared", 1, backend="serial"),
+                "SyncVectorEnv of an empty Python env": partial(sync_one, Empty),
+                "SyncVectorEnv of CartPole-v1": partial(sync_one, partial(gymnasium.make, "CartPole-v1")),
             },
             options.seconds,
             options.repeats,
@@ -134,14 +138,12 @@ def main() -> None:
         )
         os.sched_setaffinity(0, cores)
         threads: dict[str, Callable[[], Stepper]] = {}
-        for env, count in itertools.product(shoal.registry.stock_names(), (NUM_ENVS, 16 * NUM_ENVS)):
-            for number in (1, 2):
-                threads[f"{env} x{count} on {number}"] = lambda env=env, count=count, number=number: ours(
-                    env, count, backend="threads", num_threads=number
-                )
+        for env, count, number in itertools.product(stock_names(), (NUM_ENVS, 16 * NUM_ENVS), (1, 2)):
+            maker = partial(ours, env, count, backend="threads", num_threads=number)
+            threads[f"{env} x{count} on {number}"] = maker
         second: dict[str, Sample] = {}
         if len(cores) > 1:
-            for env in shoal.registry.stock_names():  # a pair of pools at a time, so that idle ones do not disturb
+            for env in stock_names():  # a pair of pools at a time, so that idle ones do not disturb
                 some = {name: make for name, make in threads.items() if name.startswith(f"{env} ")}
                 second |= measure(some, options.seconds / 2, options.repeats, progress(f"threads {env}"))
 
