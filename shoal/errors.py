@@ -19,15 +19,19 @@ from collections.abc import Iterable
 
 __all__ = [
     "ActionError",
+    "BadOutput",
     "BuildError",
     "CacheUnwritable",
     "CompileFailed",
     "CompilerMissing",
     "ConfigError",
+    "EnvCrashed",
+    "EnvTimeout",
     "ShoalError",
     "SnapshotError",
     "UnknownEnv",
     "UsageError",
+    "WorkerDied",
 ]
 
 
@@ -53,6 +57,29 @@ class UsageError(ShoalError, RuntimeError):
 
 class SnapshotError(ShoalError, ValueError):
     """Bytes that are not a snapshot of this env."""
+
+
+class EnvCrashed(ShoalError, RuntimeError):
+    """An env raised. `__cause__` is the original exception where it could be brought over."""
+
+    env: int | None = None
+    seed: int | None = None
+    step: int | None = None
+
+
+class BadOutput(EnvCrashed, ValueError):
+    """An env returned something that its spaces do not allow."""
+
+
+class EnvTimeout(EnvCrashed, TimeoutError):
+    """An env did not answer in time."""
+
+
+class WorkerDied(EnvCrashed):
+    """A worker process was killed or crashed."""
+
+    pid: int | None = None
+    signal: int | None = None
 
 
 class BuildError(ShoalError, RuntimeError):

@@ -5,6 +5,7 @@ Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or step
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -126,3 +127,135 @@ class EnvSpec:
             {name: value for name, value in options.items() if name in param_names},
             {name: int(value) for name, value in options.items() if name in const_names},
         )
+
+
+# ---- one value of any space as one row of bytes ----
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A part of a space that is one array: where it is in the space, and where in the row."""
+
+    path: tuple[str | int, ...]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def name(self) -> str:
+        """For messages: `['camera'][0]`, or nothing for a space that is one array itself."""
+        return "".join(f"[{key!r}]" for key in self.path)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+
+class Layout:
+    """How one value of a space lies in a row of bytes, and a batch of them in a (rows, row_bytes) uint8 array.
+
+    A space that is one array has no padding: a batch of it is one contiguous array of its own dtype.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        leaves: list[Leaf] = []
+        end = 0
+        for path, leaf_space in _leaves(space, ()):
+            dtype, shape = _array_of(leaf_space, path)
+            offset = -(-end // dtype.itemsize) * dtype.itemsize
+            leaves.append(Leaf(path, dtype, shape, offset))
+            end = offset + leaves[-1].nbytes
+        self.leaves = tuple(leaves)
+        self.is_one_array = len(leaves) == 1 and not leaves[0].path
+        self.row_bytes = end if self.is_one_array else -(-end // 8) * 8
+
+    def views(self, rows: Array) -> Any:
+        """The batch as arrays over the same memory, in the structure of the space: no copy is made."""
+        return _structure(self.space, iter([_view(rows, leaf) for leaf in self.leaves]))
+
+    def write(self, views: list[Array], row: int, value: Any) -> None:
+        """Puts one value into the leaf views (as `leaf_views` gives them) of a row."""
+        for leaf, view in zip(self.leaves, views):
+            part = value
+            for key in leaf.path:
+                part = part[key]
+            view[row] = part
+
+    def leaf_views(self, rows: Array) -> list[Array]:
+        """One array per leaf, in order."""
+        return [_view(rows, leaf) for leaf in self.leaves]
+
+
+def unflatten(rows: Any, space: spaces.Space[Any] | Layout) -> Any:
+    """Views of a (rows, row_bytes) uint8 array or torch tensor in the structure of the space, without a copy.
+
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> space = Dict({"camera": Box(0, 255, (2, 2), np.uint8), "gear": Discrete(5)})
+    >>> rows = np.zeros((3, Layout(space).row_bytes), np.uint8)
+    >>> unflatten(rows, space)["camera"].shape
+    (3, 2, 2)
+    """
+    layout = space if isinstance(space, Layout) else Layout(space)
+    if tuple(rows.shape[1:]) != (layout.row_bytes,):
+        raise ConfigError(f"rows have shape {tuple(rows.shape)}, expected (n, {layout.row_bytes}) for this space.")
+    if isinstance(rows, np.ndarray):
+        return layout.views(rows)
+    return _structure(layout.space, iter([_torch_view(rows, leaf) for leaf in layout.leaves]))
+
+
+def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[tuple[Any, spaces.Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from _leaves(part, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _leaves(part, (*path, index))
+    else:
+        yield path, space
+
+
+def _array_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Discrete)):
+        return np.dtype(space.dtype), tuple(space.shape or ())
+    where = f" at {path}" if path else ""
+    raise ConfigError(
+        f"{type(space).__name__}{where} has no fixed size, so it cannot be a row of memory. "
+        "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
+    )
+
+
+def _structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _structure(part, parts) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_structure(part, parts) for part in space.spaces)
+    return next(parts)
+
+
+def _strides(leaf: Leaf) -> tuple[int, ...]:
+    """Of one row of the leaf, in elements."""
+    return tuple(int(np.prod(leaf.shape[k + 1 :])) for k in range(len(leaf.shape)))
+
+
+def _view(rows: Array, leaf: Leaf) -> Array:
+    strides = (rows.strides[0], *(step * leaf.dtype.itemsize for step in _strides(leaf)))
+    shape = (len(rows), *leaf.shape)
+    if 0 in shape:
+        return np.zeros(shape, leaf.dtype)
+    memory = rows.reshape(-1) if rows.flags.c_contiguous else rows
+    if memory is rows:
+        part = rows[:, leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
+        return np.lib.stride_tricks.as_strided(part, shape, strides)
+    return np.ndarray(shape, leaf.dtype, memory, leaf.offset, strides)
+
+
+def _torch_view(rows: Any, leaf: Leaf) -> Any:
+    import torch
+
+    dtype = torch.from_numpy(np.zeros(0, leaf.dtype)).dtype
+    typed = rows.view(dtype)
+    size = leaf.dtype.itemsize
+    offset = typed.storage_offset() + leaf.offset // size
+    return torch.as_strided(typed, (len(rows), *leaf.shape), (typed.stride(0), *_strides(leaf)), offset)

@@ -82,7 +82,7 @@ class Source:
         """The C files to compile."""
         if self.header:
             return [str(CORE / "module.c")]
-        return [str(CORE / "pool.c"), str(CORE / "raster.c")]
+        return [str(CORE / name) for name in ("pool.c", "raster.c", "wait.c")]
 
 
 CORE_SOURCE = Source("core")

@@ -77,8 +77,24 @@ class Draw(ctypes.Structure):
 RANGE = [c_void_p, c_int32, c_int32]
 
 
+class DeskSlot(ctypes.Structure):
+    """`Slot` in core/wait.c: where a worker process and its parent meet."""
+
+    _fields_ = [
+        ("posted", c_uint32),
+        ("command", c_int32),
+        ("worker_sleeps", c_uint32),
+        ("padding", c_char * 52),
+        ("finished", c_uint32),
+        ("status", c_int32),
+        ("ticket", c_uint32),
+        ("current", c_int32),
+        ("step", c_int32),
+    ]
+
+
 class Core:
-    """The library that all envs share: the thread pool and the rasterizer."""
+    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
@@ -89,6 +105,14 @@ class Core:
         self.pool_submit = _declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
         self.pool_wait = _declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = _declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        self.desk_bytes = _declare(lib.shoal_desk_bytes, c_int64, c_int32)
+        self.desk_slot = _declare(lib.shoal_desk_slot, c_void_p, c_void_p, c_int32)
+        self.post = _declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
+        ready = [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_int64, c_int64]
+        self.wait_ready = _declare(lib.shoal_wait_ready, c_int32, *ready)
+        self.wait_command = _declare(lib.shoal_wait_command, c_int32, c_void_p, c_int32, c_int64, c_int64)
+        self.settle = _declare(lib.shoal_settle, None, c_void_p, c_int32)
+        self.finish = _declare(lib.shoal_finish, None, c_void_p, c_int32, c_int32)
         self.raster = _declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
 
 

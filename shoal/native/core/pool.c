@@ -12,17 +12,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SHOAL_API __attribute__((visibility("default")))
-#if defined(__x86_64__) || defined(__i386__)
-#define CPU_RELAX() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define CPU_RELAX() __asm__ volatile("yield")
-#else
-#define CPU_RELAX() (void)0
-#endif
+#include "clock.h"
 
 typedef int64_t (*RangeFn)(void *batch, int32_t lo, int32_t hi);
 
@@ -66,12 +58,6 @@ static uint32_t forks;
 static void count_fork(void) { forks++; }
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static void watch_forks(void) { pthread_atfork(0, 0, count_fork); }
-
-static int64_t now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 // Runs one chunk of the lane, if any is left. The compare-and-swap fails when another thread took the chunk or the
 // slot was used again, so what is read beside it always belongs to the submission that was claimed.

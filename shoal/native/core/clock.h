@@ -1,0 +1,24 @@
+// clock.h: what pool.c and wait.c share: the time, and how to wait a moment without giving up the core.
+#ifndef SHOAL_CLOCK_H
+#define SHOAL_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define SHOAL_API __attribute__((visibility("default")))
+
+#if defined(__x86_64__) || defined(__i386__)
+#define CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define CPU_RELAX() __asm__ volatile("yield")
+#else
+#define CPU_RELAX() (void)0
+#endif
+
+static inline int64_t now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+#endif

@@ -1,0 +1,544 @@
+"""PythonVec: a batch of Python envs. What `serial` and `process` share: actions in, results and infos out.
+
+The envs are divided into units, each a contiguous range: one worker process, or one part of the serial loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+
+from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.spec import Array, Leaf
+from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds
+from shoal.vector.block import Block, Face
+from shoal.vector.runner import Info, Mail
+
+RESET, STEP, CALL, CLOSE = range(4)  # what a unit can be told to do
+
+
+class Range:
+    """Envs [lo, hi) and views of every buffer on them, in the structure of the spaces."""
+
+    def __init__(self, block: Block, lo: int, hi: int) -> None:
+        face, agents = block.face, len(block.face.agents)
+        self.lo, self.hi = lo, hi
+        self.rows = slice(lo * agents, hi * agents)
+        self.env_id = np.arange(lo, hi, dtype=np.int32)
+        if face.alike:
+            self.obs, self.final_obs = block.row_views("obs", lo, hi), block.row_views("final_obs", lo, hi)
+        else:
+            names = enumerate(face.agents)
+            self.obs, self.final_obs = {}, {}
+            for k, name in names:
+                self.obs[name] = block.views("obs", k, lo, hi)
+                self.final_obs[name] = block.views("final_obs", k, lo, hi)
+        for name in ("rewards", "terminated", "truncated", "done", "alive", "final_return", "final_length"):
+            setattr(self, name, block.arrays[name][self.rows])
+
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    done: Array
+    alive: Array
+    final_return: Array
+    final_length: Array
+
+
+class _Infos(VectorEnv[Any, Any, Any]):
+    """Gymnasium's own way to make one dict of arrays from many dicts, over so many rows."""
+
+    def __init__(self, count: int) -> None:
+        self.num_envs = count
+
+    def merge(self, infos: Info, info: Info, row: int) -> Info:
+        return self._add_info(infos, info, row)
+
+
+def copied(value: Any) -> Any:
+    """A nested structure of arrays, copied."""
+    if isinstance(value, dict):
+        return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(copied(part) for part in value)
+    return value.copy()
+
+
+class PythonVec(VecEnv):
+    """Python envs behind the VecEnv API. Subclasses say how units are told to step and waited for."""
+
+    def __init__(
+        self,
+        face: Face,
+        num_envs: int,
+        block: Block,
+        units: Sequence[tuple[int, int]],
+        *,
+        seed: int | None = None,
+        batch_envs: int | None = None,
+        zero_copy: bool = False,
+        copy: bool = False,
+        autoreset: str = "same_step",
+        render_mode: str | None = None,
+    ) -> None:
+        self.face, self.num_envs, self.block, self.units = face, num_envs, block, list(units)
+        self.agents_per_env, self.num_rows = len(face.agents), num_envs * len(face.agents)
+        self.copy, self.render_mode, self.zero_copy = copy, render_mode, zero_copy
+        if face.alike:
+            self.single_observation_space, self.single_action_space = face.observation_spaces[0], face.action_spaces[0]
+        else:  # one dict by agent: of spaces, of observations, of actions
+            self.single_observation_space = spaces.Dict(dict(zip(face.agents, face.observation_spaces)))
+            self.single_action_space = spaces.Dict(dict(zip(face.agents, face.action_spaces)))
+        self.metadata = {"autoreset_mode": AUTORESET[autoreset], "render_modes": ["rgb_array"]}
+        self._same_step, self._disabled = autoreset == "same_step", autoreset == "disabled"
+        self._next_seeds = None if seed is None else check_seeds(seed, num_envs)
+        self.seeds: Array | None = None  # of the last seeded reset, one per env
+        self._started, self._closing = False, False
+        self._need = len(self.units)
+        if batch_envs is not None:
+            self._need = batch_envs * len(self.units) // num_envs
+        self._in_flight: list[int] = []  # units, in the order they were sent
+        self._received: list[int] = []  # units of the last recv, in its order
+        self._ranges: dict[tuple[int, int], Range] = {}
+        self._all = self._range(0, num_envs)
+        self._stats = _EpisodeSums()
+
+    # ---- what subclasses define ----
+
+    def _post(self, units: Sequence[int], command: int) -> None:
+        raise NotImplementedError
+
+    def _wait(self, units: Sequence[int], need: int) -> list[int]:
+        """Waits until `need` of the units are done and returns those that are, earliest first."""
+        raise NotImplementedError
+
+    def _fetch(self, unit: int) -> Mail:
+        """The infos of a unit that is done. Raises what its envs raised."""
+        raise NotImplementedError
+
+    def call_envs(self, name: str, env_ids: Sequence[int] | None, args: tuple[Any, ...], kwargs: Info) -> list[Any]:
+        """Calls a method of chosen envs, or reads an attribute, and returns the results in order."""
+        raise NotImplementedError
+
+    def _send_options(self, options: Info) -> None:
+        raise NotImplementedError
+
+    # ---- the Gymnasium API ----
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts episodes in all envs, or in those of `options["reset_mask"]`; other options go to the envs."""
+        self._prepare_reset(seed, options)
+        units = list(range(len(self.units)))
+        self._post(units, RESET)
+        mail = self._collect(self._wait(units, len(units)))
+        self._started, self._received = True, units
+        infos = self._infos(self._all, mail)
+        return copied(self._all.obs) if self.copy else self._all.obs, infos
+
+    def step(self, actions: Any) -> Result:
+        """One transition of every env."""
+        self._refuse_before("step")
+        if self._in_flight:
+            raise UsageError("step() while envs are in flight. Call recv() for them first.")
+        self._take_actions(actions, [(0, self.num_envs)])
+        units = list(range(len(self.units)))
+        self._post(units, STEP)
+        mail = self._collect(self._wait(units, len(units)))
+        return self._result(self._all, mail)
+
+    def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
+        """Starts episodes without waiting."""
+        self._prepare_reset(seed, None)
+        units = list(range(len(self.units)))
+        self._post(units, RESET)
+        self._in_flight, self._started, self._received = units, True, []
+
+    def send(self, actions: Any, env_id: Array | None = None) -> None:
+        """Steps the envs last received (or those of `env_id`, whole units in any order) and returns at once."""
+        self._refuse_before("send")
+        units = self._received if env_id is None else self._units_of(np.asarray(env_id))
+        if not units or set(units) & set(self._in_flight):
+            raise UsageError("send() to envs that do not wait for actions. Call recv() first.")
+        self._take_actions(actions, [self.units[unit] for unit in units])
+        self._post(units, STEP)
+        self._in_flight += units
+        self._received = [unit for unit in self._received if unit not in units]
+
+    def recv(self) -> Result:
+        """The first batch of envs that is ready, first come first served. `infos["env_id"]` says which."""
+        self._refuse_before("recv")
+        if not self._in_flight:
+            raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
+        need = min(self._need, len(self._in_flight))
+        units = self._wait_block(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
+        self._in_flight = [unit for unit in self._in_flight if unit not in units]
+        ordered = sorted(units)
+        self._received = ordered
+        mail = self._collect(ordered)
+        lo, hi = self.units[ordered[0]][0], self.units[ordered[-1]][1]
+        if hi - lo == sum(self.units[u][1] - self.units[u][0] for u in ordered):
+            found = self._range(lo, hi)
+            result = self._result(found, mail)
+            result[4]["env_id"] = found.env_id
+            return result
+        return self._gathered(ordered, mail)
+
+    def _wait_block(self, need: int) -> list[int]:
+        """With zero_copy: the earliest whole block of neighbours, so that its rows are one piece of memory."""
+        count = need
+        while True:
+            ready = set(self._wait(self._in_flight, count))
+            blocks = [range(start, start + need) for start in range(0, len(self.units) - need + 1, need)]
+            for block in blocks:
+                if set(block) <= ready:
+                    return list(block)
+            count = min(len(ready) + 1, len(self._in_flight))
+
+    def render(self) -> tuple[Any, ...]:
+        """A frame of every env, by its own render()."""
+        return tuple(self.call("render"))
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of every env (or of those in env_ids), or reads an attribute of that name."""
+        self._refuse_closed()
+        if self._in_flight:
+            raise UsageError("call() while envs are in flight. Call recv() for them first.")
+        return tuple(self.call_envs(name, env_ids, args, kwargs))
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """An attribute of every env, or of those in env_ids."""
+        return self.call(name, env_ids=env_ids)
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        """Sets an attribute: one value for all, or a list of one for each env."""
+        ids = list(range(self.num_envs)) if env_ids is None else list(env_ids)
+        if not isinstance(values, (list, tuple)):
+            values = [values] * len(ids)
+        if len(values) != len(ids):
+            raise ConfigError(f"set_attr got {len(values)} values for {len(ids)} envs.")
+        for number, value in zip(ids, values):
+            self.call("__setattr__", name, value, env_ids=[number])
+
+    def drain_stats(self) -> dict[str, Any]:
+        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
+        return self._stats.drain()
+
+    def rows(self) -> Any:
+        """The Gymnasium face of several agents per env: every agent is one env of the batch."""
+        from shoal.vector.faces import RowsEnv
+
+        if not self.face.alike:
+            raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
+        return RowsEnv(self)
+
+    def agents(self) -> Any:
+        """The dict face of several agents per env: `{agent_id: batch over envs}`."""
+        from shoal.vector.faces import AgentsEnv
+
+        return AgentsEnv(self)
+
+    # ---- parts ----
+
+    def _range(self, lo: int, hi: int) -> Range:
+        if (lo, hi) not in self._ranges:
+            self._ranges[lo, hi] = Range(self.block, lo, hi)
+        return self._ranges[lo, hi]
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise UsageError("this env is closed. Make a new one with shoal.make.")
+
+    def _refuse_before(self, call: str) -> None:
+        self._refuse_closed()
+        if not self._started:
+            raise UsageError(f"{call} before reset. Call reset() once after making the env.")
+        if self._disabled and call != "recv" and self.block.arrays["ended"].any():
+            env = int(self.block.arrays["ended"].argmax())
+            raise UsageError(
+                f"env {env} has ended and autoreset is disabled. "
+                "Reset the ended envs first: reset(options={'reset_mask': terminated | truncated})."
+            )
+
+    def _prepare_reset(self, seed: Any, options: Info | None) -> None:
+        self._refuse_closed()
+        arrays, rest = self.block.arrays, dict(options or {})
+        mask = rest.pop("reset_mask", None)
+        if mask is not None:
+            mask = check_reset_mask(mask, self.num_envs)
+            if not self._started:
+                raise UsageError(
+                    "reset(options={'reset_mask': …}) before a full reset(): the other envs have no state."
+                )
+        seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
+        self._next_seeds = None
+        if self._in_flight:  # late answers are dropped
+            self._collect(self._wait(self._in_flight, len(self._in_flight)))
+            self._in_flight = []
+        if seeds is not None:
+            arrays["seeds"][:] = seeds
+            self.seeds = seeds if self.seeds is None or mask is None else np.where(mask, seeds, self.seeds)
+        if mask is not None:
+            arrays["reset_mask"][:] = mask
+        arrays["reset_with"][:] = (seeds is not None, mask is not None, bool(rest))
+        if rest:
+            self._send_options(rest)
+
+    def _collect(self, units: Sequence[int]) -> Mail:
+        mail: Mail = []
+        for unit in units:
+            mail += self._fetch(unit)
+            lo, hi = (edge * self.agents_per_env for edge in self.units[unit])
+            done = self.block.arrays["done"][lo:hi]
+            if done.any():
+                self._stats.add(
+                    self.block.arrays["final_return"][lo:hi][done], self.block.arrays["final_length"][lo:hi][done]
+                )
+        return mail
+
+    def _infos(self, found: Range, mail: Mail, first: int | None = None) -> Info:
+        """Gymnasium's vector infos from the dicts of single rows."""
+        infos: Info = {}
+        if self.agents_per_env > 1:
+            infos["alive"] = found.alive.copy() if self.copy else found.alive
+            infos["_alive"] = np.ones(len(found.alive), np.bool_)
+        if mail or found.done.any():
+            merger = _Infos(len(found.rewards))
+            start = found.rows.start
+            for row, final, info in mail:
+                infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
+        if found.done.any():
+            done = found.done.copy()
+            episode = {"r": found.final_return.copy(), "l": found.final_length.copy(), "_r": done, "_l": done}
+            final_info = infos.setdefault("final_info", {})
+            if "episode" not in final_info:
+                final_info["episode"], final_info["_episode"] = episode, done
+            infos["_final_info"] = done
+            if self._same_step:
+                infos["final_obs"] = copied(found.final_obs) if self.copy else found.final_obs
+                infos["_final_obs"] = done
+        return infos
+
+    def _result(self, found: Range, mail: Mail) -> Result:
+        infos = self._infos(found, mail)
+        if self.copy:
+            flags = (found.rewards.copy(), found.terminated.copy(), found.truncated.copy())
+            return (copied(found.obs), *flags, infos)
+        return found.obs, found.rewards, found.terminated, found.truncated, infos
+
+    def _gathered(self, units: list[int], mail: Mail) -> Result:
+        """Copies units that are not neighbours into one piece."""
+        count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
+        block = Block(self.face, count)
+        agents, at, moved = self.agents_per_env, 0, {}
+        for unit in units:
+            lo, hi = self.units[unit]
+            for name in ("obs", "final_obs", "rewards", "terminated", "truncated", "done", "alive"):
+                block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
+                    lo * agents : hi * agents
+                ]
+            for name in ("final_return", "final_length"):
+                block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
+                    lo * agents : hi * agents
+                ]
+            moved |= {lo * agents + k: at * agents + k for k in range((hi - lo) * agents)}
+            at += hi - lo
+        found = Range(block, 0, count)
+        result = self._result(found, [(moved[row], final, info) for row, final, info in mail])
+        result[4]["env_id"] = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
+        return result
+
+    def _units_of(self, env_id: Array) -> list[int]:
+        wanted = env_id.tolist()
+        units, at = [], 0
+        starts = {lo: unit for unit, (lo, _hi) in enumerate(self.units)}
+        while at < len(wanted):
+            unit = starts.get(wanted[at])
+            if unit is None or wanted[at : at + self._size(unit)] != list(range(*self.units[unit])):
+                raise ConfigError("env_id must name whole units: pass infos['env_id'] of a recv().")
+            units.append(unit)
+            at += self._size(unit)
+        return units
+
+    def _size(self, unit: int) -> int:
+        lo, hi = self.units[unit]
+        return hi - lo
+
+    # ---- actions: checked whole, then written ----
+
+    def _take_actions(self, actions: Any, ranges: list[tuple[int, int]]) -> None:
+        count = sum(hi - lo for lo, hi in ranges)
+        if self.face.alike:
+            self._write_agent(actions, None, count * self.agents_per_env, ranges)
+            return
+        if not isinstance(actions, dict) or sorted(actions) != sorted(self.face.agents):
+            got = sorted(actions) if isinstance(actions, dict) else type(actions).__name__
+            raise ActionError(f"actions are for {got}, expected a dict by agent: {list(self.face.agents)}.")
+        for check_only in (True, False):
+            for agent, name in enumerate(self.face.agents):
+                self._write_agent(actions[name], agent, count, ranges, check_only)
+
+    def _write_agent(
+        self, actions: Any, agent: int | None, rows: int, ranges: list[tuple[int, int]], check_only: bool = False
+    ) -> None:
+        """Writes the actions of one agent, or (None) of all rows."""
+        layout, space = self.face.action_layouts[agent or 0], self.face.action_spaces[agent or 0]
+        parts = [
+            checked_actions(actions, leaf, leaf_space, rows)
+            for leaf, leaf_space in zip(layout.leaves, _leaf_spaces(space))
+        ]
+        if check_only:
+            return
+        agents, target = self.agents_per_env, self.block.arrays["actions"]
+        views = layout.leaf_views(target if agent is None else target[agent::agents])
+        scale = agents if agent is None else 1
+        for view, part in zip(views, parts):
+            at = 0
+            for lo, hi in ranges:
+                view[lo * scale : hi * scale] = part[at : at + (hi - lo) * scale]
+                at += (hi - lo) * scale
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes the envs."""
+        raise NotImplementedError
+
+
+def _leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for part in space.spaces.values() for leaf in _leaf_spaces(part)]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for part in space.spaces for leaf in _leaf_spaces(part)]
+    return [space]
+
+
+def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: int) -> Array:
+    """One leaf of a batch of actions as an array that its space allows, or an ActionError; nothing is written."""
+    part = actions
+    try:
+        for key in leaf.path:
+            part = part[key]
+    except (KeyError, IndexError, TypeError):
+        raise ActionError(f"actions{leaf.name} is missing. Nothing was stepped.") from None
+    array = np.asarray(part)
+    where, shape = f"actions{leaf.name}", (rows, *leaf.shape)
+    if array.shape != shape:
+        raise ActionError(f"{where} have shape {array.shape}, expected {shape}. Nothing was stepped.")
+    if isinstance(space, spaces.Box):
+        if array.dtype.kind not in "iufb":
+            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise ActionError(f"{where} of row {row} is not finite: {array[row]}. Nothing was stepped.")
+        if leaf.dtype.kind in "iu" and array.dtype.kind == "f":
+            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
+        return array
+    if array.dtype.kind not in "iu" and not (array.dtype.kind == "b" and isinstance(space, spaces.MultiBinary)):
+        raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
+    low: Any = 0
+    high: Any = 1
+    if isinstance(space, spaces.Discrete):
+        low, high = int(space.start), int(space.start + space.n - 1)
+    elif isinstance(space, spaces.MultiDiscrete):
+        start = getattr(space, "start", 0)
+        low, high = start, start + space.nvec - 1
+    if array.size and ((array < low) | (array > high)).any():
+        row, *rest = np.argwhere((array < low) | (array > high))[0].tolist()
+        value = array[(row, *rest)]
+        bounds = f"{np.min(low)} .. {np.max(high)}"
+        raise ActionError(f"{where} of row {row} is {value}, out of range {bounds}. Nothing was stepped.")
+    return array
+
+
+class _EpisodeSums:
+    """Statistics of episodes since they were last drained, in the order in which rows ended."""
+
+    def __init__(self) -> None:
+        self.returns: list[Array] = []
+        self.lengths: list[Array] = []
+
+    def add(self, returns: Array, lengths: Array) -> None:
+        self.returns.append(returns.copy())
+        self.lengths.append(lengths.copy())
+        if len(self.returns) > 4096:
+            self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
+
+    def drain(self) -> dict[str, Any]:
+        if not self.returns:
+            return {"episodes": 0}
+        columns = {"return": np.concatenate(self.returns), "length": np.concatenate(self.lengths)}
+        self.returns, self.lengths = [], []
+        result: dict[str, Any] = {"episodes": len(columns["return"])}
+        for name, values in columns.items():
+            exact = values.astype(np.float64)
+            # sorted, so that the sum does not depend on which worker came first
+            mean = float(np.sort(exact).sum()) / len(exact)
+            result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
+        return result
+
+
+class PythonSerial(PythonVec):
+    """Python envs stepped one after the other in this process: the meaning of `process`."""
+
+    backend = "serial"
+
+    def __init__(self, slots: Sequence[Any], *, num_groups: int = 1, **options: Any) -> None:
+        from shoal.vector.runner import Runner
+
+        face = slots[0].face
+        total = sum(slot.envs for slot in slots)
+        if len(slots) % num_groups:
+            raise ConfigError(f"num_groups={num_groups} does not divide the {len(slots)} envs.")
+        block = Block(face, total)
+        size = len(slots) // num_groups
+        autoreset = options.get("autoreset", "same_step")
+        self._runners, units, at = [], [], 0
+        for group in range(num_groups):
+            part = slots[group * size : (group + 1) * size]
+            runner = Runner(part, block, at, autoreset)
+            self._runners.append(runner)
+            units.append((runner.lo, runner.hi))
+            at = runner.hi
+        batch = total // num_groups if num_groups > 1 else None
+        super().__init__(face, total, block, units, batch_envs=batch, **options)
+        self._mails: dict[int, Mail] = {}
+        self._options: Info | None = None
+
+    def _post(self, units: Sequence[int], command: int) -> None:
+        from shoal.vector.faults import env_crashed
+
+        for unit in units:
+            runner = self._runners[unit]
+            try:
+                self._mails[unit] = runner.reset(self._options) if command == RESET else runner.step()
+            except Exception as error:
+                place = int(runner.place[0])
+                seed = runner.seeds[place - runner.lo]
+                raise env_crashed(error, place, seed, runner.steps, command == RESET, None) from error
+        self._options = None
+
+    def _wait(self, units: Sequence[int], need: int) -> list[int]:
+        return list(units)
+
+    def _fetch(self, unit: int) -> Mail:
+        return self._mails.pop(unit, [])
+
+    def _send_options(self, options: Info) -> None:
+        self._options = options
+
+    def call_envs(self, name: str, env_ids: Sequence[int] | None, args: tuple[Any, ...], kwargs: Info) -> list[Any]:
+        """Calls a method of chosen envs, or reads an attribute."""
+        from shoal.vector.faults import call_env
+
+        ids = range(self.num_envs) if env_ids is None else env_ids
+        envs = [next(r for r in self._runners if r.lo <= number < r.hi).env(number) for number in ids]
+        return [call_env(env, name, args, kwargs) for env in envs]
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes the envs."""
+        for runner in self._runners:
+            runner.close()

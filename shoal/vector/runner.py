@@ -1,0 +1,456 @@
+"""Runner: steps a range of Python envs and writes what they return into a Block.
+
+The `serial` backend runs one over all envs; every worker of the `process` backend runs one over its own. So the two agree
+by construction. Here live autoreset, seeding, episode statistics, and the check of what an env returns.
+
+A slot is one env: a `gymnasium.Env`, or anything with the API of `pettingzoo.ParallelEnv`, or a whole vector env.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from shoal.errors import BadOutput
+from shoal.spec import Array, Layout
+from shoal.vector.block import Block, Face
+
+Info = dict[str, Any]
+Mail = list[tuple[int, bool, Info]]  # (row, whether it is of the episode that ended, info)
+Creator = Callable[[], Any]
+
+SAME_STEP, NEXT_STEP, DISABLED = "same_step", "next_step", "disabled"
+
+
+class Writer:
+    """Writes one agent's observations into its rows, after a look at their shape and dtype."""
+
+    def __init__(self, layout: Layout, views: list[Array]) -> None:
+        self.layout, self.views = layout, views
+        self.is_plain = layout.is_one_array
+        self.dtype, self.shape, self.view = layout.leaves[0].dtype, layout.leaves[0].shape, views[0]
+        self.leaves = [(leaf, view, leaf.path) for leaf, view in zip(layout.leaves, views)]
+
+    def write(self, env: int, obs: Any) -> None:
+        """Puts an observation into the row of env."""
+        if self.is_plain:
+            if type(obs) is np.ndarray and obs.dtype == self.dtype and obs.shape == self.shape:
+                self.view[env] = obs
+            else:
+                self.view[env] = checked(obs, self.layout.leaves[0])
+            return
+        for leaf, view, path in self.leaves:
+            part = obs
+            try:
+                for key in path:
+                    part = part[key]
+            except (KeyError, IndexError, TypeError):
+                raise BadOutput(f"obs{leaf.name} is missing; obs is {_brief(obs)}") from None
+            if type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == leaf.shape:
+                view[env] = part
+            else:
+                view[env] = checked(part, leaf)
+
+
+def checked(value: Any, leaf: Any) -> Array:
+    """The value as an array of the leaf's shape and kind of number, or BadOutput."""
+    if value is None:
+        raise BadOutput(f"obs{leaf.name} is None")
+    array = np.asarray(value)
+    if array.shape != leaf.shape:
+        raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {leaf.shape}")
+    if array.dtype != leaf.dtype and not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+        is_whole = array.dtype.kind in "iub" and leaf.dtype.kind in "iu"
+        if not (is_whole and np.array_equal(array.astype(leaf.dtype), array)):
+            raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
+    return array
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:77]}..."
+
+
+class SingleSlot:
+    """One `gymnasium.Env`. A time limit given here spares the TimeLimit wrapper's call."""
+
+    envs = 1
+
+    def __init__(self, env: Any, limit: int | None = None) -> None:
+        self.env, self.limit = env, limit or 0
+        self.face = Face(("agent_0",), (env.observation_space,), (env.action_space,))
+
+    def bind(self, block: Block, first: int, autoreset: str) -> None:
+        """Says where in the block this env writes."""
+        arrays = block.arrays
+        self.row, self.autoreset = first, autoreset
+        self.obs = Writer(block.face.obs_layouts[0], block.leaf_views("obs"))
+        self.final_obs = Writer(block.face.obs_layouts[0], block.leaf_views("final_obs"))
+        self.read_action = action_reader(block.face.action_spaces[0], block, 0, first)
+        self.rewards, self.terminated, self.truncated = arrays["rewards"], arrays["terminated"], arrays["truncated"]
+        self.done, self.ended, self.alive = arrays["done"], arrays["ended"], arrays["alive"]
+        self.final_return, self.final_length = arrays["final_return"], arrays["final_length"]
+        self.env_step = self.env.step
+        self.tick, self.total = 0, 0.0
+
+    def reset(self, seed: int | None, options: Info | None, mail: Mail) -> None:
+        """Starts an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.obs.write(self.row, obs)
+        self.tick, self.total = 0, 0.0
+        self.alive[self.row], self.ended[self.row] = True, False
+        if info or info is None:
+            mail.append((self.row, False, _info(info)))
+
+    def step(self, mail: Mail) -> None:
+        """One transition. Flags of this row are false beforehand."""
+        row = self.row
+        if self.ended[row]:  # NEXT_STEP: this step is the reset
+            self.rewards[row] = 0.0
+            self.reset(None, None, mail)
+            return
+        obs, reward, terminated, truncated, info = self.env_step(self.read_action())
+        self.tick += 1
+        self.total += reward
+        self.rewards[row] = reward
+        if not (terminated or truncated or self.tick == self.limit):
+            self.obs.write(row, obs)
+            if info or info is None:
+                mail.append((row, False, _info(info)))
+            return
+        self.done[row] = True
+        self.terminated[row], self.truncated[row] = bool(terminated), not terminated
+        self.final_return[row], self.final_length[row] = self.total, self.tick
+        self.final_obs.write(row, obs)
+        if self.autoreset == SAME_STEP:
+            if info or info is None:
+                mail.append((row, True, _info(info)))
+            self.reset(None, None, mail)
+        else:
+            self.obs.write(row, obs)
+            self.ended[row] = True
+            if info or info is None:
+                mail.append((row, False, _info(info)))
+
+
+class AgentsSlot:
+    """One env with the API of `pettingzoo.ParallelEnv`: agents that die, join, or are fewer than the most there can be."""
+
+    envs = 1
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.names = tuple(env.possible_agents)
+        self.index = {name: k for k, name in enumerate(self.names)}
+        self.face = Face(
+            self.names,
+            tuple(env.observation_space(name) for name in self.names),
+            tuple(env.action_space(name) for name in self.names),
+        )
+
+    def bind(self, block: Block, first: int, autoreset: str) -> None:
+        """Says where in the block this env writes."""
+        count = len(self.names)
+        self.number, self.autoreset, self.first = first, autoreset, first * count
+        self.rows = slice(self.first, self.first + count)
+        self.arrays = block.arrays
+        self.obs = [Writer(block.face.obs_layouts[k], block.leaf_views("obs", k)) for k in range(count)]
+        self.final_obs = [Writer(block.face.obs_layouts[k], block.leaf_views("final_obs", k)) for k in range(count)]
+        self.readers = [action_reader(block.face.action_spaces[k], block, k, first) for k in range(count)]
+        self.ticks, self.totals = [0] * count, [0.0] * count
+
+    def reset(self, seed: int | None, options: Info | None, mail: Mail) -> None:
+        """Starts an episode."""
+        obs, infos = self.env.reset(seed=seed, options=options)
+        count = len(self.names)
+        self.ticks, self.totals = [0] * count, [0.0] * count
+        self.arrays["alive"][self.rows] = False
+        self.arrays["obs"][self.rows] = 0
+        self.arrays["ended"][self.number] = False
+        self._show(obs)
+        self._mail(infos, False, mail)
+
+    def _show(self, obs: dict[Any, Any]) -> None:
+        """Writes the observations of the agents that may act next, and marks them alive."""
+        for name in self.env.agents:
+            k = self._place(name)
+            if name not in obs:
+                raise BadOutput(f"agent {name!r} is in env.agents, but has no observation")
+            self.obs[k].write(self.number, obs[name])
+            self.arrays["alive"][self.first + k] = True
+
+    def _place(self, name: Any) -> int:
+        if name not in self.index:
+            raise BadOutput(f"agent {name!r} is not one of possible_agents ({len(self.names)}: {_brief(self.names)})")
+        return self.index[name]
+
+    def _mail(self, infos: dict[Any, Info], final: bool, mail: Mail) -> None:
+        if infos is None or not isinstance(infos, dict):
+            raise BadOutput(f"infos is {_brief(infos)}, not a dict by agent")
+        for name, info in infos.items():
+            if info and name in self.index:
+                mail.append((self.first + self.index[name], final, _info(info)))
+
+    def step(self, mail: Mail) -> None:
+        """One transition of all agents. Flags of these rows are false beforehand."""
+        arrays, first = self.arrays, self.first
+        if arrays["ended"][self.number]:
+            arrays["rewards"][self.rows] = 0.0
+            self.reset(None, None, mail)
+            return
+        acting = list(self.env.agents)
+        actions = {name: self.readers[self._place(name)]() for name in acting}
+        obs, rewards, terminations, truncations, infos = self.env.step(actions)
+        alive = arrays["alive"]
+        arrays["rewards"][self.rows] = 0.0
+        arrays["obs"][self.rows] = 0
+        alive[self.rows] = False
+        for name in acting:
+            k = self.index[name]
+            row = first + k
+            reward = rewards.get(name, 0.0)
+            self.ticks[k] += 1
+            self.totals[k] += reward
+            arrays["rewards"][row] = reward
+            terminated, truncated = bool(terminations.get(name)), bool(truncations.get(name))
+            if not (terminated or truncated):
+                if name in self.env.agents:
+                    continue
+                truncated = True  # left without a word: its episode is cut short
+            arrays["done"][row] = True
+            arrays["terminated"][row], arrays["truncated"][row] = terminated, not terminated
+            arrays["final_return"][row], arrays["final_length"][row] = self.totals[k], self.ticks[k]
+            self.ticks[k], self.totals[k] = 0, 0.0
+            if name in obs:
+                self.final_obs[k].write(self.number, obs[name])
+            else:
+                arrays["final_obs"][row] = 0
+        left = [name for name in self.env.agents if not (terminations.get(name) or truncations.get(name))]
+        if left:
+            self._show({name: obs[name] for name in obs if name in self.env.agents})
+            alive[self.rows] &= ~arrays["done"][self.rows]
+            arrays["obs"][self.rows][~alive[self.rows]] = 0
+            self._mail(infos, False, mail)
+        elif self.autoreset == SAME_STEP:
+            self._mail(infos, True, mail)
+            self.reset(None, None, mail)
+        else:
+            arrays["ended"][self.number] = True
+            done = arrays["done"][self.rows]
+            arrays["obs"][self.rows][done] = arrays["final_obs"][self.rows][done]
+            alive[self.rows] = done
+            self._mail(infos, False, mail)
+
+
+class VectorSlot:
+    """A whole vector env in one slot: Shoal's own, or any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset."""
+
+    def __init__(self, vec: Any) -> None:
+        self.vec = self.env = vec
+        self.agents = getattr(vec, "agents_per_env", 1)
+        self.envs = vec.num_envs
+        names = tuple(f"agent_{k}" for k in range(self.agents))
+        self.face = Face(
+            names, (vec.single_observation_space,) * self.agents, (vec.single_action_space,) * self.agents
+        )
+
+    def bind(self, block: Block, first: int, autoreset: str) -> None:
+        """Says where in the block these envs write."""
+        if autoreset != SAME_STEP or self.vec.metadata["autoreset_mode"].name != "SAME_STEP":
+            raise BadOutput("a vector env inside a vector env must use same-step autoreset, and so must the outer one")
+        self.first, self.last = first * self.agents, (first + self.envs) * self.agents
+        self.rows, self.arrays = slice(self.first, self.last), block.arrays
+        layout = block.face.obs_layouts[0]
+        self.layout = layout
+        self.obs = layout.leaf_views(block.arrays["obs"][self.rows])
+        self.final_obs = layout.leaf_views(block.arrays["final_obs"][self.rows])
+        self.actions = block.row_views("actions", first, first + self.envs)
+        count = self.last - self.first
+        self.ticks, self.totals = np.zeros(count, np.int32), np.zeros(count)
+
+    def _write(self, views: list[Array], obs: Any) -> None:
+        for leaf, view in zip(self.layout.leaves, views):
+            part = obs
+            for key in leaf.path:
+                part = part[key]
+            view[:] = part
+
+    def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
+        """Starts episodes in all of them; seeds are a list."""
+        seeds = None if seed is None else [int(s) for s in seed]
+        obs, infos = self.vec.reset(seed=seeds, options=options)
+        self._write(self.obs, obs)
+        self.ticks[:], self.totals[:] = 0, 0.0
+        self.arrays["alive"][self.rows] = infos.get("alive", True)
+
+    def step(self, mail: Mail) -> None:
+        """One transition of all of them."""
+        was = self.arrays["alive"][self.rows].copy()
+        obs, rewards, terminated, truncated, infos = self.vec.step(self.actions)
+        arrays, rows = self.arrays, self.rows
+        done = terminated | truncated
+        self.ticks += was
+        self.totals += rewards
+        self._write(self.obs, obs)
+        arrays["rewards"][rows], arrays["terminated"][rows] = rewards, terminated
+        arrays["truncated"][rows], arrays["done"][rows] = truncated, done
+        arrays["alive"][rows] = infos.get("alive", True)
+        if done.any():
+            self._write_final(infos, done)
+            arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
+            fresh = done | (arrays["alive"][rows] & ~was)
+            self.ticks[fresh], self.totals[fresh] = 0, 0.0
+        for row in np.flatnonzero(done):
+            if info := _row_of(infos.get("final_info", {}), int(row)):
+                mail.append((self.first + int(row), True, info))
+
+    def _write_final(self, infos: Info, done: Array) -> None:
+        final = infos["final_obs"]
+        if isinstance(final, np.ndarray) and final.dtype == object:  # Gymnasium's own: one object per env
+            for row in np.flatnonzero(done):
+                self.layout.write(self.final_obs, int(row), final[row])
+        else:
+            self._write(self.final_obs, final)
+
+
+def _row_of(infos: Info, row: int) -> Info:
+    """One row of infos in Gymnasium's vector format."""
+    found: Info = {}
+    for key, value in infos.items():
+        if key.startswith("_") or not np.asarray(infos.get(f"_{key}", True)).reshape(-1).any():
+            continue
+        mask = infos.get(f"_{key}")
+        if mask is None or mask[row]:
+            found[key] = _row_of(value, row) if isinstance(value, dict) else value[row]
+    return found
+
+
+def _info(info: Any) -> Info:
+    if not isinstance(info, dict):
+        raise BadOutput(f"info is {_brief(info)}, not a dict")
+    return info
+
+
+def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[], Any]:
+    """A function that gives an agent's action as its space has it: a number, a copy of an array, a dict, a tuple."""
+    from gymnasium import spaces
+
+    layout = block.face.action_layouts[agent]
+    parts = [view[env : env + 1] for view in block.leaf_views("actions", agent)]
+    if isinstance(space, spaces.Discrete):
+        return lambda view=parts[0]: view[0]  # type: ignore[misc]
+    if layout.is_one_array:
+        return lambda view=parts[0]: view[0].copy()  # type: ignore[misc]
+
+    def build(space: Any, waiting: Any) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {key: build(part, waiting) for key, part in space.spaces.items()}
+        if isinstance(space, spaces.Tuple):
+            return tuple(build(part, waiting) for part in space.spaces)
+        value = next(waiting)[0]
+        return value if isinstance(space, spaces.Discrete) else value.copy()
+
+    return lambda: build(space, iter(parts))
+
+
+def slot_for(env: Any) -> SingleSlot | AgentsSlot | VectorSlot:
+    """Wraps what a creator returned. `env.shoal_limit`, where there is one, is its time limit."""
+    if isinstance(env, VectorEnv):
+        return VectorSlot(env)
+    if hasattr(env, "possible_agents"):
+        return AgentsSlot(env)
+    if hasattr(env, "step") and hasattr(env, "observation_space") and hasattr(env, "action_space"):
+        return SingleSlot(env, getattr(env, "shoal_limit", None))
+    raise BadOutput(f"the creator returned {_brief(env)}: not a Gymnasium env, a PettingZoo env or a vector env")
+
+
+class Runner:
+    """Slots for envs [lo, hi), stepped one after the other."""
+
+    def __init__(self, slots: Sequence[Any], block: Block, lo: int, autoreset: str) -> None:
+        self.slots, self.lo = list(slots), lo
+        self.block, self.arrays = block, block.arrays
+        self.starts = []
+        at = lo
+        for slot in self.slots:
+            slot.bind(block, at, autoreset)
+            self.starts.append(at)
+            at += slot.envs
+        self.hi = at
+        agents = len(block.face.agents)
+        self.rows = slice(lo * agents, self.hi * agents)
+        self.seeds: list[int | None] = [None] * (self.hi - lo)
+        self.place = memoryview(np.array([lo], np.int32))  # the env being stepped; a worker puts it in shared memory
+        self.steps = 0
+        self.float_views = [
+            view[lo : self.hi]
+            for agent in range(agents)
+            for leaf, view in zip(block.face.obs_layouts[agent].leaves, block.leaf_views("obs", agent))
+            if leaf.dtype.kind == "f"
+        ]
+        self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
+        self.rewards = self.arrays["rewards"][self.rows]
+
+    def reset(self, options: Info | None = None) -> Mail:
+        """Starts episodes, with the seeds and the mask that lie in the block."""
+        mail: Mail = []
+        has_seeds, has_mask, _has_options = self.arrays["reset_with"].tolist()
+        seeds = self.arrays["seeds"][self.lo : self.hi].tolist() if has_seeds else None
+        mask = self.arrays["reset_mask"][self.lo : self.hi] if has_mask else None
+        for slot, start in zip(self.slots, self.starts):
+            here = slice(start - self.lo, start - self.lo + slot.envs)
+            if mask is not None and not mask[here].any():
+                continue
+            self.place[0] = start
+            seed: Any = None
+            if seeds is not None:
+                self.seeds[here] = seeds[here]
+                seed = seeds[here] if isinstance(slot, VectorSlot) else seeds[here.start]
+            slot.reset(seed, options, mail)
+        for flag in self.flags:
+            flag[:] = False
+        self.rewards[:] = 0.0
+        self._refuse_nan()
+        return mail
+
+    def step(self) -> Mail:
+        """One transition of every env."""
+        mail: Mail = []
+        for flag in self.flags:
+            flag.fill(False)
+        self.steps += 1
+        place, current = self.place, self.lo
+        for slot in self.slots:
+            place[0] = current
+            slot.step(mail)
+            current += slot.envs
+        self._refuse_nan()
+        return mail
+
+    def _refuse_nan(self) -> None:
+        for view in self.float_views:
+            if np.isnan(view).any():
+                self.place[0] = self.lo + int(np.argwhere(np.isnan(view))[0][0])
+                raise BadOutput("the observation has NaN in it")
+        if np.isnan(self.rewards).any():
+            agents = len(self.block.face.agents)
+            self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
+            raise BadOutput("the reward is NaN")
+
+    def env(self, number: int) -> Any:
+        """The env object with that number."""
+        for slot, start in zip(self.slots, self.starts):
+            if start <= number < start + slot.envs:
+                return slot.env
+        raise IndexError(number)
+
+    def close(self) -> None:
+        """Closes every env, whatever each of them raises."""
+        for slot in self.slots:
+            try:
+                slot.env.close()
+            except Exception:
+                pass

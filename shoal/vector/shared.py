@@ -1,0 +1,63 @@
+"""Memory that processes share: anonymous, so that nothing is left behind whoever dies, and reserved, so that it is there."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+
+from shoal.errors import ConfigError
+
+
+def available_bytes() -> int | None:
+    """Memory that is free for use, as the system and (in a container) its limit tell; None if neither does."""
+    found = []
+    try:
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
+            text = limit.read().strip()
+            if text != "max":
+                found.append(int(text) - int(current.read()))
+    except (OSError, ValueError):
+        pass
+    return min(found) if found else None
+
+
+def allocate(size: int) -> int:
+    """A file descriptor of `size` bytes of shared memory, zeroed; ConfigError with the bytes where there is no room.
+
+    The memory has no name in any file system: it is freed with its last descriptor, and /dev/shm's size does not matter.
+    Its pages are reserved now, so that touching them later cannot end in SIGBUS.
+    """
+    free = available_bytes()
+    if free is not None and size > free:
+        raise ConfigError(
+            f"these envs need {size:,} bytes of shared memory and {free:,} are free. "
+            "Use fewer envs, or smaller observations."
+        )
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("shoal", getattr(os, "MFD_CLOEXEC", 1))
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        os.close(fd)
+        raise ConfigError(
+            f"the system refused {size:,} bytes of shared memory: {error.strerror}. "
+            "Use fewer envs, or smaller observations."
+        ) from None
+    return fd
+
+
+def attach(fd: int, size: int) -> mmap.mmap:
+    """Maps it. The descriptor may be closed afterwards."""
+    return mmap.mmap(fd, size)
