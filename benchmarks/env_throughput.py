@@ -55,7 +55,7 @@ def gymnasium_vector(id: str, num_envs: int, mode: str) -> Stepper:
 
 
 def envpool(id: str, num_threads: int) -> Stepper:
-    import envpool as peer  # type: ignore[import-not-found,unused-ignore]
+    import envpool as peer
 
     pool = peer.make(id, env_type="gymnasium", num_envs=NUM_ENVS, num_threads=num_threads, seed=0)
     pool.reset()

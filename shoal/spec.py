@@ -247,7 +247,8 @@ def _view(rows: Array, leaf: Leaf) -> Array:
     memory = rows.reshape(-1) if rows.flags.c_contiguous else rows
     if memory is rows:
         part = rows[:, leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
-        return np.lib.stride_tricks.as_strided(part, shape, strides)
+        strided: Array = np.lib.stride_tricks.as_strided(part, shape, strides)
+        return strided
     return np.ndarray(shape, leaf.dtype, memory, leaf.offset, strides)
 
 

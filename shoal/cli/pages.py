@@ -106,7 +106,10 @@ def page(header: Path) -> str:
             'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` sums them up.',
             _table(("stat", "over the episode", "meaning"), [(f"`{s.name}`", s.kind, s.help) for s in spec.stats]),
         ]
-    parts += ["## Use it", f"```python\nimport shoal\n\nenvs = {_make(header, spec)}\nobs, infos = envs.reset(seed=0)\n```"]
+    parts += [
+        "## Use it",
+        f"```python\nimport shoal\n\nenvs = {_make(header, spec)}\nobs, infos = envs.reset(seed=0)\n```",
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,7 +1,12 @@
-"""Native envs as Gymnasium ids: `gymnasium.make("shoal/Breakout-v0")` and `make_vec`, one env or many."""
+"""Both ways between Shoal and Gymnasium.
+
+Theirs in ours: `shoal.make("gymnasium:CartPole-v1", …)`. Ours in theirs: `gymnasium.make("shoal/Breakout-v0")` and
+`gymnasium.make_vec`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,17 @@ from gymnasium import spaces
 
 from shoal import registry
 from shoal.entry import make
+from shoal.errors import UnknownEnv
 from shoal.spec import Array
+
+
+def find(name: str) -> Callable[..., Any]:
+    """A function that makes the Gymnasium env of that id."""
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
+    return partial(gymnasium.make, name, disable_env_checker=True)
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):

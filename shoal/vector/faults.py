@@ -1,4 +1,4 @@
-"""What went wrong, and where: an env's exception with its number, seed, step and traceback, within and across processes."""
+"""What went wrong, and where: an env's exception with its number, seed, step and traceback, also across processes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def worker_died(worker: int, pid: int | None, code: int | None, envs: tuple[int,
     if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         hint = " Native code in the env crashed: run it alone under backend='serial' to find where."
     made = WorkerDied(
-        f"worker {worker} (pid {pid}, envs {envs[0]} .. {envs[1] - 1}) {how}.{hint} on_crash='restart' goes on without it."
+        f"worker {worker} (pid {pid}, envs {envs[0]} .. {envs[1] - 1}) {how}.{hint} "
+        "With on_crash='restart' it would be replaced."
     )
     made.env, made.pid, made.signal = envs[0], pid, number or None
     return made

@@ -32,7 +32,8 @@ from shoal.vector.python import CALL, CLOSE, PythonVec
 from shoal.vector.runner import Creator, Info, Mail
 from shoal.vector.threads import available_cores
 
-SPIN_US = 50  # how long a side watches before it sleeps, where there is a core for everyone
+WORKER_SPIN_US = 100  # how long a worker watches for the next step before it sleeps: keeps its core while others finish
+PARENT_SPIN_US = 50  # the same for the parent, where there is a core for it beside the workers'
 LOOK_S = 0.1  # how often a waiting parent looks whether its workers live
 CLOSE_S = 2.0  # for workers to leave by themselves, before they are killed
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # of one worker
@@ -168,15 +169,17 @@ class ProcessVec(PythonVec):
                 units.append((at, at + size))
                 at += size
             batch = _check_batch(at, units, batch_size, surplus_envs)
-            self._plan_memory(face, at, units, SPIN_US if count < cores else 0)
+            self._plan_memory(face, at, units)
         except BaseException:
             self._finalizer()
             raise
         super().__init__(face, at, self._block, units, batch_envs=batch, **options)
         self._broken: EnvCrashed | None = None
+        self._spin_us = PARENT_SPIN_US if count < cores else 0
         self._numbers = np.arange(count, dtype=np.int32)
         self._ready = np.zeros(count, np.int32)
         self._crashed: dict[int, Mail] = {}
+        self._slots = [self._slot(unit) for unit in range(count)]
 
     # ---- starting ----
 
@@ -214,15 +217,13 @@ class ProcessVec(PythonVec):
             raise ConfigError(f"env {first + odd} has other spaces than env {first}: all must be equal.")
         return face, envs
 
-    def _plan_memory(self, face: Face, num_envs: int, units: list[tuple[int, int]], spin_us: int) -> None:
+    def _plan_memory(self, face: Face, num_envs: int, units: list[tuple[int, int]]) -> None:
         desk = self._core.desk_bytes(len(units))
         mail_at = -(-desk // mmap.PAGESIZE) * mmap.PAGESIZE
         block_at = mail_at + len(units) * worker.MAIL_BYTES
         size = block_at + Block.bytes_needed(face, num_envs)
         self._plans = [
-            worker.Plan(
-                k, num_envs, lo, size, desk, mail_at, block_at, self._autoreset, spin_us
-            )
+            worker.Plan(k, num_envs, lo, size, desk, mail_at, block_at, self._autoreset, WORKER_SPIN_US)
             for k, (lo, _hi) in enumerate(units)
         ]
         self._fd = shared.allocate(size)
@@ -246,16 +247,16 @@ class ProcessVec(PythonVec):
         self._core.post(self._base, numbers.ctypes.data, len(numbers), command)
 
     def _wait(self, units: Sequence[int], need: int) -> list[int]:
-        numbers = np.array(units, np.int32)
+        numbers = self._numbers if len(units) == len(self._numbers) else np.array(units, np.int32)
         until = time.monotonic() + self.timeout_s
-        spin = self._plans[0].spin_us
+        spin = self._spin_us
         while True:
             left = max(0.0, min(LOOK_S, until - time.monotonic()))
             found = self._core.wait_ready(
                 self._base, numbers.ctypes.data, len(numbers), need, self._ready.ctypes.data, spin, int(left * 1e6)
             )
             if found >= need:
-                return [int(unit) for unit in self._ready[:found]]
+                return self._ready[:found].tolist()  # type: ignore[no-any-return]
             busy = [unit for unit in units if unit not in set(self._ready[:found].tolist())]
             for unit in busy:
                 if self._hands[unit].process.exitcode is not None:
@@ -274,9 +275,9 @@ class ProcessVec(PythonVec):
         return bool(slot.posted == slot.finished)
 
     def _fetch(self, unit: int) -> Mail:
-        if unit in self._crashed:
+        if self._crashed and unit in self._crashed:
             return self._crashed.pop(unit)
-        status = self._slot(unit).status
+        status = self._slots[unit].status
         if status == worker.OK:
             return []
         if status == worker.MAIL_HERE:
@@ -286,7 +287,9 @@ class ProcessVec(PythonVec):
             return letter
         message = self._hands[unit].receive(time.monotonic() + self.timeout_s)
         if status == worker.RAISED:
-            for other in range(len(self.units)):  # what the others sent belongs to this step: take it out of their pipes
+            for other in range(
+                len(self.units)
+            ):  # what the others sent belongs to this step: take it out of their pipes
                 if other != unit and self._is_ready(other) and self._slot(other).status >= worker.MAIL_IN_PIPE:
                     with contextlib.suppress(EOFError, TimeoutError):
                         if self._hands[other].pipe.poll(1.0):
@@ -444,9 +447,7 @@ def _check_workers(creators: int, num_workers: int | None, cores: int) -> int:
     return num_workers
 
 
-def _check_batch(
-    num_envs: int, units: list[tuple[int, int]], batch_size: int | None, surplus_envs: int
-) -> int | None:
+def _check_batch(num_envs: int, units: list[tuple[int, int]], batch_size: int | None, surplus_envs: int) -> int | None:
     """How many envs a recv returns; None for all."""
     if surplus_envs and batch_size is not None:
         raise ConfigError(f"give batch_size={batch_size} or surplus_envs={surplus_envs}, not both.")

@@ -105,6 +105,10 @@ class PythonVec(VecEnv):
         self._received: list[int] = []  # units of the last recv, in its order
         self._ranges: dict[tuple[int, int], Range] = {}
         self._all = self._range(0, num_envs)
+        space, self._plain_actions = face.action_spaces[0], None
+        if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
+            self._plain_actions = block.leaf_views("actions")[0]
+            self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
         self._stats = _EpisodeSums()
 
     # ---- what subclasses define ----
@@ -335,7 +339,8 @@ class PythonVec(VecEnv):
         """Copies units that are not neighbours into one piece."""
         count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
         block = Block(self.face, count)
-        agents, at, moved = self.agents_per_env, 0, {}
+        agents, at = self.agents_per_env, 0
+        moved: dict[int, int] = {}
         for unit in units:
             lo, hi = self.units[unit]
             for name in ("obs", "final_obs", "rewards", "terminated", "truncated", "done", "alive"):
@@ -372,6 +377,16 @@ class PythonVec(VecEnv):
     # ---- actions: checked whole, then written ----
 
     def _take_actions(self, actions: Any, ranges: list[tuple[int, int]]) -> None:
+        if (
+            self._plain_actions is not None
+            and type(actions) is np.ndarray
+            and actions.dtype.kind in "iu"
+            and len(ranges) == 1
+            and actions.shape == (ranges[0][1] - ranges[0][0],)
+            and not (actions.min() < self._lowest or actions.max() > self._highest)
+        ):
+            self._plain_actions[ranges[0][0] : ranges[0][1]] = actions
+            return
         count = sum(hi - lo for lo, hi in ranges)
         if self.face.alike:
             self._write_agent(actions, None, count * self.agents_per_env, ranges)
@@ -447,8 +462,8 @@ def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: in
         start = getattr(space, "start", 0)
         low, high = start, start + space.nvec - 1
     if array.size and ((array < low) | (array > high)).any():
-        row, *rest = np.argwhere((array < low) | (array > high))[0].tolist()
-        value = array[(row, *rest)]
+        place = tuple(np.argwhere((array < low) | (array > high))[0].tolist())
+        row, value = place[0], array[place]
         bounds = f"{np.min(low)} .. {np.max(high)}"
         raise ActionError(f"{where} of row {row} is {value}, out of range {bounds}. Nothing was stepped.")
     return array

@@ -1,4 +1,4 @@
-"""Memory that processes share: anonymous, so that nothing is left behind whoever dies, and reserved, so that it is there."""
+"""Memory that processes share: without a name, so that nothing stays behind whoever dies, and reserved beforehand."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def available_bytes() -> int | None:
 def allocate(size: int) -> int:
     """A file descriptor of `size` bytes of shared memory, zeroed; ConfigError with the bytes where there is no room.
 
-    The memory has no name in any file system: it is freed with its last descriptor, and /dev/shm's size does not matter.
-    Its pages are reserved now, so that touching them later cannot end in SIGBUS.
+    The memory has no name in any file system: it is freed with its last descriptor, and the size of /dev/shm does not
+    matter. Its pages are reserved now, so that touching them later cannot end in SIGBUS.
     """
     free = available_bytes()
     if free is not None and size > free:

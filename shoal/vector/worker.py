@@ -1,11 +1,11 @@
 """A worker process of the `process` backend: makes its envs, then does what the desk says until it is told to stop.
 
-    parent                               worker
-    start(creators)         ->           makes its envs
-                            <- pipe      ("made", face, envs) or ("failed", report)
-    ("map", fd, …)          -> pipe
-    post(STEP)              -> desk      Runner.step writes into the shared block
-                            <- desk      finish(status): infos in shared memory, in the pipe, or an error there
+parent                               worker
+start(creators)         ->           makes its envs
+                        <- pipe      ("made", face, envs) or ("failed", report)
+("map", fd, …)          -> pipe
+post(STEP)              -> desk      Runner.step writes into the shared block
+                        <- desk      finish(status): infos in shared memory, in the pipe, or an error there
 """
 
 from __future__ import annotations

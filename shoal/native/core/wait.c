@@ -6,6 +6,7 @@
 // starts in a microsecond and an idle worker uses no CPU. Nothing here blocks for longer than the caller allows: the
 // caller looks in between whether the other side still lives.
 #include <limits.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <time.h>
@@ -33,6 +34,7 @@ typedef struct {
 typedef struct {
     _Alignas(128) _Atomic uint32_t tickets;
     _Atomic uint32_t parent_sleeps;
+    _Atomic uint32_t wanted;  // how far tickets must come before the parent is woken
 } Desk;
 
 static void sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t timeout_us) {
@@ -59,6 +61,7 @@ static int wait_change(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *
     int64_t start = now_us();
     for (int32_t spins = 0; atomic_load(word) == seen; spins++) {
         CPU_RELAX();
+        if (spins % 16 == 15) sched_yield();  // where cores are few, whoever we wait for may need this one
         if (spins % 64 || now_us() - start < spin_us) continue;
         int64_t left = timeout_us - (now_us() - start);
         if (left <= 0) return atomic_load(word) != seen;
@@ -117,6 +120,7 @@ SHOAL_API int32_t shoal_wait_ready(Desk *desk, const int32_t *workers, int32_t c
         }
         int64_t left = timeout_us - (now_us() - start);
         if (found >= need || left <= 0) return found;
+        atomic_store(&desk->wanted, seen + (uint32_t)(need - found));  // waking it earlier would cost a worker its core
         wait_change(&desk->tickets, seen, &desk->parent_sleeps, spin_us, left);
     }
 }
@@ -136,6 +140,6 @@ SHOAL_API void shoal_finish(Desk *desk, int32_t worker, int32_t status) {
     slot->status = status;
     slot->ticket = atomic_load(&desk->tickets);
     atomic_fetch_add(&slot->finished, 1);
-    atomic_fetch_add(&desk->tickets, 1);
-    if (atomic_load(&desk->parent_sleeps)) wake(&desk->tickets);
+    uint32_t tickets = atomic_fetch_add(&desk->tickets, 1) + 1;
+    if (atomic_load(&desk->parent_sleeps) && (int32_t)(tickets - atomic_load(&desk->wanted)) >= 0) wake(&desk->tickets);
 }

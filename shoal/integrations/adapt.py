@@ -1,0 +1,58 @@
+"""From whatever a user's function returns to what the runner steps: Gymnasium, PettingZoo, old gym, or a vector env."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium import wrappers
+from gymnasium.vector import VectorEnv
+
+from shoal.errors import ConfigError
+from shoal.vector.runner import Limited
+
+# what `gymnasium.make` puts around every env; the runner does their work itself
+STANDARD = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
+
+
+def creator(make: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[[], Any]:
+    """A function of no arguments that makes an env for the runner. It can be pickled where `make` can."""
+    return partial(_make, make, kwargs)
+
+
+def _make(make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    return adapt(make(**kwargs))
+
+
+def adapt(env: Any) -> Any:
+    """An env as the runner wants it."""
+    if isinstance(env, (VectorEnv, Limited)):
+        return env
+    if isinstance(env, gymnasium.Env):
+        return without_standard_wrappers(env)
+    if hasattr(env, "agent_selection") or hasattr(env, "possible_agents"):
+        pettingzoo = importlib.import_module("shoal.integrations.pettingzoo")
+        return pettingzoo.adapt(env)
+    if any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__):
+        gym = importlib.import_module("shoal.integrations.gym")
+        return gym.adapt(env)
+    if hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "observation_space"):
+        return env
+    raise ConfigError(
+        f"{type(env).__module__}.{type(env).__name__} is not an env that Shoal knows: return a gymnasium.Env, "
+        "a PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv."
+    )
+
+
+def without_standard_wrappers(env: gymnasium.Env[Any, Any]) -> Any:
+    """Takes off the wrappers of `gymnasium.make`, whose work the runner does: time limit, order, checks."""
+    limit = 0
+    while type(env) in STANDARD:
+        if isinstance(env, wrappers.TimeLimit):
+            steps = int(env._max_episode_steps)
+            limit = min(limit, steps) if limit else steps
+        env = env.env  # type: ignore[attr-defined]
+    return Limited(env, limit)
