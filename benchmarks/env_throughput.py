@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shoal
-from shoal.cli.bench import Sample, Stepper, describe_machine, measure
+from shoal.measure import Sample, Stepper, describe_machine, measure
 from shoal.registry import stock_names
 
 RESULTS = Path(__file__).parent / "results" / "env_throughput.jsonl"

@@ -10,9 +10,11 @@ Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breako
 from shoal.entry import make
 from shoal.errors import ShoalError
 from shoal.integrations.gymnasium import register, register_stock
+from shoal.spec import unflatten
+from shoal.tune import autotune
 from shoal.vector.base import VecEnv
 
-__all__ = ["ShoalError", "VecEnv", "__version__", "make", "register"]
+__all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "make", "register", "unflatten"]
 __version__ = "0.1.0"
 
 register_stock()

@@ -244,12 +244,9 @@ def _view(rows: Array, leaf: Leaf) -> Array:
     shape = (len(rows), *leaf.shape)
     if 0 in shape:
         return np.zeros(shape, leaf.dtype)
-    memory = rows.reshape(-1) if rows.flags.c_contiguous else rows
-    if memory is rows:
-        part = rows[:, leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
-        strided: Array = np.lib.stride_tricks.as_strided(part, shape, strides)
-        return strided
-    return np.ndarray(shape, leaf.dtype, memory, leaf.offset, strides)
+    part = rows[:, leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
+    view: Array = np.lib.stride_tricks.as_strided(part, shape, strides)
+    return view
 
 
 def _torch_view(rows: Any, leaf: Leaf) -> Any:

@@ -19,7 +19,7 @@ import shoal
 from shoal import conformance, registry
 from shoal.cli import bench, check, pages
 from shoal.cli import main as cli
-from shoal.cli.bench import Stepper, measure
+from shoal.measure import Stepper, measure
 from shoal.cli.main import VERBS, main
 from shoal.errors import ConfigError
 from shoal.native import lib

@@ -21,8 +21,11 @@ WALLS = {
     "vector": {"errors", "spec", "native"},
     "entry": {"errors", "registry", "native", "vector"},
     "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
+    "measure": {"vector"},
+    "tune": {"errors", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
-    "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations", "conformance"},
+    "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
+    | {"conformance", "measure", "tune"},
 }
 
 

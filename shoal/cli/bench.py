@@ -1,6 +1,6 @@
 """`shoal bench env`: how many steps per second the envs do from Python, measured fairly.
 
-`measure` takes anything that steps, so that `benchmarks/*.py` time peers by the same code, interleaved.
+The measuring itself is in shoal/measure.py.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 import itertools
 import json as jsonlib
 import os
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,100 +15,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from shoal.measure import CALIBRATION_S, Sample, Stepper, describe_machine, measure
+from shoal.vector.threads import available_cores
+
 POOL_SIZE = 64  # batches of random actions, made beforehand and used in turn
 POOL_BYTES = 64 << 20  # fewer batches where they would be larger than this together
-CALIBRATION_S = 0.02
 
 Backend = Literal["serial", "threads"]
-
-
-@dataclass(frozen=True)
-class Stepper:
-    """Something to measure: one call of `step` steps `envs` envs of `agents` agents each."""
-
-    step: Callable[[], object]
-    envs: int
-    agents: int = 1
-    close: Callable[[], object] = lambda: None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """What was measured of a Stepper: the mean time of a call, once for each repeat."""
-
-    envs: int
-    agents: int
-    calls: tuple[int, ...]
-    seconds_per_call: tuple[float, ...]
-
-    @property
-    def steps_per_s(self) -> list[float]:
-        """Env steps per second, for each repeat."""
-        return [self.envs / seconds for seconds in self.seconds_per_call]
-
-    @property
-    def median(self) -> float:
-        """Env steps per second."""
-        return statistics.median(self.steps_per_s)
-
-    @property
-    def us_per_call(self) -> float:
-        """Microseconds that a call takes, the median."""
-        return 1e6 * statistics.median(self.seconds_per_call)
-
-
-# Called between slices of measuring with the samples so far (some with no repeat yet) and the share of the work done.
-Progress = Callable[[Mapping[str, Sample], float], None]
-
-
-def measure(
-    makers: Mapping[str, Callable[[], Stepper]], seconds: float, repeats: int, progress: Progress | None = None
-) -> dict[str, Sample]:
-    """Times each stepper for about `seconds`, in `repeats` slices.
-
-    The steppers take turns, a slice each and then the next round, so that a busy moment of the machine
-    is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial,
-    and after that from the slice before.
-    """
-    steppers: dict[str, Stepper] = {}
-    samples: dict[str, Sample] = {}
-    try:
-        slice_s = seconds / repeats
-        expected = {}  # seconds per call
-        for done, (name, make) in enumerate(makers.items()):
-            if progress:
-                progress(samples, 0.1 * done / len(makers))
-            steppers[name] = make()
-            expected[name] = _calibrate(steppers[name].step)
-            samples[name] = Sample(steppers[name].envs, steppers[name].agents, (), ())
-        for turn in range(repeats):
-            for done, (name, stepper) in enumerate(steppers.items()):
-                if progress:
-                    progress(samples, 0.1 + 0.9 * (turn + done / len(steppers)) / repeats)
-                sample, calls = samples[name], max(1, round(slice_s / expected[name]))
-                expected[name] = _time(stepper.step, calls) / calls
-                took = (*sample.seconds_per_call, expected[name])
-                samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), took)
-    finally:
-        for stepper in steppers.values():
-            stepper.close()
-    return samples
-
-
-def _time(step: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        step()
-    return time.perf_counter() - start
-
-
-def _calibrate(step: Callable[[], object]) -> float:
-    """About how long a call takes. Also warms caches, and lets envs that began together drift apart."""
-    step()
-    calls = 1
-    while (took := _time(step, calls)) < CALIBRATION_S:
-        calls *= 2
-    return took / calls
 
 
 @dataclass(frozen=True)
@@ -196,7 +107,7 @@ def command(
         for env in agents
         for envs in num_envs
         for backend in backends
-        for threads in ((None,) if backend == "serial" else num_threads or (_cores(),))
+        for threads in ((None,) if backend == "serial" else num_threads or (available_cores(),))
     ]
     configs = list(dict.fromkeys(rows))  # each once
     makers = {repr(config): config.make for config in configs}
@@ -250,36 +161,6 @@ def _load(screen: Any, headers: Mapping[str, Path], skip_broken: bool) -> tuple[
     return agents, broken
 
 
-def describe_machine() -> dict[str, Any]:
-    """Where and when numbers were measured."""
-    import datetime
-    import platform
-    import subprocess
-
-    import numpy as np
-
-    import shoal
-
-    root = Path(shoal.__file__).parent.parent
-    commit = None
-    if (root / ".git").exists():
-        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        try:
-            commit = subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout.strip() or None
-        except (OSError, subprocess.TimeoutExpired):
-            commit = None
-    return {
-        "cpu": _cpu_model(),
-        "cores": _cores(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "shoal": shoal.__version__,
-        "commit": commit,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
 def _check(
     names: Sequence[str],
     num_envs: Sequence[int],
@@ -302,7 +183,7 @@ def _check(
         raise ConfigError("--num-threads needs the threads backend. Add threads to --backends.")
     for count in num_threads:
         if not 1 <= count <= 1024:
-            raise ConfigError(f"--num-threads {count} must be in 1 .. 1024. This machine has {_cores()} cores.")
+            raise ConfigError(f"--num-threads {count} must be in 1 .. 1024; {available_cores()} cores are there.")
     if not 0.0 < seconds <= 3600.0:
         raise ConfigError(f"--seconds {seconds:g} must be more than 0 and at most 3600.")
     if not 1 <= repeats <= 1000:
@@ -312,27 +193,6 @@ def _check(
     known = registry.known_names()
     wanted = [env for name in names or ("all",) for env in (known if name == "all" else [name])]
     return {env: registry.find(env) for env in wanted}
-
-
-def _cores() -> int:
-    from shoal.vector.threads import available_cores
-
-    return available_cores()
-
-
-def _cpu_model() -> str:
-    import platform
-    import subprocess
-
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.lower().startswith(("model name", "hardware", "cpu model")):
-                return " ".join(line.partition(":")[2].split())
-    if platform.system() == "Darwin":
-        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
-    return platform.processor() or "unknown"
 
 
 def _result(config: Config, sample: Sample) -> dict[str, Any]:

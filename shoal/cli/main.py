@@ -25,6 +25,8 @@ from shoal.errors import ConfigError, ShoalError, UnknownEnv, did_you_mean
 VERBS = {
     "envs": "shoal.cli.envs:command",
     "bench env": "shoal.cli.bench:command",
+    "tune": "shoal.cli.tune:command",
+    "profile": "shoal.cli.tune:profile",
     "new": "shoal.cli.new:command",
     "check": "shoal.cli.main:check",
 }
@@ -33,6 +35,7 @@ EXAMPLES = {
     "shoal bench env all": "how fast the envs are on this machine",
     "shoal envs": "the envs that there are",
     "shoal envs breakout": "all about one of them",
+    "shoal tune gymnasium:CartPole-v1": "the fastest way to step a Python env here",
     "shoal new my_env": "a header to start your own env from",
     "shoal check ./my_env.h": "whether it keeps what an env must keep",
 }

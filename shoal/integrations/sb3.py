@@ -1,0 +1,245 @@
+"""Ours in Stable-Baselines3: `ShoalVecEnv(shoal.make(…))` is a VecEnv that its algorithms and wrappers take.
+
+    model = stable_baselines3.PPO("MlpPolicy", ShoalVecEnv(shoal.make("cartpole", 64)))
+
+Episodes end with `terminal_observation`, `TimeLimit.truncated` and `episode` in the info of their row, so VecMonitor is
+not needed. No line of Python runs for every env of a step, except the one that makes SB3's list of infos.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ConfigError, ShoalError
+from shoal.spec import Array
+from shoal.vector.base import VecEnv as ShoalVec
+from shoal.vector.faces import RowsEnv
+from shoal.vector.native import NativeVec
+
+try:
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env.base_vec_env import VecEnv
+except ImportError as error:
+    raise ConfigError(
+        f"shoal.integrations.sb3 needs Stable-Baselines3: {error}. Install it: pip install stable-baselines3"
+    ) from error
+
+# parts of Gymnasium's infos that have a place of their own in SB3's
+PLACED = ("final_obs", "final_info", "alive", "action_mask", "env_id")
+
+
+class ShoalVecEnv(VecEnv):  # type: ignore[misc]
+    """A Shoal VecEnv as SB3's. With several agents per env, every agent is one env of SB3's batch (a row).
+
+    SB3 knows no agents that are out before their game ends: such a row goes on as zeros, with `alive` False in its
+    info, until the game starts anew.
+    """
+
+    def __init__(self, vec: ShoalVec | RowsEnv) -> None:
+        if isinstance(vec, RowsEnv):
+            vec = vec.vec
+        if not isinstance(vec, ShoalVec):
+            raise ConfigError(f"ShoalVecEnv takes what shoal.make returns, not {type(vec).__name__}.")
+        mode = vec.metadata["autoreset_mode"]
+        if mode.name != "SAME_STEP":
+            raise ConfigError(f"SB3 needs autoreset='same_step', not '{mode.value}'. Make the env without autoreset.")
+        if vec.agents_per_env > 1:
+            vec.rows()  # type: ignore[attr-defined]  # refuses agents with different spaces
+        self.vec: Any = vec
+        self.agents = vec.agents_per_env
+        self._is_copy = bool(self.vec.copy)
+        self._actions: Any = None
+        self._mask: Array | None = None  # of the last observations
+        self._start = time.monotonic()
+        super().__init__(vec.num_rows, vec.single_observation_space, vec.single_action_space)
+
+    # ---- stepping ----
+
+    def reset(self) -> Any:
+        """Starts episodes, with the seeds and options that were set since the last reset."""
+        options = self._options[0]
+        if any(other != options for other in self._options):
+            raise ConfigError("set_options got different options for different envs. Shoal gives all the same.")
+        seeds = None if self._seeds[0] is None else self._seeds[:: self.agents]
+        obs, infos = self.vec.reset(seed=seeds, options=options or None)
+        self._reset_seeds()
+        self._reset_options()
+        self._mask = infos.get("action_mask")
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        _spread(infos, self.reset_infos)
+        return self._kept(obs)
+
+    def step_async(self, actions: Array) -> None:
+        """Keeps the actions: SB3 does nothing between this and `step_wait`, so there is nothing to overlap."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """One transition of every env: (obs, rewards, dones, infos)."""
+        obs, rewards, terminated, truncated, infos = self.vec.step(self._actions)
+        rows: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        self._mask = infos.get("action_mask")
+        if infos:
+            self._fill(rows, infos, terminated | truncated, truncated)
+        return self._kept(obs), rewards if self._is_copy else rewards.copy(), terminated | truncated, rows
+
+    def _fill(self, rows: list[dict[str, Any]], infos: dict[str, Any], done: Array, truncated: Array) -> None:
+        """Puts what Gymnasium has as arrays into the dicts of the rows that it holds for."""
+        alive = infos.get("alive")
+        ended = np.flatnonzero(done).tolist()
+        begun = ended if alive is None else np.flatnonzero(done & alive).tolist()
+        for row in begun:  # their infos are of the episode that begins, and those of the one that ended are apart
+            self.reset_infos[row], rows[row] = rows[row], {"TimeLimit.truncated": bool(truncated[row])}
+            del self.reset_infos[row]["TimeLimit.truncated"]
+        targets = rows
+        if begun:
+            targets = rows.copy()
+            for row in begun:
+                targets[row] = self.reset_infos[row]
+        _spread(infos, targets)
+        if alive is not None:
+            for row in np.flatnonzero(~alive).tolist():
+                rows[row]["alive"] = False
+        if not ended:
+            return
+        last = _taken(infos["final_obs"], ended)
+        elapsed = round(time.monotonic() - self._start, 6)
+        for place, row in enumerate(ended):
+            info = rows[row]
+            info |= _row(infos["final_info"], row)
+            info["TimeLimit.truncated"] = bool(truncated[row])
+            info["terminal_observation"] = _part(last, place)
+            episode = info["episode"]
+            info["episode"] = {"t": elapsed, **episode, "r": float(episode["r"]), "l": int(episode["l"])}
+
+    def _kept(self, obs: Any) -> Any:
+        """SB3 stores an observation only after the next step: never give it the env's own memory."""
+        return obs if self._is_copy else _taken(obs, slice(None))
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """For the next reset: game i gets seed + i, whichever of its agents a row is."""
+        super().seed(seed)
+        first = self._seeds[0]
+        self._seeds = [first + row // self.agents for row in range(self.num_envs)]
+        return self._seeds  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Closes the envs."""
+        self.vec.close()
+
+    # ---- what single envs have ----
+
+    def get_images(self) -> Sequence[Array | None]:
+        """A frame for every row."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"render_mode is {self.render_mode!r}: make the env with render_mode='rgb_array' to get images.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return [frame for frame in self.vec.render() for _ in range(self.agents)]
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of every Python env; of native envs a param, or what `env_method` knows."""
+        rows = list(self._get_indices(indices))
+        if attr_name == "render_mode":
+            return [self.vec.render_mode] * len(rows)
+        if not isinstance(self.vec, NativeVec):
+            return self._ask(rows, attr_name)
+        params = self.vec.get_params()
+        if attr_name in params:
+            return [params[attr_name][row // self.agents].item() for row in rows]
+        return self.env_method(attr_name, indices=rows)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Sets an attribute of Python envs, or a param of native envs. Agents of a game share theirs."""
+        games = sorted({row // self.agents for row in self._get_indices(indices)})
+        if not isinstance(self.vec, NativeVec):
+            self.vec.set_attr(attr_name, [value] * len(games), games)
+            return
+        params = self.vec.get_params()
+        if attr_name not in params:
+            raise AttributeError(f"{self.vec.spec_env.name} has no param {attr_name!r}: it has {', '.join(params)}.")
+        params[attr_name][games] = value
+        self.vec.set_params(**{attr_name: params[attr_name]})
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Calls a method of Python envs. Native envs have two: `render`, and `action_masks` where there is a mask."""
+        rows = list(self._get_indices(indices))
+        if method_name == "action_masks" and self._mask is not None:  # what sb3-contrib's MaskablePPO asks for
+            return list(self._mask[rows].astype(np.bool_))
+        if not isinstance(self.vec, NativeVec):
+            return self._ask(rows, method_name, *method_args, **method_kwargs)
+        if method_name == "render":
+            return [self.vec.frame(row // self.agents) for row in rows]
+        raise AttributeError(f"{self.vec.spec_env.name} is a native env and has no {method_name!r}.")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """Whether envs wear a wrapper of that name. True for SB3's Monitor: Shoal does its work."""
+        rows = list(self._get_indices(indices))
+        if wrapper_class is Monitor:
+            return [True] * len(rows)
+        if isinstance(self.vec, NativeVec):
+            return [False] * len(rows)
+        return [wrapper_class.__name__ in re.findall(r"<(\w+)", text) for text in self._ask(rows, "__str__")]
+
+    def _ask(self, rows: Iterable[int], name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Calls Python envs, each game once, and gives its answer to all of its rows that were asked for."""
+        games = [row // self.agents for row in rows]
+        once = sorted(set(games))
+        try:
+            answers = dict(zip(once, self.vec.call(name, *args, env_ids=once, **kwargs)))
+        except ShoalError as error:
+            if f"has no attribute {name!r}" in str(error):  # SB3's has_attr goes by it
+                raise AttributeError(f"the envs have no attribute {name!r}.") from error
+            raise
+        return [answers[game] for game in games]
+
+
+# ---- from Gymnasium's dict of arrays over rows, `_key` saying for which rows a key holds, to single rows ----
+
+
+def _spread(infos: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Adds every key to the dicts of its rows. Costs only what the envs report."""
+    for key, values in infos.items():
+        mask = infos.get(f"_{key}")
+        if key in PLACED or mask is None:
+            continue
+        for row in np.flatnonzero(mask).tolist():
+            rows[row][key] = _row(values, row) if isinstance(values, dict) else _own(values[row])
+
+
+def _row(infos: dict[str, Any], row: int) -> dict[str, Any]:
+    """One row of infos."""
+    return {
+        key: _row(values, row) if isinstance(values, dict) else _own(values[row])
+        for key, values in infos.items()
+        if (mask := infos.get(f"_{key}")) is not None and mask[row]
+    }
+
+
+def _own(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _taken(obs: Any, rows: Any) -> Any:
+    """A copy of some rows of an observation of any structure."""
+    if isinstance(obs, dict):
+        return {key: _taken(part, rows) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_taken(part, rows) for part in obs)
+    return obs[rows].copy() if isinstance(rows, slice) else obs[rows]
+
+
+def _part(obs: Any, place: int) -> Any:
+    """One row of an observation of any structure."""
+    if isinstance(obs, dict):
+        return {key: _part(part, place) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_part(part, place) for part in obs)
+    return obs[place]
