@@ -76,7 +76,8 @@ class Subject:
         compiler = build.find_compiler(("c++", "g++", "clang++")) if language == "c++17" else build.find_compiler()
         target = self.workdir / out
         source = self.source
-        common = [f"-I{build.NATIVE}", *source.defines(), str(build.CORE / unit), "-o", str(target), "-lm"]
+        common = [f"-I{build.NATIVE}", *source.defines(), str(build.CORE / unit), "-o", str(target)]
+        common += [] if "-c" in extra else ["-lm"]
         build.run_compiler([*compiler, *build.LANGUAGES[language], *extra, *common], source)
         return target
 
@@ -97,7 +98,7 @@ def check_cpp17(subject: Subject) -> str:
 
 def _compile_strictly(subject: Subject, language: str) -> None:
     try:
-        subject.compile(language, "-c", "-O2", *build.WARNINGS, "-Werror", *build.FLAGS)
+        subject.compile(language, "-c", "-O2", *build.warnings(), "-Werror", *build.flags())
     except CompileFailed as error:
         raise Failure(str(error)) from None
 
@@ -147,7 +148,7 @@ def check_symbols(subject: Subject) -> str:
     nm = shutil.which("nm")
     if not nm:
         raise Skip("no nm here (binutils)")
-    target = subject.compile("c11", "-c", "-w", *build.FLAGS, out="symbols.o")
+    target = subject.compile("c11", "-c", "-w", *build.flags(), out="symbols.o")
     text = subprocess.run([nm, str(target)], capture_output=True, text=True, check=True).stdout
     rows = [line.split()[-2:] for line in text.splitlines()]
     for kind, name in rows:
@@ -334,7 +335,7 @@ def check_threads(subject: Subject) -> str:
 def check_layouts(subject: Subject) -> str:
     """the fast builds give the same bytes as the plain one"""
     reference = play(subject.vec(), subject.steps // 4)
-    scalar = subject.compile("c11", *build.FLAGS, "-w", "-shared", "-DSHOAL_SCALAR", out="scalar.so")
+    scalar = subject.compile("c11", *build.flags(), "-w", "-shared", "-DSHOAL_SCALAR", out="scalar.so")
     others = {"one env at a time": Module(subject.source, scalar)}
     best = lib.best_variant()
     others |= {name: lib.load(subject.header, variant=name) for name in build.variants() if name != best}
@@ -370,6 +371,9 @@ def check_episodes(subject: Subject) -> str:
     vec = subject.vec()
     play(vec, subject.steps)
     stats = vec.drain_stats()
+    limit = subject.module.spec.max_steps
+    if not stats["episodes"] and limit > subject.steps:
+        return f"none within {subject.steps:,} random steps; the time limit is {limit:,}"
     if not stats["episodes"]:
         raise Failure(
             f"no episode of 64 envs ended within {subject.steps:,} random steps. Set out->terminated, or give a time "

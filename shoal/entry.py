@@ -125,11 +125,13 @@ def _make_native(
     header = registry.find(env)
     _check_backend(backend, NATIVE_BACKENDS, "Native")
     if backend is None:
-        backend = "threads" if num_threads is not None or (count >= 256 and available_cores() > 1) else "serial"
+        backend = "threads" if num_threads is not None or (count >= 2048 and available_cores() > 1) else "serial"
     if backend == "serial" and num_threads is not None:
         raise ConfigError(f"num_threads={num_threads} needs backend='threads', not 'serial'.")
     module = lib.load(header)
     values, consts = module.spec.split(params)
+    defaults = {const.name: const.default for const in module.spec.consts}
+    consts = {name: value for name, value in consts.items() if value != defaults[name]}
     if consts:
         module = lib.load(header, consts)
     if backend == "threads":

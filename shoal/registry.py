@@ -53,8 +53,11 @@ def find(name: str | Path) -> Path:
     if text in _registered:
         return _registered[text]
     if point := _from_packages().get(text):
-        value = point.load()
-        path = Path(value() if callable(value) else value)
+        try:
+            value = point.load()
+            path = Path(value() if callable(value) else value)
+        except Exception as error:
+            raise UnknownEnv(f"'{text}': the package's entry point '{point.value}' does not load: {error}.") from error
         if not path.is_file():
             raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
         return path.resolve()
@@ -69,14 +72,14 @@ def title(name: str) -> str:
 
 def version(header: Path) -> int:
     """ENV_VERSION of a header, read as text: listing envs compiles nothing."""
-    found = re.search(r"^\s*#\s*define\s+ENV_VERSION\s+(\d+)", header.read_text(), re.MULTILINE)
+    found = re.search(r"^\s*#\s*define\s+ENV_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def summary(header: Path) -> tuple[str, str]:
     """(first sentence, the rest) of the comment that a header opens with."""
     lines: list[str] = []
-    for line in header.read_text().splitlines():
+    for line in header.read_text(errors="replace").splitlines():
         if not line.startswith("//"):
             break
         lines.append(line[2:].removeprefix(" ").rstrip())

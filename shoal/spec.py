@@ -17,6 +17,13 @@ from shoal.errors import ConfigError, did_you_mean
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+# what an env may not call its own: keys of every env's statistics, and the options of shoal.make
+RESERVED_STATS = {"episode", "episodes", "length", "return"}
+RESERVED_PARAMS = set(
+    "env num_envs backend seed copy autoreset render_mode num_groups num_threads num_workers envs_per_worker "
+    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps".split()
+)
+
 
 @dataclass(frozen=True)
 class Param:
@@ -34,7 +41,10 @@ class Param:
 
     def check(self, env: str, value: Any, num_envs: int) -> Array:
         """The value as an array of shape () or (num_envs,), or a ConfigError that says what was wrong."""
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise ConfigError(f"{env}: {self.name}={value!r} is not a number or an array of numbers.") from None
         whole = array.dtype.kind in "iu"
         if array.dtype.kind not in "iuf" or (self.kind == "int" and not whole):
             raise ConfigError(f"{env}: {self.name}={value!r} is not {'an int' if self.kind == 'int' else 'a number'}.")
@@ -42,9 +52,11 @@ class Param:
             raise ConfigError(
                 f"{env}: {self.name} has shape {array.shape}. Give one number, or one for each of the {num_envs} envs."
             )
-        if not np.isfinite(array).all():
-            raise ConfigError(f"{env}: {self.name}={value!r} must be finite.")
-        if whole and (np.any(array > 2**31 - 1) or np.any(array < -(2**31))):
+        with np.errstate(over="ignore"):
+            fits = array.dtype.kind != "f" or np.isfinite(array.astype(np.float32)).all()
+        if not fits:
+            raise ConfigError(f"{env}: {self.name}={value!r} must be finite, in 32 bits.")
+        if self.kind == "int" and (np.any(array > 2**31 - 1) or np.any(array < -(2**31))):
             raise ConfigError(f"{env}: {self.name}={value!r} does not fit in 32 bits.")
         if self.name == "max_steps" and np.any(array < 0):
             raise ConfigError(f"{env}: max_steps={value!r} is negative. Use 0 for no limit.")

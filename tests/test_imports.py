@@ -24,6 +24,7 @@ WALLS = {
     "measure": {"vector"},
     "tune": {"errors", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
+    "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
     | {"conformance", "measure", "tune"},
 }

@@ -17,7 +17,7 @@ def shim(request, tmp_path_factory):
     """The functions over arrays, built with each variant's flags."""
     out = tmp_path_factory.mktemp("math") / "math.so"
     source = Path(__file__).parent / "native" / "math_shim.c"
-    flags = [flag for flag in build.FLAGS if flag != "-fvisibility=hidden"]
+    flags = [flag for flag in build.flags() if flag != "-fvisibility=hidden"]
     command = [*build.find_compiler(), "-std=c11", *flags, *build.VARIANTS[request.param], "-shared"]
     subprocess.run([*command, f"-I{build.NATIVE}", str(source), "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))

@@ -71,9 +71,9 @@ def test_runs_without_a_compiler(wheel, tmp_path):
     assert not (tmp_path / ".cache").exists(), "nothing was compiled"
 
 
-def test_import_takes_well_under_0_3_s(tmp_path):
-    """The best of five, in a fresh interpreter: a bound far above the usual 0.15 s, for a busy machine."""
-    code = "import time; t = time.perf_counter(); import shoal; print(time.perf_counter() - t)"
+def test_import_takes_well_under_0_3_s():
+    """The best of five in a fresh interpreter, in CPU time: a busy machine does not matter."""
+    code = "import time; t = time.process_time(); import shoal; print(time.process_time() - t)"
     times = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
         for _ in range(5)

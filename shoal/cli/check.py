@@ -6,6 +6,7 @@ import json as jsonlib
 import time
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -39,8 +40,8 @@ def run(path: str, quick: bool = False, json: bool = False) -> int:
         more = f" {left} more wait until that is mended." if left else ""
         console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{more}")
     else:
-        console.print(f"\n[bold green]{path} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
-        console.print(f"Next: shoal bench env {path}")
+        console.print(f"\n[bold green]{escape(path)} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
+        console.print(f"Next: shoal bench env {escape(path)}")
     return _code(outcomes)
 
 

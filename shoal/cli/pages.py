@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from shoal import registry
@@ -75,7 +76,8 @@ def gymnasium_id(header: Path) -> str | None:
     name = header.stem
     if name not in registry.known_names() or registry.find(name).resolve() != header.resolve():
         return None
-    return f"shoal/{registry.title(name)}-v{registry.version(header)}"
+    id = f"shoal/{registry.title(name)}-v{registry.version(header)}"
+    return id if id in gymnasium.registry else None
 
 
 def page(header: Path) -> str:

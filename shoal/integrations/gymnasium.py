@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 from shoal import registry
 from shoal.entry import make
-from shoal.errors import UnknownEnv
-from shoal.spec import Array
+from shoal.errors import ConfigError, UnknownEnv
+from shoal.spec import RESERVED_PARAMS, Array
 
 
 def find(name: str) -> Callable[..., Any]:
@@ -34,10 +34,15 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     """One native env as a `gymnasium.Env`.
 
     An env of several agents is seen as one player who moves them all: obs and actions are stacked over agents,
-    the reward is their sum, and `info` has each agent's reward and whether it is alive.
+    the reward is their sum, and `info` has each agent's reward and whether it is alive. The time limit is the param
+    `max_steps`; Gymnasium's own `max_episode_steps` can only shorten it.
     """
 
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, Gymnasium's own way
+
     def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
+        if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps"}):
+            raise ConfigError(f"gymnasium.make makes one env and takes no {unfit[0]}. gymnasium.make_vec makes many.")
         self.vec: Any = make(env, backend="serial", autoreset="disabled", render_mode=render_mode, **params)
         spec = self.vec.spec_env
         self.render_mode = render_mode
@@ -111,5 +116,7 @@ def register_stock() -> None:
 
 def _register_id(name: str, header: Path) -> None:
     id = f"shoal/{registry.title(name)}-v{registry.version(header)}"
+    here = "shoal.integrations.gymnasium"
+    env = name if header.parent == registry.STOCK else str(header)  # a path works in processes that never registered it
     if id not in gymnasium.registry:
-        gymnasium.register(id, partial(SingleEnv, name), vector_entry_point=partial(make_vector, name))
+        gymnasium.register(id, f"{here}:SingleEnv", vector_entry_point=f"{here}:make_vector", kwargs={"env": env})

@@ -1,4 +1,4 @@
-"""PettingZoo in Shoal: `pettingzoo:butterfly/pistonball_v6`, `pettingzoo:mpe2/simple_spread_v3`, or any env of its APIs.
+"""PettingZoo in Shoal: `pettingzoo:butterfly/pistonball_v6`, `pettingzoo:mpe2/simple_spread_v3`, or any env of its API.
 
 Parallel envs are stepped as they are. An AEC env becomes a parallel one in which a step is one turn (`Turns`).
 """
@@ -64,7 +64,7 @@ def _suggestion(name: str, known: list[str]) -> str:
     versions = [other for other in known if re.sub(r"_v\d+$", "", other.split("/")[-1]) == stem]
     if versions:
         newest = max(versions, key=lambda other: int(other.rsplit("_v", 1)[1]))
-        return f" The newest version that is installed is '{newest}'."
+        return f" Did you mean '{newest}', the newest version that is installed?"
     return did_you_mean(name, known)
 
 
@@ -113,8 +113,8 @@ def _without_checks(env: Any) -> Any:
 class Turns:
     """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of whose turn it is counts.
 
-    All living agents are shown what they observe, and get what the turn earned them. `infos[agent]["acting"]` says whose
-    turn is next. The steps that AEC wants of dead agents are taken here, and dead agents leave `agents` at once.
+    All living agents are shown what they observe, and get what the turn earned them. `infos[agent]["acting"]` says
+    whose turn is next. The steps that AEC wants of dead agents are taken here; the dead leave `agents` at once.
     """
 
     def __init__(self, env: Any) -> None:

@@ -30,9 +30,6 @@ except ImportError as error:
         f"shoal.integrations.sb3 needs Stable-Baselines3: {error}. Install it: pip install stable-baselines3"
     ) from error
 
-# parts of Gymnasium's infos that have a place of their own in SB3's
-PLACED = ("final_obs", "final_info", "alive", "action_mask", "env_id")
-
 
 class ShoalVecEnv(VecEnv):  # type: ignore[misc]
     """A Shoal VecEnv as SB3's. With several agents per env, every agent is one env of SB3's batch (a row).
@@ -41,9 +38,12 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
     info, until the game starts anew.
     """
 
-    def __init__(self, vec: ShoalVec | RowsEnv) -> None:
-        if isinstance(vec, RowsEnv):
-            vec = vec.vec
+    vec: Any
+    reset_infos: list[dict[str, Any]]
+    _seeds: list[Any]
+
+    def __init__(self, vec: Any) -> None:
+        vec = vec.vec if isinstance(vec, RowsEnv) else vec
         if not isinstance(vec, ShoalVec):
             raise ConfigError(f"ShoalVecEnv takes what shoal.make returns, not {type(vec).__name__}.")
         mode = vec.metadata["autoreset_mode"]
@@ -51,11 +51,15 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             raise ConfigError(f"SB3 needs autoreset='same_step', not '{mode.value}'. Make the env without autoreset.")
         if vec.agents_per_env > 1:
             vec.rows()  # type: ignore[attr-defined]  # refuses agents with different spaces
-        self.vec: Any = vec
-        self.agents = vec.agents_per_env
-        self._is_copy = bool(self.vec.copy)
+        self.vec = vec
+        self.agents, self._is_native = vec.agents_per_env, isinstance(vec, NativeVec)
+        # parts of Gymnasium's infos that have a place of their own here; whatever else there is comes from the env
+        self._placed = {"final_obs", "final_info"}
+        self._placed |= {"alive"} if self.agents > 1 else set()
+        self._placed |= {"action_mask"} if self._is_native else set()
+        self._is_copy = bool(getattr(vec, "copy", False))
         self._actions: Any = None
-        self._mask: Array | None = None  # of the last observations
+        self._mask: Array | None = None  # of the last observations of native envs
         self._start = time.monotonic()
         super().__init__(vec.num_rows, vec.single_observation_space, vec.single_action_space)
 
@@ -70,9 +74,9 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         obs, infos = self.vec.reset(seed=seeds, options=options or None)
         self._reset_seeds()
         self._reset_options()
-        self._mask = infos.get("action_mask")
+        self._mask = infos.get("action_mask") if self._is_native else None
         self.reset_infos = [{} for _ in range(self.num_envs)]
-        _spread(infos, self.reset_infos)
+        self._spread(infos, self.reset_infos)
         return self._kept(obs)
 
     def step_async(self, actions: Array) -> None:
@@ -83,39 +87,46 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         """One transition of every env: (obs, rewards, dones, infos)."""
         obs, rewards, terminated, truncated, infos = self.vec.step(self._actions)
         rows: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
-        self._mask = infos.get("action_mask")
+        done = terminated | truncated
+        self._mask = infos.get("action_mask") if self._is_native else None
         if infos:
-            self._fill(rows, infos, terminated | truncated, truncated)
-        return self._kept(obs), rewards if self._is_copy else rewards.copy(), terminated | truncated, rows
+            self._fill(rows, infos, done, truncated)
+        return self._kept(obs), rewards if self._is_copy else rewards.copy(), done, rows
 
     def _fill(self, rows: list[dict[str, Any]], infos: dict[str, Any], done: Array, truncated: Array) -> None:
         """Puts what Gymnasium has as arrays into the dicts of the rows that it holds for."""
-        alive = infos.get("alive")
+        alive = infos["alive"] if self.agents > 1 else None
         ended = np.flatnonzero(done).tolist()
-        begun = ended if alive is None else np.flatnonzero(done & alive).tolist()
-        for row in begun:  # their infos are of the episode that begins, and those of the one that ended are apart
-            self.reset_infos[row], rows[row] = rows[row], {"TimeLimit.truncated": bool(truncated[row])}
-            del self.reset_infos[row]["TimeLimit.truncated"]
         targets = rows
-        if begun:
+        if ended:  # where a row begins anew, its infos are of the reset; those of the step are in final_info
             targets = rows.copy()
-            for row in begun:
-                targets[row] = self.reset_infos[row]
-        _spread(infos, targets)
+            for row in ended:
+                if alive is None or alive[row]:
+                    self.reset_infos[row] = targets[row] = {}
+        self._spread(infos, targets)
         if alive is not None:
             for row in np.flatnonzero(~alive).tolist():
                 rows[row]["alive"] = False
         if not ended:
             return
-        last = _taken(infos["final_obs"], ended)
-        elapsed = round(time.monotonic() - self._start, 6)
-        for place, row in enumerate(ended):
-            info = rows[row]
-            info |= _row(infos["final_info"], row)
-            info["TimeLimit.truncated"] = bool(truncated[row])
-            info["terminal_observation"] = _part(last, place)
-            episode = info["episode"]
-            info["episode"] = {"t": elapsed, **episode, "r": float(episode["r"]), "l": int(episode["l"])}
+        last, elapsed = _taken(infos["final_obs"], ended), round(time.monotonic() - self._start, 6)
+        for place, (row, final) in enumerate(zip(ended, _rows(infos["final_info"], ended))):
+            if episode := final.get("episode"):
+                final["episode"] = {"t": elapsed, **episode, "r": float(episode["r"]), "l": int(episode["l"])}
+            final["TimeLimit.truncated"] = bool(truncated[row])
+            final["terminal_observation"] = _part(last, place)
+            rows[row] |= final
+
+    def _spread(self, infos: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+        """Adds every key that the envs report to the dicts of its rows. Costs nothing where they report none."""
+        for key, values in infos.items():
+            mask = infos.get(f"_{key}")
+            if key in self._placed or mask is None:
+                continue
+            reported = np.flatnonzero(mask).tolist()
+            parts = _rows(values, reported) if isinstance(values, dict) else values[reported]
+            for row, part in zip(reported, parts):
+                rows[row][key] = part
 
     def _kept(self, obs: Any) -> Any:
         """SB3 stores an observation only after the next step: never give it the env's own memory."""
@@ -126,7 +137,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         super().seed(seed)
         first = self._seeds[0]
         self._seeds = [first + row // self.agents for row in range(self.num_envs)]
-        return self._seeds  # type: ignore[no-any-return]
+        return self._seeds
 
     def close(self) -> None:
         """Closes the envs."""
@@ -149,7 +160,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         rows = list(self._get_indices(indices))
         if attr_name == "render_mode":
             return [self.vec.render_mode] * len(rows)
-        if not isinstance(self.vec, NativeVec):
+        if not self._is_native:
             return self._ask(rows, attr_name)
         params = self.vec.get_params()
         if attr_name in params:
@@ -159,7 +170,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Sets an attribute of Python envs, or a param of native envs. Agents of a game share theirs."""
         games = sorted({row // self.agents for row in self._get_indices(indices)})
-        if not isinstance(self.vec, NativeVec):
+        if not self._is_native:
             self.vec.set_attr(attr_name, [value] * len(games), games)
             return
         params = self.vec.get_params()
@@ -173,7 +184,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         rows = list(self._get_indices(indices))
         if method_name == "action_masks" and self._mask is not None:  # what sb3-contrib's MaskablePPO asks for
             return list(self._mask[rows].astype(np.bool_))
-        if not isinstance(self.vec, NativeVec):
+        if not self._is_native:
             return self._ask(rows, method_name, *method_args, **method_kwargs)
         if method_name == "render":
             return [self.vec.frame(row // self.agents) for row in rows]
@@ -184,7 +195,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         rows = list(self._get_indices(indices))
         if wrapper_class is Monitor:
             return [True] * len(rows)
-        if isinstance(self.vec, NativeVec):
+        if self._is_native:
             return [False] * len(rows)
         return [wrapper_class.__name__ in re.findall(r"<(\w+)", text) for text in self._ask(rows, "__str__")]
 
@@ -204,27 +215,18 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
 # ---- from Gymnasium's dict of arrays over rows, `_key` saying for which rows a key holds, to single rows ----
 
 
-def _spread(infos: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Adds every key to the dicts of its rows. Costs only what the envs report."""
+def _rows(infos: dict[str, Any], rows: list[int]) -> list[dict[str, Any]]:
+    """Some rows of infos, taken a column at a time: one NumPy index for each key, not for each key of each row."""
+    found: list[dict[str, Any]] = [{} for _ in rows]
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
-        if key in PLACED or mask is None:
+        if mask is None:
             continue
-        for row in np.flatnonzero(mask).tolist():
-            rows[row][key] = _row(values, row) if isinstance(values, dict) else _own(values[row])
-
-
-def _row(infos: dict[str, Any], row: int) -> dict[str, Any]:
-    """One row of infos."""
-    return {
-        key: _row(values, row) if isinstance(values, dict) else _own(values[row])
-        for key, values in infos.items()
-        if (mask := infos.get(f"_{key}")) is not None and mask[row]
-    }
-
-
-def _own(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value
+        parts = _rows(values, rows) if isinstance(values, dict) else values[rows]
+        for info, part, holds in zip(found, parts, mask[rows].tolist()):
+            if holds:
+                info[key] = part
+    return found
 
 
 def _taken(obs: Any, rows: Any) -> Any:

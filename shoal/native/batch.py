@@ -28,12 +28,26 @@ class Memory:
     """The arrays of `Batch` in core/module.c, under the same names. `address` is what the C functions take."""
 
     def __init__(self, module: Module, num_envs: int, autoreset: int = 0, poison: int = 0) -> None:
+        self.module, self.num_envs, self.num_rows = module, num_envs, num_envs * module.spec.agents
+        self.arrays = {
+            name: aligned_zeros(shape, dtype) for name, (shape, dtype) in self._layout(module, num_envs).items()
+        }
+        self.struct = Batch(num_envs=num_envs, autoreset=autoreset, poison=poison)
+        self.address = ctypes.addressof(self.struct)
+        for name, array in self.arrays.items():
+            setattr(self.struct, name, array.ctypes.data)
+        self.params = aligned_zeros(1, module.params_dtype)
+        module.default_params(self.params.ctypes.data)
+        self.struct.params = self.params.ctypes.data
+
+    @staticmethod
+    def _layout(module: Module, num_envs: int) -> dict[str, tuple[Any, Any]]:
+        """Shape and dtype of every array."""
         spec = module.spec
-        self.module, self.num_envs, self.num_rows = module, num_envs, num_envs * spec.agents
-        envs, rows, stats = num_envs, self.num_rows, len(spec.stats)
+        envs, rows, stats = num_envs, num_envs * spec.agents, len(spec.stats)
         action_dtype = np.float32 if spec.action_kind == "box" else np.int32
         action_shape = (rows,) if spec.action_kind == "discrete" else (rows, module.action_size)
-        layout: dict[str, tuple[Any, Any]] = {
+        return {
             "state": (module.state_bytes(num_envs), np.uint8),
             "rng": ((envs, 4), np.uint32),
             "tick": (envs, np.int32),
@@ -57,14 +71,12 @@ class Memory:
             "lows": ((2 + stats, envs), np.float32),
             "highs": ((2 + stats, envs), np.float32),
         }
-        self.arrays = {name: aligned_zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
-        self.struct = Batch(num_envs=num_envs, autoreset=autoreset, poison=poison)
-        self.address = ctypes.addressof(self.struct)
-        for name, array in self.arrays.items():
-            setattr(self.struct, name, array.ctypes.data)
-        self.params = aligned_zeros(1, module.params_dtype)
-        module.default_params(self.params.ctypes.data)
-        self.struct.params = self.params.ctypes.data
+
+    @staticmethod
+    def bytes_needed(module: Module, num_envs: int) -> int:
+        """About how much memory such a batch takes."""
+        arrays = Memory._layout(module, num_envs).values()
+        return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in arrays)
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Checked values of shape () for all envs or (num_envs,) for each. The next step uses them."""
@@ -75,6 +87,11 @@ class Memory:
             self.struct.params, self.struct.params_stride = each.ctypes.data, 1
         for name, value in values.items():
             self.params[name] = value
+        if len(self.params) > 1 and (self.params == self.params[0]).all():  # one for all again: the faster path
+            one = aligned_zeros(1, self.module.params_dtype)
+            one[:] = self.params[0]
+            self.params = one
+            self.struct.params, self.struct.params_stride = one.ctypes.data, 0
 
     def set_reset(self, seeds: Array | None, mask: Array | None) -> None:
         """What the next reset uses: a seed for each env or None to let the streams go on; which envs."""

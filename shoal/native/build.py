@@ -9,6 +9,7 @@ Uses the standard library alone: the build hook runs it before Shoal's dependenc
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -28,7 +29,10 @@ PREBUILT = NATIVE / "lib"
 
 # Same bits everywhere: no FMA contraction, no fast-math. The other -f flags let gcc vectorize across envs and
 # change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
-FLAGS = ("-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno -fno-thread-jumps").split()
+FLAGS = "-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno".split()
+GCC_FLAGS = ["-fno-thread-jumps"]  # clang has no such pass, and no such flag
+# a & b is meant: it has no branch; and a loop that stays scalar is slower, not wrong
+CLANG_WARNINGS = ["-Wno-bitwise-instead-of-logical", "-Wno-pass-failed", "-Wno-unknown-warning-option"]
 LANGUAGES = {
     "c11": ["-x", "c", "-std=c11", "-Werror=implicit-function-declaration"],
     "c++17": ["-x", "c++", "-std=c++17"],
@@ -57,13 +61,13 @@ class Source:
 
     def files(self) -> list[Path]:
         """Every file of ours and of the user's that the compiler will read."""
-        shared = sorted(CORE.iterdir())
+        shared = sorted(CORE.glob("*.[ch]"))
         return shared if self.header is None else [*shared, *_with_includes(self.header)]
 
     def digest(self, variant: str) -> str:
         """Names the library: equal for equal text, consts, flags and machine kind."""
         sha = hashlib.sha256()
-        sha.update(repr((self.name, self.consts, variant, FLAGS, LANGUAGES, VARIANTS[variant])).encode())
+        sha.update(repr((self.name, self.consts, variant, FLAGS, GCC_FLAGS, LANGUAGES, VARIANTS[variant])).encode())
         sha.update(f"{platform.system()} {platform.machine()}".encode())
         for file in self.files():
             sha.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -104,7 +108,7 @@ def _with_includes(header: Path) -> list[Path]:
 def cache_dir() -> Path:
     """Where compiled headers are kept: $SHOAL_CACHE_DIR, or shoal/ in the user's cache folder."""
     if chosen := os.environ.get("SHOAL_CACHE_DIR"):
-        return Path(chosen)
+        return Path(chosen).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "shoal"
 
@@ -124,13 +128,29 @@ def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
     )
 
 
+@functools.cache
+def _is_clang(command: str) -> bool:
+    done = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace")
+    return "clang" in done.stdout
+
+
+def flags() -> list[str]:
+    """What every env is compiled with, by the compiler that is here."""
+    return FLAGS if _is_clang(find_compiler()[0]) else [*FLAGS, *GCC_FLAGS]
+
+
+def warnings() -> list[str]:
+    """What `shoal check` holds a header to."""
+    return [*WARNINGS, *CLANG_WARNINGS] if _is_clang(find_compiler()[0]) else WARNINGS
+
+
 def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str] = ()) -> list[str]:
     """The command that makes `out`. `extra` flags come last, so that they win."""
     language = ["-std=gnu11"] if source.header is None else LANGUAGES["c11"]
     tail = ["-lpthread", "-lm"] if source.header is None else []
     return [
         *find_compiler(),
-        *FLAGS,
+        *flags(),
         *VARIANTS[variant],
         "-shared",
         f"-I{NATIVE}",
@@ -160,20 +180,21 @@ def explain(stderr: str, source: Source, limit: int = 40) -> str:
         return f"  it does not define {' and '.join(missing)}: core/env.h lists what an env defines"
     if source.header:
         short = source.header.name
-        own = [line.replace(str(source.header), short) for line in lines if _is_about(line, source.header)]
+        own = [line.replace(str(source.header), short) for line in lines if _is_about(line, source)]
         lines = own or lines
     return "\n".join("  " + line for line in lines[:limit])
 
 
-def _is_about(line: str, header: Path) -> bool:
-    """Whether a line of a compiler's message is of the header or quotes it, rather than of our core."""
-    return str(header) in line or bool(re.match(r"\s+(\d+\s*)?\|", line))
+def _is_about(line: str, source: Source) -> bool:
+    """Whether a line of a compiler's message is of the user's files or quotes them, rather than of our core."""
+    if re.match(r"\s+(\d+\s*)?\|", line):
+        return True
+    return str(source.header) in line or (bool(re.search(r": (fatal )?error:", line)) and str(CORE) not in line)
 
 
 def build(source: Source, variant: str, folder: Path) -> Path:
     """Compiles into `folder`, atomically: a half-written library is never seen under its name."""
     find_compiler()  # its absence is told before anything is written
-    target = folder / source.file_name(variant)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(suffix=".so", prefix=f".{source.name}-", dir=folder)
@@ -184,12 +205,16 @@ def build(source: Source, variant: str, folder: Path) -> Path:
             "Set SHOAL_CACHE_DIR to a folder that you may write."
         ) from None
     try:
-        run_compiler(compile_command(source, variant, Path(name)), source)
-        os.chmod(name, 0o755)
-        os.replace(name, target)
+        for _attempt in range(5):
+            target = folder / source.file_name(variant)
+            run_compiler(compile_command(source, variant, Path(name)), source)
+            if folder / source.file_name(variant) == target:  # else the header was saved meanwhile
+                os.chmod(name, 0o755)
+                os.replace(name, target)
+                return target
     finally:
         Path(name).unlink(missing_ok=True)
-    return target
+    raise CompileFailed(f"{source.header} is being changed while it compiles. Try again.")
 
 
 def library(source: Source, variant: str) -> Path:

@@ -13,9 +13,9 @@ import numpy as np
 
 from shoal.errors import BuildError
 from shoal.native import build
-from shoal.spec import Array, Const, EnvSpec, Param, Stat
+from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Stat
 
-ABI = 1
+ABI = 2
 DRAW_KINDS = ("rect", "circle", "line", "text")
 
 
@@ -47,6 +47,7 @@ class _Spec(ctypes.Structure):
         *((name, c_int32) for name in "num_params num_consts num_stats".split()),
         *((name, c_int32) for name in "obs_lows obs_highs action_lows action_highs".split()),
         *((name, POINTER(_Entry)) for name in "params consts stats".split()),
+        ("fields", c_char_p),
         *((name, POINTER(c_float)) for name in "obs_low obs_high action_low action_high".split()),
     ]
 
@@ -100,6 +101,7 @@ class Core:
         lib = ctypes.CDLL(str(path))
         self.cpu_level = _declare(lib.shoal_cpu_level, c_int32)
         self.pool_open = _declare(lib.shoal_pool_open, c_void_p, c_int32, c_int32, c_int32)
+        self.pool_stop = _declare(lib.shoal_pool_stop, None, c_void_p)
         self.pool_close = _declare(lib.shoal_pool_close, None, c_void_p)
         job = [c_void_p, c_void_p, c_int32, c_int32, c_int32]
         self.pool_submit = _declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
@@ -128,6 +130,7 @@ class Module:
             raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
         self.spec = _read_spec(source.name, raw)
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
+        self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
             {
                 "names": [p.name for p in self.spec.params],
@@ -164,7 +167,7 @@ def _declare(function: Any, result: Any, *arguments: Any) -> Any:
 def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     def entries(table: Any, count: int) -> list[tuple[str, str, float, str]]:
         rows = (table[k] for k in range(count))
-        return [(row.name.decode(), row.kind.decode(), row.value, row.help.decode()) for row in rows]
+        return [(row.name.decode(), row.kind.decode(), row.value, row.help.decode(errors="replace")) for row in rows]
 
     def floats(pointer: Any, count: int) -> Array:
         return np.array([pointer[k] for k in range(count)], np.float32)
@@ -190,6 +193,12 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
         consts=tuple(Const(n, int(value), text) for n, _, value, text in entries(raw.consts, raw.num_consts)),
         stats=tuple(Stat(n, kind, text) for n, kind, _, text in entries(raw.stats, raw.num_stats)),
     )
+    for stat in spec.stats:
+        if stat.name in RESERVED_STATS:
+            raise BuildError(f"{name}: the stat '{stat.name}' has the name of one that every env has. Rename it.")
+    for entry in (*spec.params[1:], *spec.consts):
+        if entry.name in RESERVED_PARAMS:
+            raise BuildError(f"{name}: the param '{entry.name}' has the name of an option of shoal.make. Rename it.")
     for param in spec.params:
         if param.kind not in ("float", "int"):
             raise BuildError(f"{name}: param '{param.name}' has type {param.kind}. Use float or int in ENV_PARAMS.")

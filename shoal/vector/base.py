@@ -95,8 +95,8 @@ def check_seeds(seed: int | Sequence[int] | Array, num_envs: int) -> Array:
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         if not 0 <= seed < 2**63:
             raise ConfigError(f"seed={seed} must be in 0 .. 2^63 - 1.")
-        return np.arange(seed, seed + num_envs, dtype=np.uint64)
-    if isinstance(seed, (str, bytes, float, bool)) or not hasattr(seed, "__len__"):
+        return np.uint64(seed) + np.arange(num_envs, dtype=np.uint64)  # type: ignore[no-any-return]
+    if isinstance(seed, (str, bytes, float, bool, dict, set)) or not hasattr(seed, "__len__"):
         raise ConfigError(f"seed={seed!r} must be an int, or one int for each of the {num_envs} envs.")
     if len(seed) != num_envs:
         raise ConfigError(f"seed has {len(seed)} entries for num_envs={num_envs}. Give an int, or one for each env.")

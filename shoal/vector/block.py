@@ -26,7 +26,7 @@ class Face:
     observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
     action_spaces: tuple[spaces.Space[Any], ...]
 
-    @property
+    @cached_property
     def alike(self) -> bool:
         """Whether all agents have the same spaces."""
         return all(space == self.observation_spaces[0] for space in self.observation_spaces) and all(

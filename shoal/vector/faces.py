@@ -54,40 +54,75 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         """Closes the envs."""
         self.vec.close()
 
+    def __del__(self) -> None:
+        """Some versions of Gymnasium close a vector env here; this one is only a view of another."""
+
 
 class AgentsEnv:
-    """`{agent_id: batch over games}` for obs, actions, rewards and flags. Agents are `agent_0`, `agent_1`, …"""
+    """`{agent_id: batch over games}` for obs, actions, rewards and flags, also where agents have different spaces.
+
+    Agents are called as their env calls them; native ones are `agent_0`, `agent_1`, …
+    """
 
     def __init__(self, vec: Any) -> None:
         self.vec, self.num_envs = vec, vec.num_envs
-        self.possible_agents = [f"agent_{k}" for k in range(vec.agents_per_env)]
+        face = getattr(vec, "face", None)
+        self.possible_agents = list(face.agents) if face else [f"agent_{k}" for k in range(vec.agents_per_env)]
+        self._alike = face is None or face.alike
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent: Any) -> Any:
         """Of one agent of one game."""
-        return self.vec.single_observation_space
+        return self.vec.single_observation_space if self._alike else self.vec.single_observation_space[agent]
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent: Any) -> Any:
         """Of one agent of one game."""
-        return self.vec.single_action_space
+        return self.vec.single_action_space if self._alike else self.vec.single_action_space[agent]
 
-    def reset(self, *, seed: int | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[str, Any]]:
         """Starts episodes."""
-        obs, infos = self.vec.reset(seed=seed)
-        return self._split(obs), infos
+        obs, infos = self.vec.reset(seed=seed, options=options)
+        return self._split(obs) if self._alike else obs, infos
 
-    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+    def step(self, actions: dict[Any, Any]) -> tuple[Any, ...]:
         """One transition: (obs, rewards, terminated, truncated) by agent, and the infos over rows."""
-        if sorted(actions) != sorted(self.possible_agents):
-            raise ActionError(f"actions are for {sorted(actions)}, expected {self.possible_agents}.")
-        stacked = np.stack([np.asarray(actions[agent]) for agent in self.possible_agents], axis=1)
-        *arrays, infos = self.vec.step(stacked.reshape(-1, *stacked.shape[2:]))
-        return (*(self._split(array) for array in arrays), infos)
+        if set(actions) != set(self.possible_agents):
+            raise ActionError(f"actions are for {list(actions)}, expected {self.possible_agents}. Nothing was stepped.")
+        rows = _interleaved([actions[agent] for agent in self.possible_agents]) if self._alike else actions
+        obs, *flags, infos = self.vec.step(rows)
+        return (self._split(obs) if self._alike else obs, *(self._split(flag) for flag in flags), infos)
+
+    def render(self) -> Any:
+        """A frame of every game."""
+        return self.vec.render()
 
     def close(self) -> None:
         """Closes the envs."""
         self.vec.close()
 
-    def _split(self, rows: Array) -> dict[str, Array]:
+    def _split(self, rows: Any) -> dict[Any, Any]:
         """Views, no copies: agent k's rows are every agents_per_env-th."""
-        agents = self.vec.agents_per_env
-        return {name: rows[k::agents] for k, name in enumerate(self.possible_agents)}
+        return {name: _every(rows, k, self.vec.agents_per_env) for k, name in enumerate(self.possible_agents)}
+
+
+def _every(rows: Any, first: int, step: int) -> Any:
+    """Every step-th row of each array of a structure."""
+    if isinstance(rows, dict):
+        return {key: _every(part, first, step) for key, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(_every(part, first, step) for part in rows)
+    return rows[first::step]
+
+
+def _interleaved(batches: list[Any]) -> Any:
+    """One batch per agent as one of all rows: game 0's agents, game 1's agents, …"""
+    try:
+        if isinstance(batches[0], dict):
+            return {key: _interleaved([batch[key] for batch in batches]) for key in batches[0]}
+        if isinstance(batches[0], tuple):
+            return tuple(_interleaved([batch[k] for batch in batches]) for k in range(len(batches[0])))
+        stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ActionError(f"the agents' actions are not alike: {error}. Nothing was stepped.") from None
+    return stacked.reshape(-1, *stacked.shape[2:])

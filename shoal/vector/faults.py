@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import signal
 import traceback
-from typing import Any
+from typing import Any, NamedTuple
+
+import cloudpickle
 
 from shoal.errors import BadOutput, EnvCrashed, ShoalError, WorkerDied
 
@@ -36,18 +38,64 @@ def env_crashed(
 def pack(error: BaseException) -> dict[str, Any]:
     """An exception as plain data that crosses a process boundary whatever the exception is made of."""
     try:
-        pickled = pickle.dumps(error)
-        if type(pickle.loads(pickled)) is not type(error):
-            pickled = b""
-    except Exception:
-        pickled = b""
+        text = str(error)
+    except BaseException as second:  # an env's own exception may be broken too
+        text = f"(its message cannot be read: {type(second).__name__})"
     return {
         "kind": type(error).__name__,
-        "text": str(error),
+        "text": text,
         "is_bad": isinstance(error, BadOutput),
         "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
-        "pickled": pickled,
+        "pickled": _pickled(error),
     }
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception itself; without what cannot be pickled of it; or nothing."""
+    kind = type(error)
+    parts = (kind, tuple(_portable(part) for part in error.args), _portable_state(error))
+    for what, dumps in (
+        (error, pickle.dumps),
+        (error, cloudpickle.dumps),
+        (_Parts(*parts), pickle.dumps),
+        (_Parts(*parts), cloudpickle.dumps),
+    ):
+        try:
+            found = bytes(dumps(what))
+            if type(_whole(pickle.loads(found))) is kind:
+                return found
+        except BaseException:
+            continue
+    return b""
+
+
+class _Parts(NamedTuple):
+    """An exception taken apart, for one whose constructor does not take `args` back."""
+
+    kind: type[BaseException]
+    args: tuple[Any, ...]
+    state: dict[str, Any]
+
+
+def _portable(value: Any) -> Any:
+    try:
+        cloudpickle.dumps(value)
+    except BaseException:
+        return repr(value)
+    return value
+
+
+def _portable_state(error: BaseException) -> dict[str, Any]:
+    return {name: _portable(value) for name, value in vars(error).items()}
+
+
+def _whole(found: Any) -> Any:
+    if not isinstance(found, _Parts):
+        return found
+    error = found.kind.__new__(found.kind, *found.args)
+    error.args = found.args
+    vars(error).update(found.state)
+    return error
 
 
 def unpack(report: dict[str, Any]) -> BaseException | None:
@@ -55,7 +103,7 @@ def unpack(report: dict[str, Any]) -> BaseException | None:
     if not report["pickled"]:
         return None
     try:
-        error = pickle.loads(report["pickled"])
+        error = _whole(pickle.loads(report["pickled"]))
     except Exception:
         return None
     return error if isinstance(error, BaseException) else None

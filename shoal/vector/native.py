@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import struct
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,9 +20,17 @@ from shoal.native.batch import Memory
 from shoal.native.lib import Module
 from shoal.spec import Array
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_num_envs, check_reset_mask, check_seeds
+from shoal.vector.shared import available_bytes
 
 SNAPSHOT_MAGIC = b"SHOALSNP"
 DRAW_CAPACITY = 4096
+
+
+def _readonly(array: Array) -> Array:
+    """A view that cannot be written: what it shows is the envs' own state."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 class Group:
@@ -31,7 +40,7 @@ class Group:
         spec, arrays = memory.module.spec, memory.arrays
         rows = slice(lo * spec.agents, hi * spec.agents)
         self.lo, self.hi, self.waits_for_actions = lo, hi, False
-        self.env_id = np.arange(lo, hi, dtype=np.int32)
+        self.env_id = _readonly(np.arange(lo, hi, dtype=np.int32))
         self.action_shape = arrays["actions"][rows].shape
         self.obs, self.rewards = arrays["obs"][rows], arrays["rewards"][rows]
         self.terminated, self.truncated = arrays["terminated"][rows], arrays["truncated"][rows]
@@ -39,13 +48,14 @@ class Group:
         self.final_return, self.final_length = arrays["final_return"][rows], arrays["final_length"][rows]
         self.stat_names = [stat.name for stat in spec.stats]
         self.final_stats = arrays["final_stats"][:, lo:hi]
+        self.tick, self.ended = arrays["tick"][lo:hi], arrays["ended"][lo:hi]
         self.agents, self.has_final_obs = spec.agents, mode == AutoresetMode.SAME_STEP
         self.always: dict[str, Array] = {}
-        present = np.ones(rows.stop - rows.start, np.bool_)
+        present = _readonly(np.ones(rows.stop - rows.start, np.bool_))
         if spec.agents > 1:
-            self.always |= {"alive": arrays["alive"][rows], "_alive": present}
+            self.always |= {"alive": _readonly(arrays["alive"][rows]), "_alive": present}
         if spec.mask_size:
-            self.always |= {"action_mask": arrays["masks"][rows], "_action_mask": present}
+            self.always |= {"action_mask": _readonly(arrays["masks"][rows]), "_action_mask": present}
 
     def infos(self, finished: int, copy: bool) -> dict[str, Any]:
         """Gymnasium's vector infos: arrays over the rows, `_key` says for which rows a key holds."""
@@ -62,12 +72,15 @@ class Group:
                 },
                 "_episode": done,
             }
+            over = done  # stats are a game's: an agent that is out before its end has none
+            if self.agents > 1 and self.stat_names:
+                over = np.repeat(self.tick == 0 if self.has_final_obs else self.ended, self.agents) & done
             for name, values in zip(self.stat_names, self.final_stats):
                 # one number per env, given to each of its agents
                 final[name] = np.repeat(values, self.agents) if self.agents > 1 else values.copy() if copy else values
-                final[f"_{name}"] = done
+                final[f"_{name}"] = over
             infos["final_info"], infos["_final_info"] = final, done
-            if self.has_final_obs:
+            if self.has_final_obs or self.agents > 1:  # an agent that is out early has its last obs only there
                 infos["final_obs"] = self.final_obs.copy() if copy else self.final_obs
                 infos["_final_obs"] = done
         return infos
@@ -112,10 +125,12 @@ class NativeVec(VecEnv):
             "render_modes": ["rgb_array"] if spec.has_draw else [],
             "render_fps": 30,
         }
+        _refuse_beyond_memory(Memory.bytes_needed(module, self.num_envs), self.num_envs)
         self.memory = Memory(module, self.num_envs, autoreset=list(AUTORESET).index(autoreset))
         self.memory.set_params(checked)
         self.actions = self.memory.arrays["actions"]
         self.alive = self.memory.arrays["alive"]
+        self.ended = self.memory.arrays["ended"]  # (num_envs,) waits for a reset; never under same_step
         self._seed, self._next_seeds = seed, None if seed is None else check_seeds(seed, self.num_envs)
         self._started = False  # reset since made
         self._steps_all = False  # step() may be called: started, not closed, nothing in flight
@@ -149,14 +164,12 @@ class NativeVec(VecEnv):
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Starts episodes in all envs, or in those of `options["reset_mask"]`. See `VecEnv.reset`."""
-        mask = self._prepare_reset(seed, options)
-        self._finish_in_flight()
+        self._prepare_reset(seed, options)
         self._run(self.module.reset)
         self.memory.set_reset(None, None)
         self._started = self._steps_all = True
-        if mask is None:
-            for group in self._groups:
-                group.waits_for_actions = True
+        for group in self._groups:  # all have a state now, and nothing is in flight
+            group.waits_for_actions = True
         everything = self._all
         return (everything.obs.copy() if self.copy else everything.obs), everything.infos(0, self.copy)
 
@@ -164,19 +177,13 @@ class NativeVec(VecEnv):
         """One transition of every env. See `VecEnv`."""
         if not self._steps_all:
             self._refuse_step()
-        if self._disabled and self.memory.arrays["ended"].any():
-            env = int(self.memory.arrays["ended"].argmax())
-            raise UsageError(
-                f"env {env} has ended and autoreset is disabled. "
-                "Reset the ended envs first: reset(options={'reset_mask': terminated | truncated})."
-            )
+        self._refuse_ended(self._all)
         self._take_actions(actions, self._all)
         return self._all.result(self._run(self.module.step), self.copy)
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts episodes in every group; `recv` returns them in order."""
         self._prepare_reset(seed, None)
-        self._finish_in_flight()
         self._started, self._steps_all = True, False
         for index, group in enumerate(self._groups):
             group.waits_for_actions = False
@@ -188,6 +195,7 @@ class NativeVec(VecEnv):
         if self.closed or not self._started:
             self._refuse_step()
         group = self._group_for(env_id)
+        self._refuse_ended(group)
         self._take_actions(actions, group)
         group.waits_for_actions, self._steps_all = False, False
         self._in_flight.append(group)
@@ -199,8 +207,9 @@ class NativeVec(VecEnv):
             self._refuse_step()
         if not self._in_flight:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
-        group = self._in_flight.popleft()
-        finished = self._wait(self._groups.index(group))
+        group = self._in_flight[0]
+        finished = self._wait(self._groups.index(group))  # an interrupt here loses nothing: recv() again
+        self._in_flight.popleft()
         group.waits_for_actions, self._last_received = True, group
         self._steps_all = not self._in_flight and self._started
         result = group.result(finished, self.copy)
@@ -239,8 +248,10 @@ class NativeVec(VecEnv):
         ids = self._check_ids(env_ids)
         records = np.zeros((len(ids), self.module.record_bytes), np.uint8)
         self.module.save(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
-        head = json.dumps({**self._snapshot_identity(), "count": len(ids)}, sort_keys=True).encode()
-        return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + records.tobytes()
+        body = records.tobytes()
+        facts = {**self._snapshot_identity(), "count": len(ids), "crc32": zlib.crc32(body)}
+        head = json.dumps(facts, sort_keys=True).encode()
+        return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + body
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
         """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns the observations.
@@ -280,9 +291,15 @@ class NativeVec(VecEnv):
 
     def frame(self, env: int = 0, width: int = 480) -> Array:
         """What env looks like as (height, width, 3) uint8 pixels, in the env's own proportions."""
-        if not 16 <= width <= 8192:
-            raise ConfigError(f"width={width} must be in 16 .. 8192.")
+        if not isinstance(width, (int, np.integer)) or not 16 <= width <= 8192:
+            raise ConfigError(f"width={width!r} must be an int in 16 .. 8192.")
         drawn, _items = self._draw(env)
+        if (
+            drawn.left == drawn.right
+            or not 1 / 64 <= abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)) <= 64
+        ):
+            view = (drawn.left, drawn.top, drawn.right, drawn.bottom)
+            raise ConfigError(f"{self.spec_env.name}: draw_view got {view}: a picture of that shape cannot be drawn.")
         height = round(width * abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)))
         height = max(16, height + height % 2)  # even, as video codecs want it
         pixels = np.empty((height, width, 3), np.uint8)
@@ -320,10 +337,12 @@ class NativeVec(VecEnv):
             raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {self.num_envs - 1}.")
         return np.ascontiguousarray(ids, np.int64)
 
-    def _prepare_reset(self, seed: Any, options: dict[str, Any] | None) -> Array | None:
+    def _prepare_reset(self, seed: Any, options: dict[str, Any] | None) -> None:
         if self.closed:
             self._refuse_step()
         mask = None
+        if options is not None and not isinstance(options, dict):
+            raise ConfigError(f"options={options!r} must be a dict.")
         for key, value in (options or {}).items():
             if key != "reset_mask":
                 raise ConfigError(f"options has '{key}'; the only option of reset is 'reset_mask'.")
@@ -332,16 +351,16 @@ class NativeVec(VecEnv):
             raise UsageError("reset(options={'reset_mask': …}) before a full reset(): the other envs have no state.")
         seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
         if seeds is None and not self._started:
-            entropy = np.random.SeedSequence().generate_state(1, np.uint64)[0]
-            seeds = check_seeds(int(entropy >> 1), self.num_envs)
+            entropy = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
+            seeds = check_seeds(entropy >> 1, self.num_envs)
+        self._finish_in_flight()  # before their seeds and mask are taken away
         self._next_seeds = None
         self.memory.set_reset(seeds, mask)
-        return mask
 
     def _take_actions(self, actions: Any, group: Group) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
-            actions = np.asarray(actions)
+            actions = _as_array(actions)
         take = self._take.get(actions.dtype)
         if take is None or actions.shape != group.action_shape or not actions.flags.carray:
             take, actions = self._coerce_actions(actions, group)
@@ -381,13 +400,21 @@ class NativeVec(VecEnv):
             raise UsageError("step before reset. Call reset() once after making the env.")
         raise UsageError("step() while groups are in flight. Call recv() for each of them first.")
 
+    def _refuse_ended(self, group: Group) -> None:
+        if self._disabled and (ended := self.memory.arrays["ended"][group.lo : group.hi]).any():
+            raise UsageError(
+                f"env {group.lo + int(ended.argmax())} has ended and autoreset is disabled. "
+                "Reset the ended envs first: reset(options={'reset_mask': envs.ended.copy()})."
+            )
+
     def _refuse_in_flight(self, call: str) -> None:
         if self._in_flight:
             raise UsageError(f"{call}() while {len(self._in_flight)} groups are in flight. Call recv() for each first.")
 
     def _finish_in_flight(self) -> None:
         while self._in_flight:
-            self._wait(self._groups.index(self._in_flight.popleft()))
+            self._wait(self._groups.index(self._in_flight[0]))
+            self._in_flight.popleft()
 
     def _group_for(self, env_id: Array | None) -> Group:
         if env_id is None:
@@ -412,6 +439,7 @@ class NativeVec(VecEnv):
             "env": self.spec_env.name,
             "version": self.spec_env.version,
             "consts": consts,
+            "fields": self.module.fields,
             "record_bytes": self.module.record_bytes,
         }
 
@@ -423,7 +451,7 @@ class NativeVec(VecEnv):
         try:
             head = json.loads(blob[start : start + size])
             found = {key: head[key] for key in self._snapshot_identity()}
-            held = int(head["count"])
+            held, crc = int(head["count"]), int(head["crc32"])
         except (ValueError, KeyError, TypeError):
             raise SnapshotError("this snapshot's head cannot be read: the bytes are damaged.") from None
         wanted = self._snapshot_identity()
@@ -438,12 +466,15 @@ class NativeVec(VecEnv):
         body = blob[start + size :]
         if len(body) != count * self.module.record_bytes:
             raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * self.module.record_bytes}.")
+        if zlib.crc32(body) != crc:
+            raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
         return np.frombuffer(body, np.uint8)
 
     def _draw(self, env: int) -> tuple[lib.Draw, Any]:
         if not self.spec_env.has_draw:
             raise ConfigError(f"{self.spec_env.name} has no env_draw: it cannot be rendered.")
-        if not 0 <= env < self.num_envs:
+        self._refuse_in_flight("render")
+        if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
             raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
         if not self._started:
             raise UsageError("render before reset: there is no state yet.")
@@ -451,6 +482,19 @@ class NativeVec(VecEnv):
         drawn = lib.Draw(right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items)
         self.module.draw(self._address, env, ctypes.byref(drawn))
         return drawn, items
+
+
+def _as_array(actions: Any) -> Array:
+    try:
+        return np.asarray(actions)
+    except ValueError as error:
+        raise ActionError(f"actions are not an array: {error}. Nothing was stepped.") from None
+
+
+def _refuse_beyond_memory(needed: int, num_envs: int) -> None:
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory and {free:,} are free. Use fewer.")
 
 
 def _group_edges(num_envs: int, num_groups: int) -> list[int]:

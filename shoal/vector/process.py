@@ -13,11 +13,14 @@ import multiprocessing
 import multiprocessing.spawn
 import os
 import pickle
+import signal
+import socket
+import struct
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Sequence
-from multiprocessing import reduction
+from dataclasses import dataclass, replace
+from multiprocessing import connection, reduction, resource_tracker, util
 from typing import Any
 
 import cloudpickle
@@ -25,16 +28,17 @@ import numpy as np
 
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
+from shoal.spec import Array
 from shoal.vector import shared, worker
 from shoal.vector.block import Block, Face
 from shoal.vector.faults import env_crashed, unpack, worker_died
-from shoal.vector.python import CALL, CLOSE, PythonVec
+from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
 from shoal.vector.runner import Creator, Info, Mail
 from shoal.vector.threads import available_cores
 
 WORKER_SPIN_US = 100  # how long a worker watches for the next step before it sleeps: keeps its core while others finish
 PARENT_SPIN_US = 50  # the same for the parent, where there is a core for it beside the workers'
-LOOK_S = 0.1  # how often a waiting parent looks whether its workers live
+LOOK_S = 0.1  # how often the parent looks whether its workers live
 CLOSE_S = 2.0  # for workers to leave by themselves, before they are killed
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # of one worker
 
@@ -63,11 +67,28 @@ def _without_main() -> Iterator[None]:
             multiprocessing.spawn.get_preparation_data = original
 
 
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Holds Ctrl-C back, also in processes started here: a worker takes it up again when it knows how to ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # when it starts it would let Ctrl-C in again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Hand:
     """The parent's end of one worker: its process and its pipe."""
 
-    def __init__(self, index: int, creators: Sequence[Creator], start_method: str, affinity: int | None) -> None:
+    def __init__(
+        self, index: int, creators: Sequence[Creator], start_method: str, affinity: int | None, timeout_s: float
+    ) -> None:
         self.index, self.creators, self.start_method, self.affinity = index, list(creators), start_method, affinity
+        self.timeout_s = timeout_s
         self.restarts: list[float] = []
         self.process: Any = None
         self.pipe: Any = None
@@ -76,6 +97,7 @@ class Hand:
         """Starts the process; it begins to make its envs."""
         context: Any = multiprocessing.get_context(self.start_method)
         self.pipe, theirs = context.Pipe(duplex=True)
+        _limit_blocking(self.pipe.fileno(), self.timeout_s)
         work: Any = self.creators
         if self.start_method != "fork":
             try:
@@ -85,33 +107,74 @@ class Hand:
                     f"the env creator cannot be pickled for start_method='{self.start_method}': {error}. "
                     "Make what it needs inside the function, or use start_method='fork'."
                 ) from error
-        arguments = (work, theirs, os.getpid(), self.affinity)
+        from_main = self.start_method == "forkserver" or threading.get_native_id() == os.getpid()
+        arguments = (work, theirs, os.getpid(), from_main, self.affinity)
         self.process = context.Process(
             target=worker.main, args=arguments, daemon=True, name=f"shoal-worker-{self.index}"
         )
-        with _without_main():
+        with contextlib.ExitStack() as around:
+            if self.start_method != "fork":  # a forked worker would keep the lock, and its env may want it
+                around.enter_context(_without_main())
+            if self.start_method != "forkserver":  # the server's other children are not ours to deafen
+                around.enter_context(_without_interrupts())
             self.process.start()
         theirs.close()
 
     def receive(self, until: float) -> Any:
-        """The next message, or EnvTimeout / WorkerDied / EOFError."""
+        """The next message. EOFError: the worker died. TimeoutError: it has not come."""
         while not self.pipe.poll(min(LOOK_S, max(0.0, until - time.monotonic()))):
             if self.process.exitcode is not None and not self.pipe.poll(0):
                 raise EOFError
             if time.monotonic() >= until:
                 raise TimeoutError
-        return cloudpickle.loads(self.pipe.recv_bytes())
+        try:
+            return cloudpickle.loads(self.pipe.recv_bytes())
+        except BlockingIOError:  # stopped in the middle of a message
+            raise TimeoutError from None
+        except ConnectionError:
+            raise EOFError from None
 
-    def end(self, grace_s: float = 0.0) -> None:
-        """Waits a little for the process to leave, then kills it."""
+    def join(self, until: float) -> bool:
+        """Waits for the process to end. Not by its sentinel: children of an env may hold that open."""
+        pause = 0.0005
+        while self.process.exitcode is None:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
+        return True
+
+    def end(self) -> None:
+        """Kills the process if it lives."""
         if self.process is None:
             return
-        self.process.join(grace_s)
         if self.process.exitcode is None:
             self.process.kill()
-            self.process.join(5.0)
+            self.join(time.monotonic() + 2.0)
         with contextlib.suppress(OSError):
             self.pipe.close()
+        if self.process.exitcode is not None:
+            self.process.join()
+            self.process.close()
+
+
+def _limit_blocking(fd: int, timeout_s: float) -> None:
+    """No read or write on this end of a pipe blocks for longer, whatever the other end does."""
+    seconds, part = divmod(min(timeout_s, 1e6), 1.0)
+    limit = struct.pack("ll", int(seconds), int(part * 1e6) or (not seconds))
+    with socket.socket(fileno=os.dup(fd)) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """What is left of a worker that was replaced, until its envs are handed out again."""
+
+    rows: slice
+    cut: Array  # the rows whose episode it ended
+    obs: Array  # what they showed last
+    fault: EnvCrashed
 
 
 class ProcessVec(PythonVec):
@@ -154,12 +217,16 @@ class ProcessVec(PythonVec):
                 creators[k * share : (k + 1) * share],
                 method,
                 (allowed[k % cores] if cpu_affinity is True else pins[k]) if cpu_affinity else None,
+                self.timeout_s,
             )
             for k in range(count)
         ]
         self._core = lib.load_core()
-        self._finalizer = weakref.finalize(self, _end_all, self._hands)
+        self._owner, self._fds = os.getpid(), list[int]()
+        # also at exit, and then before multiprocessing waits for the workers
+        self._finalizer = util.Finalize(self, _end_all, (self._hands, self._fds), exitpriority=100)
         self._autoreset = options.get("autoreset", "same_step")
+        self._broken: EnvCrashed | None = None
         try:
             for hand in self._hands:
                 hand.start()
@@ -170,45 +237,40 @@ class ProcessVec(PythonVec):
                 at += size
             batch = _check_batch(at, units, batch_size, surplus_envs)
             self._plan_memory(face, at, units)
+            super().__init__(face, at, self._block, units, batch_envs=batch, **options)
         except BaseException:
             self._finalizer()
             raise
-        super().__init__(face, at, self._block, units, batch_envs=batch, **options)
-        self._broken: EnvCrashed | None = None
         self._spin_us = PARENT_SPIN_US if count < cores else 0
+        self._look_us = int(min(LOOK_S, self.timeout_s) * 1e6)
+        self._next_look = 0.0
+        self._seen = [(0, 0.0)] * count  # of each worker: what was posted last, and when that was noticed
         self._numbers = np.arange(count, dtype=np.int32)
         self._ready = np.zeros(count, np.int32)
-        self._crashed: dict[int, Mail] = {}
-        self._slots = [self._slot(unit) for unit in range(count)]
+        self._crashed: dict[int, Crash] = {}
 
     # ---- starting ----
 
     def _meet(self) -> tuple[Face, list[int]]:
-        """Hears from every worker what it made. Fails with the first fault, and then leaves no worker behind."""
+        """Hears from every worker what it made. Fails with the first fault, whichever worker it comes from."""
         until = time.monotonic() + self.timeout_s
-        faces, sizes, at = [], [], 0
-        for hand in self._hands:
-            face, envs = self._hear(hand, until, at)
-            faces.append(face)
-            sizes.append(sum(envs))
-            at += sum(envs)
-            if face != faces[0]:
-                raise ConfigError(f"the envs of worker {hand.index} have other spaces than env 0: all must be equal.")
-        return faces[0], sizes
+        made: dict[int, tuple[Face, int]] = {}
+        while len(made) < len(self._hands):
+            waiting = [hand for hand in self._hands if hand.index not in made]
+            told = connection.wait([hand.pipe for hand in waiting], LOOK_S)
+            is_late = time.monotonic() >= until
+            for hand in waiting:
+                if hand.pipe in told or is_late or hand.process.exitcode is not None:
+                    sizes = (made[k][1] if k in made else len(self._hands[k].creators) for k in range(hand.index))
+                    face, envs = self._hear(hand, until, sum(sizes))
+                    made[hand.index] = face, sum(envs)
+        for k in range(len(made)):
+            if made[k][0] != made[0][0]:
+                raise ConfigError(f"the envs of worker {k} have other spaces than env 0: all must be equal.")
+        return made[0][0], [made[k][1] for k in range(len(made))]
 
     def _hear(self, hand: Hand, until: float, first: int) -> tuple[Face, list[int]]:
-        try:
-            message = hand.receive(until)
-        except EOFError:
-            hand.process.join(5.0)
-            raise worker_died(
-                hand.index, hand.process.pid, hand.process.exitcode, (first, first + len(hand.creators))
-            ) from None
-        except TimeoutError:
-            raise EnvTimeout(
-                f"worker {hand.index} (envs from {first} on) did not make its envs within {self.timeout_s:g} s. "
-                "Raise timeout_s if they need longer."
-            ) from None
+        message = self._answer(hand, until, first)
         if message[0] == "failed":
             _, report, index = message
             raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
@@ -216,6 +278,22 @@ class ProcessVec(PythonVec):
         if odd is not None:
             raise ConfigError(f"env {first + odd} has other spaces than env {first}: all must be equal.")
         return face, envs
+
+    def _answer(self, hand: Hand, until: float, first: int) -> Any:
+        """What a worker that starts has to say."""
+        envs = (first, first + len(hand.creators))
+        try:
+            return hand.receive(until)
+        except EOFError:
+            hand.join(time.monotonic() + 1.0)
+            raise worker_died(hand.index, hand.process.pid, hand.process.exitcode, envs) from None
+        except TimeoutError:
+            error = EnvTimeout(
+                f"worker {hand.index} (envs {envs[0]} .. {envs[1] - 1}) did not make its envs within "
+                f"{self.timeout_s:g} s. Raise timeout_s if they need longer."
+            )
+            error.env = first
+            raise error from None
 
     def _plan_memory(self, face: Face, num_envs: int, units: list[tuple[int, int]]) -> None:
         desk = self._core.desk_bytes(len(units))
@@ -226,57 +304,76 @@ class ProcessVec(PythonVec):
             worker.Plan(k, num_envs, lo, size, desk, mail_at, block_at, self._autoreset, WORKER_SPIN_US)
             for k, (lo, _hi) in enumerate(units)
         ]
-        self._fd = shared.allocate(size)
-        weakref.finalize(self, os.close, self._fd)
-        self._memory = shared.attach(self._fd, size)
+        self._fds.append(shared.allocate(size))
+        self._memory = shared.attach(self._fds[0], size)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._slots = [lib.DeskSlot.from_address(self._core.desk_slot(self._base, k)) for k in range(len(units))]
         self._block = Block(face, num_envs, memoryview(self._memory)[block_at:])
+        until = time.monotonic() + self.timeout_s
         for hand, plan in zip(self._hands, self._plans):
             self._hand_over(hand, plan)
+        for hand, plan in zip(self._hands, self._plans):
+            self._hear_ready(hand, until, plan.lo)
 
     def _hand_over(self, hand: Hand, plan: worker.Plan) -> None:
-        hand.pipe.send_bytes(pickle.dumps(plan))
-        reduction.send_handle(hand.pipe, self._fd, hand.process.pid)
+        with contextlib.suppress(OSError):  # a worker that died is found when its answer is missing
+            hand.pipe.send_bytes(pickle.dumps(plan))
+            reduction.send_handle(hand.pipe, self._fds[0], hand.process.pid)
+
+    def _hear_ready(self, hand: Hand, until: float, first: int) -> None:
+        report = self._answer(hand, until, first)
+        if report is not None:
+            raise _raised(report)
 
     # ---- stepping ----
 
     def _post(self, units: Sequence[int], command: int) -> None:
         if self._broken:
-            raise UsageError(f"this env is broken by an earlier fault; close it. The fault: {self._broken}")
+            self._refuse_broken()
         numbers = self._numbers if len(units) == len(self._numbers) else np.array(units, np.int32)
         self._core.post(self._base, numbers.ctypes.data, len(numbers), command)
 
     def _wait(self, units: Sequence[int], need: int) -> list[int]:
         numbers = self._numbers if len(units) == len(self._numbers) else np.array(units, np.int32)
-        until = time.monotonic() + self.timeout_s
-        spin = self._spin_us
-        while True:
-            left = max(0.0, min(LOOK_S, until - time.monotonic()))
-            found = self._core.wait_ready(
-                self._base, numbers.ctypes.data, len(numbers), need, self._ready.ctypes.data, spin, int(left * 1e6)
-            )
-            if found >= need:
-                return self._ready[:found].tolist()  # type: ignore[no-any-return]
-            busy = [unit for unit in units if unit not in set(self._ready[:found].tolist())]
-            for unit in busy:
-                if self._hands[unit].process.exitcode is not None:
-                    self._replace(unit, self._death_of(unit))
-            if time.monotonic() >= until:
-                for unit in busy:
-                    if not self._is_ready(unit):
-                        self._replace(unit, self._hang_of(unit))
-                until = time.monotonic() + self.timeout_s
+        count, ready = len(numbers), self._ready
+        try:
+            while True:
+                found = self._core.wait_ready(
+                    self._base, numbers.ctypes.data, count, need, ready.ctypes.data, self._spin_us, self._look_us
+                )
+                # also when enough are there: with surplus envs, nobody might ever wait for one that died
+                if found < need or (found < count and time.monotonic() >= self._next_look):
+                    self._look(units)
+                if found >= need:
+                    return ready[:found].tolist()  # type: ignore[no-any-return]
+        except EnvCrashed:
+            raise
+        except BaseException:  # Ctrl-C: what was posted is still under way, and reset() or recv() take it up
+            self._in_flight = list(units)
+            raise
 
-    def _slot(self, unit: int) -> lib.DeskSlot:
-        return lib.DeskSlot.from_address(self._core.desk_slot(self._base, unit))
+    def _look(self, units: Sequence[int]) -> None:
+        """Finds workers that died, or that have been busy with one command for longer than timeout_s."""
+        if self._broken:
+            self._refuse_broken()
+        now = time.monotonic()
+        self._next_look = now + LOOK_S
+        for unit in units:
+            posted = self._slots[unit].posted
+            if self._is_ready(unit):
+                continue
+            if self._hands[unit].process.exitcode is not None:
+                self._replace(unit, self._death_of(unit))
+            elif self._seen[unit][0] != posted:
+                self._seen[unit] = posted, now
+            elif now - self._seen[unit][1] >= self.timeout_s:
+                self._replace(unit, self._hang_of(unit))
 
     def _is_ready(self, unit: int) -> bool:
-        slot = self._slot(unit)
+        slot = self._slots[unit]
         return bool(slot.posted == slot.finished)
 
     def _fetch(self, unit: int) -> Mail:
-        if self._crashed and unit in self._crashed:
-            return self._crashed.pop(unit)
         status = self._slots[unit].status
         if status == worker.OK:
             return []
@@ -285,18 +382,34 @@ class ProcessVec(PythonVec):
             size = int.from_bytes(self._memory[at : at + 4], "little")
             letter: Mail = pickle.loads(self._memory[at + 4 : at + 4 + size])
             return letter
-        message = self._hands[unit].receive(time.monotonic() + self.timeout_s)
-        if status == worker.RAISED:
-            for other in range(
-                len(self.units)
-            ):  # what the others sent belongs to this step: take it out of their pipes
-                if other != unit and self._is_ready(other) and self._slot(other).status >= worker.MAIL_IN_PIPE:
-                    with contextlib.suppress(EOFError, TimeoutError):
-                        if self._hands[other].pipe.poll(1.0):
-                            self._hands[other].pipe.recv_bytes()
-                            self._slot(other).status = worker.OK
+        message = self._receive(unit)
+        if status == worker.RAISED and message is not None:
+            for other in range(len(self.units)):  # what others sent for this step leaves their pipes too
+                is_of_this_step = other not in self._in_flight and self._is_ready(other)
+                if is_of_this_step and self._slots[other].status >= worker.MAIL_IN_PIPE:
+                    self._receive(other)
             raise _raised(message)
-        mail: Mail = message
+        return message if status == worker.MAIL_IN_PIPE and message else []
+
+    def _receive(self, unit: int) -> Any:
+        """What a worker that is done with a command put into its pipe; None from one that was replaced."""
+        try:
+            message = self._hands[unit].receive(time.monotonic() + self.timeout_s)
+        except EOFError:
+            self._hands[unit].join(time.monotonic() + 1.0)
+            self._replace(unit, self._death_of(unit))
+        except TimeoutError:
+            self._replace(unit, self._hang_of(unit))
+        else:
+            self._slots[unit].status = worker.OK
+            return message
+        return None
+
+    def _collect(self, units: Sequence[int]) -> Mail:
+        mail = super()._collect(units)
+        if self._crashed:
+            for unit in set(units) & set(self._crashed):
+                mail += self._cut_short(unit, self._crashed.pop(unit))
         return mail
 
     # ---- faults ----
@@ -306,63 +419,73 @@ class ProcessVec(PythonVec):
         return worker_died(unit, process.pid, process.exitcode, self.units[unit])
 
     def _hang_of(self, unit: int) -> EnvTimeout:
-        slot, (lo, hi) = self._slot(unit), self.units[unit]
+        slot, (lo, hi) = self._slots[unit], self.units[unit]
         env = min(max(int(slot.current), lo), hi - 1)
         seed = None if self.seeds is None else int(self.seeds[env])
         seeded = "" if seed is None else f" (seed {seed})"
+        doing = {RESET: "reset", CALL: "a call"}.get(slot.command, f"step {slot.step + 1}")
         error = EnvTimeout(
-            f"env {env}{seeded} did not answer within {self.timeout_s:g} s in step {slot.step + 1} "
-            f"(worker {unit}, pid {self._hands[unit].process.pid}). Raise timeout_s if its steps may take longer."
+            f"env {env}{seeded} did not answer within {self.timeout_s:g} s in {doing} "
+            f"(worker {unit}, pid {self._hands[unit].process.pid}). Raise timeout_s if it may take longer."
         )
-        error.env, error.seed, error.step = env, seed, int(slot.step) + 1
+        error.env, error.seed, error.step = env, seed, int(slot.step) + (slot.command == STEP)
         return error
 
     def _replace(self, unit: int, fault: EnvCrashed) -> None:
         """With on_crash='restart': a new worker, its envs reset with their seeds and their episodes cut short."""
         hand, now = self._hands[unit], time.monotonic()
         hand.restarts = [then for then in hand.restarts if now - then < RESTART_WINDOW_S]
-        if self.on_crash == "raise":
+        if len(hand.restarts) >= MAX_RESTARTS:
+            fault.args = (
+                f"{fault} It was restarted {MAX_RESTARTS} times within {RESTART_WINDOW_S:g} s already, so not again.",
+            )
+        if self.on_crash == "raise" or len(hand.restarts) >= MAX_RESTARTS:
             self._broken = fault
             raise fault
-        if len(hand.restarts) >= MAX_RESTARTS:
-            self._broken = fault
-            raise type(fault)(f"{fault} It was restarted {MAX_RESTARTS} times within {RESTART_WINDOW_S:g} s already.")
         hand.restarts.append(now)
-        hand.end()
-        lo, hi = self.units[unit]
-        rows = slice(lo * self.agents_per_env, hi * self.agents_per_env)
-        arrays = self.block.arrays
-        last, was_alive = arrays["obs"][rows].copy(), arrays["alive"][rows].copy()
-        hand.start()
-        until = now + self.timeout_s
-        self._hear(hand, until, lo)
-        seeds = list(range(lo, hi)) if self.seeds is None else self.seeds[lo:hi].tolist()
-        plan = self._plans[unit]
-        self._hand_over(hand, worker.Plan(**{**vars(plan), "seeds": seeds}))
+        (lo, hi), agents, arrays = self.units[unit], self.agents_per_env, self.block.arrays
+        rows = slice(lo * agents, hi * agents)
+        cut = arrays["alive"][rows] & (self._slots[unit].command != RESET)
+        crash = Crash(rows, cut, arrays["obs"][rows].copy(), fault)
         try:
-            report = hand.receive(until)
-        except (EOFError, TimeoutError):
-            self._broken = fault
-            raise fault from None
-        if report is not None:
-            self._broken = fault
-            raise _raised(report)
-        arrays["final_obs"][rows] = last
-        arrays["rewards"][rows], arrays["terminated"][rows] = 0.0, False
-        arrays["truncated"][rows] = arrays["done"][rows] = was_alive
+            hand.end()
+            self._core.settle(self._base, unit)  # before the new worker looks at its desk: it owes nothing
+            hand.start()
+            until = time.monotonic() + self.timeout_s
+            self._hear(hand, until, lo)
+            seeds = None if self.seeds is None else self.seeds[lo:hi].tolist()
+            self._hand_over(hand, replace(self._plans[unit], replaces=True, seeds=seeds))
+            self._hear_ready(hand, until, lo)
+        except BaseException as error:
+            self._broken = error if isinstance(error, EnvCrashed) else fault
+            raise
+        if not self._same_step and cut.any():  # the old episode is still on show, and the next step or reset ends that
+            arrays["obs"][rows], arrays["alive"][rows], arrays["ended"][lo:hi] = crash.obs, cut, True
+        self._crashed[unit] = crash
+
+    def _cut_short(self, unit: int, crash: Crash) -> Mail:
+        """Truncates the episodes of a worker that was replaced. Their returns went with it: they are no statistic."""
+        rows, arrays = crash.rows, self.block.arrays
+        arrays["final_obs"][rows], arrays["rewards"][rows], arrays["terminated"][rows] = crash.obs, 0.0, False
+        arrays["truncated"][rows] = arrays["done"][rows] = crash.cut
         arrays["final_return"][rows], arrays["final_length"][rows] = 0.0, 0
-        self._crashed[unit] = [
-            (row, True, {"crashed": True, "fault": str(fault)})
-            for row in range(rows.start, rows.stop)
-            if was_alive[row - rows.start]
-        ]
-        self._core.settle(self._base, unit)
+        info = {"crashed": True, "fault": str(crash.fault)}
+        is_final = self._same_step and bool(crash.cut.any())
+        told = crash.cut if crash.cut.any() else arrays["alive"][rows]
+        return [(rows.start + int(row), is_final, info) for row in np.flatnonzero(told)]
+
+    def _refuse_broken(self) -> None:
+        raise UsageError(f"this env is broken by an earlier fault; close it. The fault: {self._broken}")
 
     # ---- the rest ----
 
     def _send_options(self, options: Info) -> None:
         message = cloudpickle.dumps(options)
         for hand in self._hands:
+            self._send(hand, message)
+
+    def _send(self, hand: Hand, message: bytes) -> None:
+        with contextlib.suppress(OSError):  # a worker that is gone or stuck is found by waiting for it
             hand.pipe.send_bytes(message)
 
     def call_envs(self, name: str, env_ids: Sequence[int] | None, args: tuple[Any, ...], kwargs: Info) -> list[Any]:
@@ -377,31 +500,33 @@ class ProcessVec(PythonVec):
             if (here := [number for number in ids if lo <= number < hi])
         }
         for unit, here in chosen.items():
-            self._hands[unit].pipe.send_bytes(cloudpickle.dumps((here, name, args, kwargs)))
+            self._send(self._hands[unit], cloudpickle.dumps((here, name, args, kwargs)))
         self._post(list(chosen), CALL)
         self._wait(list(chosen), len(chosen))
         results: dict[int, Any] = {}
         fault: EnvCrashed | None = None
         for unit, here in chosen.items():
-            message = self._hands[unit].receive(time.monotonic() + self.timeout_s)
-            if isinstance(message, dict) and "traceback" in message:
+            message = None if unit in self._crashed else self._receive(unit)
+            if message is None:  # it was replaced, so there is no answer
+                fault = fault or self._crashed[unit].fault
+            elif isinstance(message, dict):
                 fault = fault or _raised(message)
-                continue
-            results |= dict(zip(here, message))
+            else:
+                results |= dict(zip(here, message))
         if fault:
             raise fault
         return [results[number] for number in ids]
 
     def close_extras(self, **kwargs: Any) -> None:
         """Asks the workers to leave, waits a little, and kills those that do not."""
-        if not self._finalizer.alive:
+        if not self._finalizer.still_active() or os.getpid() != self._owner:
             return
-        idle = [k for k in range(len(self._hands)) if self._is_ready(k) and self._hands[k].process.exitcode is None]
-        numbers = np.array(idle, np.int32)
-        self._core.post(self._base, numbers.ctypes.data, len(numbers), CLOSE)
+        alive = [hand.index for hand in self._hands if hand.process.exitcode is None]
+        numbers = np.array(alive, np.int32)
+        self._core.post(self._base, numbers.ctypes.data, len(numbers), CLOSE)  # a busy one sees it when it is done
         until = time.monotonic() + CLOSE_S
-        for k in idle:
-            self._hands[k].process.join(max(0.0, until - time.monotonic()))
+        for k in alive:
+            self._hands[k].join(until)
         self._finalizer()
 
     def __del__(self) -> None:
@@ -416,7 +541,7 @@ def _raised(report: dict[str, Any]) -> EnvCrashed:
     return error
 
 
-def _end_all(hands: list[Hand]) -> None:
+def _end_all(hands: list[Hand], fds: list[int]) -> None:
     for hand in hands:
         if hand.process is not None and hand.process.pid is not None:
             with contextlib.suppress(Exception):
@@ -424,6 +549,8 @@ def _end_all(hands: list[Hand]) -> None:
     for hand in hands:
         with contextlib.suppress(Exception):
             hand.end()
+    while fds:
+        os.close(fds.pop())
 
 
 def default_start_method() -> str:

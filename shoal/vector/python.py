@@ -6,11 +6,14 @@ The envs are divided into units, each a contiguous range: one worker process, or
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
 from shoal.spec import Array, Leaf
@@ -111,6 +114,16 @@ class PythonVec(VecEnv):
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
         self._stats = _EpisodeSums()
 
+    @cached_property
+    def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        """Of all rows; by agent, and then of all envs, where agents differ."""
+        return batch_space(self.single_observation_space, self.num_rows if self.face.alike else self.num_envs)
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        """Of all rows; by agent, and then of all envs, where agents differ."""
+        return batch_space(self.single_action_space, self.num_rows if self.face.alike else self.num_envs)
+
     # ---- what subclasses define ----
 
     def _post(self, units: Sequence[int], command: int) -> None:
@@ -197,11 +210,11 @@ class PythonVec(VecEnv):
         """With zero_copy: the earliest whole block of neighbours, so that its rows are one piece of memory."""
         count = need
         while True:
-            ready = set(self._wait(self._in_flight, count))
+            ready = {unit: place for place, unit in enumerate(self._wait(self._in_flight, count))}
             blocks = [range(start, start + need) for start in range(0, len(self.units) - need + 1, need)]
-            for block in blocks:
-                if set(block) <= ready:
-                    return list(block)
+            whole = [block for block in blocks if all(unit in ready for unit in block)]
+            if whole:  # first come, first served: else the lowest block could starve the others
+                return list(min(whole, key=lambda block: max(ready[unit] for unit in block)))
             count = min(len(ready) + 1, len(self._in_flight))
 
     def render(self) -> tuple[Any, ...]:
@@ -213,6 +226,9 @@ class PythonVec(VecEnv):
         self._refuse_closed()
         if self._in_flight:
             raise UsageError("call() while envs are in flight. Call recv() for them first.")
+        for number in env_ids if env_ids is not None else ():
+            if not 0 <= number < self.num_envs:
+                raise ConfigError(f"env_ids names env {number}; there are envs 0 .. {self.num_envs - 1}.")
         return tuple(self.call_envs(name, env_ids, args, kwargs))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> tuple[Any, ...]:
@@ -314,7 +330,8 @@ class PythonVec(VecEnv):
         if mail or found.done.any():
             merger = _Infos(len(found.rewards))
             start = found.rows.start
-            for row, final, info in mail:
+            # by row, as Gymnasium merges them: the first to have a key says its dtype, whichever worker was first
+            for row, final, info in sorted(mail, key=itemgetter(0)):
                 infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
         if found.done.any():
             done = found.done.copy()
@@ -323,7 +340,7 @@ class PythonVec(VecEnv):
             if "episode" not in final_info:
                 final_info["episode"], final_info["_episode"] = episode, done
             infos["_final_info"] = done
-            if self._same_step:
+            if self._same_step or self.agents_per_env > 1:  # an agent that is out early has its last obs only there
                 infos["final_obs"] = copied(found.final_obs) if self.copy else found.final_obs
                 infos["_final_obs"] = done
         return infos

@@ -25,6 +25,7 @@ Mail = list[tuple[int, bool, Info]]  # (row, whether it is of the episode that e
 Creator = Callable[[], Any]
 
 SAME_STEP, NEXT_STEP, DISABLED = "same_step", "next_step", "disabled"
+OWN_INFOS = ("alive", "env_id", "final_info", "final_obs")  # of a vector env: the block has them, or they are its own
 
 
 @dataclass(frozen=True)
@@ -185,12 +186,12 @@ class AgentsSlot:
         self.arrays["alive"][self.rows] = False
         self.arrays["obs"][self.rows] = 0
         self.arrays["ended"][self.number] = False
-        self._show(obs)
-        self._mail(infos, False, mail)
+        self._show(self.env.agents, obs)
+        self._mail(infos, None, mail)
 
-    def _show(self, obs: dict[Any, Any]) -> None:
+    def _show(self, names: Sequence[Any], obs: dict[Any, Any]) -> None:
         """Writes the observations of the agents that may act next, and marks them alive."""
-        for name in self.env.agents:
+        for name in names:
             k = self._place(name)
             if name not in obs:
                 raise BadOutput(f"agent {name!r} is in env.agents, but has no observation")
@@ -202,12 +203,14 @@ class AgentsSlot:
             raise BadOutput(f"agent {name!r} is not one of possible_agents ({len(self.names)}: {_brief(self.names)})")
         return self.index[name]
 
-    def _mail(self, infos: dict[Any, Info], final: bool, mail: Mail) -> None:
+    def _mail(self, infos: dict[Any, Info], final: Array | None, mail: Mail) -> None:
+        """Passes infos on; `final` says of which agents they are the last."""
         if infos is None or not isinstance(infos, dict):
             raise BadOutput(f"infos is {_brief(infos)}, not a dict by agent")
         for name, info in infos.items():
             if info and name in self.index:
-                mail.append((self.first + self.index[name], final, _info(info)))
+                k = self.index[name]
+                mail.append((self.first + k, final is not None and bool(final[k]), _info(info)))
 
     def step(self, mail: Mail) -> None:
         """One transition of all agents. Flags of these rows are false beforehand."""
@@ -216,10 +219,11 @@ class AgentsSlot:
             arrays["rewards"][self.rows] = 0.0
             self.reset(None, None, mail)
             return
-        acting = list(self.env.agents)
-        actions = {name: self.readers[self._place(name)]() for name in acting}
-        obs, rewards, terminations, truncations, infos = self.env.step(actions)
         alive = arrays["alive"]
+        names = list(self.env.agents)
+        actions = {name: self.readers[self._place(name)]() for name in names}
+        acting = [name for name in names if alive[first + self.index[name]]]  # some envs keep the dead in their list
+        obs, rewards, terminations, truncations, infos = self.env.step(actions)
         arrays["rewards"][self.rows] = 0.0
         arrays["obs"][self.rows] = 0
         alive[self.rows] = False
@@ -245,19 +249,17 @@ class AgentsSlot:
                 arrays["final_obs"][row] = 0
         left = [name for name in self.env.agents if not (terminations.get(name) or truncations.get(name))]
         if left:
-            self._show({name: obs[name] for name in obs if name in self.env.agents})
-            alive[self.rows] &= ~arrays["done"][self.rows]
-            arrays["obs"][self.rows][~alive[self.rows]] = 0
-            self._mail(infos, False, mail)
+            self._show(left, obs)
+            self._mail(infos, arrays["done"][self.rows] if self.autoreset == SAME_STEP else None, mail)
         elif self.autoreset == SAME_STEP:
-            self._mail(infos, True, mail)
+            self._mail(infos, np.ones(len(self.names), np.bool_), mail)
             self.reset(None, None, mail)
         else:
             arrays["ended"][self.number] = True
             done = arrays["done"][self.rows]
             arrays["obs"][self.rows][done] = arrays["final_obs"][self.rows][done]
             alive[self.rows] = done
-            self._mail(infos, False, mail)
+            self._mail(infos, None, mail)
 
 
 class VectorSlot:
@@ -267,7 +269,10 @@ class VectorSlot:
         self.vec = self.env = vec
         self.agents = getattr(vec, "agents_per_env", 1)
         self.envs = vec.num_envs
-        names = tuple(f"agent_{k}" for k in range(self.agents))
+        inner: Face | None = getattr(vec, "face", None)
+        if inner is not None and not inner.alike:
+            raise BadOutput("a vector env inside a vector env must have agents with equal spaces")
+        names = inner.agents if inner else tuple(f"agent_{k}" for k in range(self.agents))
         self.face = Face(names, (vec.single_observation_space,) * self.agents, (vec.single_action_space,) * self.agents)
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
@@ -292,12 +297,22 @@ class VectorSlot:
             view[:] = part
 
     def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
-        """Starts episodes in all of them; seeds are a list."""
+        """Starts episodes in all of them, or in those of `options["reset_mask"]`; seeds are a list."""
         seeds = None if seed is None else [int(s) for s in seed]
+        mask = (options or {}).get("reset_mask")
+        which = np.ones(len(self.ticks), np.bool_) if mask is None else np.repeat(mask, self.agents)
         obs, infos = self.vec.reset(seed=seeds, options=options)
         self._write(self.obs, obs)
-        self.ticks[:], self.totals[:] = 0, 0.0
+        self.ticks[which], self.totals[which] = 0, 0.0
         self.arrays["alive"][self.rows] = infos.get("alive", True)
+        self._mail(infos, mail)
+
+    def _mail(self, infos: Info, mail: Mail) -> None:
+        """Passes on what is not in the block already."""
+        rest = {key: value for key, value in infos.items() if key.removeprefix("_") not in OWN_INFOS}
+        for row in range(len(self.ticks)) if rest else ():
+            if info := _row_of(rest, row):
+                mail.append((self.first + row, False, info))
 
     def step(self, mail: Mail) -> None:
         """One transition of all of them."""
@@ -306,10 +321,10 @@ class VectorSlot:
         arrays, rows = self.arrays, self.rows
         done = terminated | truncated
         self.ticks += was
-        self.totals += rewards
         self._write(self.obs, obs)
         arrays["rewards"][rows], arrays["terminated"][rows] = rewards, terminated
-        arrays["truncated"][rows], arrays["done"][rows] = truncated, done
+        arrays["truncated"][rows], arrays["done"][rows] = truncated & ~terminated, done
+        self.totals += arrays["rewards"][rows]
         arrays["alive"][rows] = infos.get("alive", True)
         if done.any():
             self._write_final(infos, done)
@@ -319,6 +334,7 @@ class VectorSlot:
         for row in np.flatnonzero(done):
             if info := _row_of(infos.get("final_info", {}), int(row)):
                 mail.append((self.first + int(row), True, info))
+        self._mail(infos, mail)
 
     def _write_final(self, infos: Info, done: Array) -> None:
         final = infos["final_obs"]
@@ -337,7 +353,8 @@ def _row_of(infos: Info, row: int) -> Info:
             continue
         mask = infos.get(f"_{key}")
         if mask is None or mask[row]:
-            found[key] = _row_of(value, row) if isinstance(value, dict) else value[row]
+            one = _row_of(value, row) if isinstance(value, dict) else value[row]
+            found[key] = bool(one) if isinstance(one, np.bool_) else one  # Gymnasium makes arrays of bool only
     return found
 
 
@@ -356,15 +373,15 @@ def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[]
     if isinstance(space, spaces.Discrete):
         return lambda view=parts[0]: view[0]  # type: ignore[misc]
     if layout.is_one_array:
-        return lambda view=parts[0]: view[0].copy()  # type: ignore[misc]
+        return lambda view=parts[0]: view[0, ...].copy()  # type: ignore[misc]  # an array even of shape ()
 
     def build(space: Any, waiting: Any) -> Any:
         if isinstance(space, spaces.Dict):
             return {key: build(part, waiting) for key, part in space.spaces.items()}
         if isinstance(space, spaces.Tuple):
             return tuple(build(part, waiting) for part in space.spaces)
-        value = next(waiting)[0]
-        return value if isinstance(space, spaces.Discrete) else value.copy()
+        view = next(waiting)
+        return view[0] if isinstance(space, spaces.Discrete) else view[0, ...].copy()
 
     return lambda: build(space, iter(parts))
 
@@ -374,7 +391,7 @@ def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
     from gymnasium import spaces
 
     space, layout = block.face.action_spaces[0], block.face.action_layouts[0]
-    if layout.is_one_array:
+    if layout.is_one_array and (isinstance(space, spaces.Discrete) or layout.leaves[0].shape):
         view = block.leaf_views("actions")[0][lo:hi]
         return (lambda: list(view)) if isinstance(space, spaces.Discrete) else (lambda: view.copy())
     readers = [action_reader(space, block, 0, env) for env in range(lo, hi)]
@@ -382,7 +399,9 @@ def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
 
 
 def slot_for(env: Any) -> SingleSlot | AgentsSlot | VectorSlot:
-    """Wraps what a creator returned."""
+    """Wraps what a creator returned, unless it is a slot already (shoal.puffer makes its own)."""
+    if hasattr(env, "face") and hasattr(env, "bind"):
+        return env  # type: ignore[no-any-return]
     if isinstance(env, Limited):
         return SingleSlot(env.env, env.limit)
     if isinstance(env, VectorEnv):
@@ -445,7 +464,10 @@ class Runner:
             if seeds is not None:
                 self.seeds[here] = seeds[here]
                 seed = seeds[here] if isinstance(slot, VectorSlot) else seeds[here.start]
-            slot.reset(seed, options, mail)
+            if isinstance(slot, VectorSlot) and mask is not None and not mask[here].all():
+                slot.reset(seed, {**(options or {}), "reset_mask": mask[here].copy()}, mail)
+            else:
+                slot.reset(seed, options, mail)
             if self.is_simple:
                 self.ticks[here], self.totals[here] = 0, 0.0
         for flag in self.flags:

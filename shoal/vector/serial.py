@@ -24,4 +24,4 @@ class SerialVec(NativeVec):
         self._results[index] = int(function(self._address, group.lo, group.hi))
 
     def _wait(self, index: int) -> int:
-        return self._results.pop(index)
+        return self._results[index]

@@ -49,15 +49,22 @@ def allocate(size: int) -> int:
         os.ftruncate(fd, size)
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         os.close(fd)
-        raise ConfigError(
-            f"the system refused {size:,} bytes of shared memory: {error.strerror}. "
-            "Use fewer envs, or smaller observations."
-        ) from None
+        raise _refused(size, error) from None
     return fd
 
 
 def attach(fd: int, size: int) -> mmap.mmap:
     """Maps it. The descriptor may be closed afterwards."""
-    return mmap.mmap(fd, size)
+    try:
+        return mmap.mmap(fd, size)
+    except (OSError, ValueError) as error:
+        raise _refused(size, error) from None
+
+
+def _refused(size: int, error: Exception) -> ConfigError:
+    why = getattr(error, "strerror", None) or error
+    return ConfigError(
+        f"the system refused {size:,} bytes of shared memory: {why}. Use fewer envs, or smaller observations."
+    )

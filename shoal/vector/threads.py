@@ -20,6 +20,20 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    """What is in flight comes home first: a child has no threads to finish it."""
+    for vec in list(_open):
+        for group in vec._in_flight:
+            vec._wait(vec._groups.index(group))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
+
+
 class ThreadsVec(NativeVec):
     """Steps envs on `num_threads` threads. In `step` the calling thread is one of them."""
 
@@ -42,7 +56,11 @@ class ThreadsVec(NativeVec):
         if not pool:
             raise UsageError(f"the system refused {workers} threads. Try a smaller num_threads.")
         self._pool = pool
+        # at exit the threads end but the pool stays: an atexit function or a daemon thread may still use it
         self._finalizer = weakref.finalize(self, self._core.pool_close, pool)
+        self._finalizer.atexit = False
+        self._at_exit = weakref.finalize(self, self._core.pool_stop, pool)
+        _open.add(self)
         self._chunks = [self._chunk(group.hi - group.lo) for group in self._groups]
         self._chunk_all = self._chunk(self.num_envs)
         self._pointers = {id(f): ctypes.cast(f, ctypes.c_void_p).value for f in (module.step, module.reset)}
@@ -66,5 +84,7 @@ class ThreadsVec(NativeVec):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the threads."""
         super().close_extras(**kwargs)
-        self._finish_in_flight()
-        self._finalizer()
+        if hasattr(self, "_finalizer"):  # else __init__ raised
+            self._finish_in_flight()
+            self._at_exit.detach()
+            self._finalizer()

@@ -139,7 +139,7 @@ MATH_FN Rng rng_seed(uint64_t seed) {
     return r;
 }
 
-// Uniform in [lo, hi), 24 bits.
+// Uniform in [0, 1) with 24 bits, scaled: hi itself only by rounding, and never for lo = 0.
 MATH_FN float rng_uniform(Rng *r, float lo, float hi) {
     return lo + (hi - lo) * ((float)(int32_t)(rng_u32(r) >> 8) * (1.0f / 16777216.0f));
 }

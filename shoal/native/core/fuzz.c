@@ -19,10 +19,10 @@ static void *exact(size_t bytes) {
 static void odd_params(Params *p, uint64_t key) {
     static const double factors[] = {1.0, 1.0, 1.0, 0.5, 2.0, 0.0, -1.0, 100.0};
     shoal_default_params(p);
-    for (int32_t k = 0; param_entries[k].name; k++) {
-        double value = param_entries[k].value * factors[rng_mix(key + (uint64_t)k) % 8];
-        char *at = (char *)p + param_entries[k].offset;
-        if (strcmp(param_entries[k].kind, "int") == 0) {
+    for (int32_t k = 0; shoal_param_entries[k].name; k++) {
+        double value = shoal_param_entries[k].value * factors[rng_mix(key + (uint64_t)k) % 8];
+        char *at = (char *)p + shoal_param_entries[k].offset;
+        if (strcmp(shoal_param_entries[k].kind, "int") == 0) {
             int whole = (int)(value < 0.0 && k == 0 ? 0.0 : value);  // max_steps is never negative
             memcpy(at, &whole, sizeof whole);
         } else {
@@ -34,7 +34,7 @@ static void odd_params(Params *p, uint64_t key) {
 
 static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd) {
     const size_t envs = (size_t)num_envs, rows = envs * NUM_AGENTS;
-    Batch b;
+    ShoalBatch b;
     memset(&b, 0, sizeof b);
     b.num_envs = num_envs;
     b.autoreset = autoreset;
@@ -62,10 +62,10 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
     b.final_length = (int32_t *)exact(rows * 4);
     b.final_stats = (float *)exact(envs * NUM_STATS * 4);
     b.episodes = (int32_t *)exact(envs * 4);
-    b.sums = (double *)exact(envs * NUM_METRICS * 8);
-    b.lows = (float *)exact(envs * NUM_METRICS * 4);
-    b.highs = (float *)exact(envs * NUM_METRICS * 4);
-    Record *record = (Record *)exact(sizeof(Record));
+    b.sums = (double *)exact(envs * SHOAL_METRICS * 8);
+    b.lows = (float *)exact(envs * SHOAL_METRICS * 4);
+    b.highs = (float *)exact(envs * SHOAL_METRICS * 4);
+    ShoalRecord *record = (ShoalRecord *)exact(sizeof(ShoalRecord));
     uint64_t *digests = (uint64_t *)exact(envs * 8);
     DrawItem *items = (DrawItem *)exact(4096 * sizeof(DrawItem));
 
@@ -76,7 +76,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
     shoal_reset(&b, 0, num_envs);
     b.seeds = 0;
     for (int32_t t = 0; t < steps; t++) {
-        if (autoreset == DISABLED || t % 97 == 96) {
+        if (autoreset == SHOAL_DISABLED || t % 97 == 96) {
             for (size_t i = 0; i < envs; i++) {
                 reset_mask[i] = (uint8_t)(b.ended[i] | (rng_mix(i * 7919 + (uint64_t)t) % 64 == 0));
             }
@@ -106,11 +106,11 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
 
 int main(int argc, char **argv) {
     int32_t steps = argc > 1 ? atoi(argv[1]) : 1000;
-    play(1, SAME_STEP, steps, 0);
-    play(63, NEXT_STEP, steps, 0);
-    play(65, SAME_STEP, steps, 0);
-    play(64, DISABLED, steps, 0);
-    play(130, SAME_STEP, steps, 1);
+    play(1, SHOAL_SAME_STEP, steps, 0);
+    play(63, SHOAL_NEXT_STEP, steps, 0);
+    play(65, SHOAL_SAME_STEP, steps, 0);
+    play(64, SHOAL_DISABLED, steps, 0);
+    play(130, SHOAL_SAME_STEP, steps, 1);
     puts("ok");
     return 0;
 }

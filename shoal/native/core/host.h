@@ -1,15 +1,24 @@
 // host.h: the CPU half of module.c: ranges of envs, actions checked and copied in, the env's description.
 //
-// A range function is int64_t f(Batch *, int32_t lo, int32_t hi) over envs [lo, hi). Distinct ranges may run
+// A range function is int64_t f(ShoalBatch *, int32_t lo, int32_t hi) over envs [lo, hi). Distinct ranges may run
 // at once on distinct threads (pool.c); nothing here depends on how the envs are divided.
 #include <stddef.h>
 
-#if defined(ENV_STATE) && !defined(SHOAL_SCALAR)
-// step_env for many envs of one agent at a time: step all, end the few episodes that ended, observe all.
-// The two long loops have no branches and no dependence between envs, so they become SIMD code.
-enum { BLOCK = 64 };
+// Tells the compiler that the iterations of the next loop do not depend on each other.
+#if defined(__clang__)
+#define SHOAL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define SHOAL_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define SHOAL_INDEPENDENT
+#endif
 
-static int32_t step_block(Batch *b, const Columns *c, int64_t lo, int64_t hi) {
+#if defined(ENV_STATE) && !defined(SHOAL_SCALAR) && !defined(ENV_HAS_MASK)
+// shoal_step_env for many envs of one agent at a time: step all, end the few episodes that ended, observe all.
+// The two long loops have no branches and no dependence between envs, so they become SIMD code.
+enum { SHOAL_BLOCK = 64 };
+
+static int32_t shoal_step_block(ShoalBatch *b, const ShoalColumns *c, int64_t lo, int64_t hi) {
     const Params params = *b->params;
     const int32_t limit = params.max_steps > 0 ? params.max_steps : 0x7fffffff;
     const Action *actions = b->actions;
@@ -22,13 +31,13 @@ static int32_t step_block(Batch *b, const Columns *c, int64_t lo, int64_t hi) {
     float *stats = b->stats;
     const int64_t num_envs = b->num_envs;
 #endif
-#pragma GCC ivdep
+    SHOAL_INDEPENDENT
     for (int64_t i = lo; i < hi; i++) {
-        State s = state_load(c, i);
+        State s = shoal_state_load(c, i);
         Step out;
         memset(&out, 0, sizeof out);
         env_step(&s, &params, actions + i * ACTION_SIZE, &out, &rng[i]);
-        state_store(c, i, &s);
+        shoal_state_store(c, i, &s);
         int32_t now = tick[i] + 1;
         int32_t term = out.terminated != 0, trunc = (now >= limit) & !term;
         tick[i] = now;
@@ -47,42 +56,42 @@ static int32_t step_block(Batch *b, const Columns *c, int64_t lo, int64_t hi) {
     int32_t finished = 0;
     for (int64_t i = lo; any && i < hi; i++) {
         if (!done[i]) continue;
-        State s = state_load(c, i);
+        State s = shoal_state_load(c, i);
         env_observe(&s, &params, 0, b->final_obs + i * OBS_SIZE);
-        row_end(b, i, i);
-        episode_record(b, i);
-        episode_begin(b, i, &s);
-        state_store(c, i, &s);
+        shoal_row_end(b, i, i);
+        shoal_episode_record(b, i);
+        shoal_episode_begin(b, i, &s);
+        shoal_state_store(c, i, &s);
         finished++;
     }
     Obs *obs = b->obs;
-#pragma GCC ivdep
+    SHOAL_INDEPENDENT
     for (int64_t i = lo; i < hi; i++) {
-        State s = state_load(c, i);
+        State s = shoal_state_load(c, i);
         env_observe(&s, &params, 0, obs + i * OBS_SIZE);
     }
     return finished;
 }
 #endif
 
-SHOAL_API int64_t shoal_step(Batch *b, int32_t lo, int32_t hi) {
+SHOAL_API int64_t shoal_step(ShoalBatch *b, int32_t lo, int32_t hi) {
     int64_t finished = 0;
 #if defined(ENV_STATE) && !defined(SHOAL_SCALAR) && !defined(ENV_HAS_MASK)
-    if (NUM_AGENTS == 1 && b->autoreset == SAME_STEP && b->params_stride == 0) {
-        const Columns c = columns_of(b);
-        for (int64_t at = lo; at < hi; at += BLOCK) {
-            finished += step_block(b, &c, at, at + BLOCK < hi ? at + BLOCK : hi);
+    if (NUM_AGENTS == 1 && b->autoreset == SHOAL_SAME_STEP && b->params_stride == 0) {
+        const ShoalColumns c = shoal_columns_of(b);
+        for (int64_t at = lo; at < hi; at += SHOAL_BLOCK) {
+            finished += shoal_step_block(b, &c, at, at + SHOAL_BLOCK < hi ? at + SHOAL_BLOCK : hi);
         }
         return finished;
     }
 #endif
-    for (int64_t i = lo; i < hi; i++) finished += step_env(b, i);
+    for (int64_t i = lo; i < hi; i++) finished += shoal_step_env(b, i);
     return finished;
 }
 
-SHOAL_API int64_t shoal_reset(Batch *b, int32_t lo, int32_t hi) {
+SHOAL_API int64_t shoal_reset(ShoalBatch *b, int32_t lo, int32_t hi) {
     for (int64_t i = lo; i < hi; i++) {
-        if (!b->reset_mask || b->reset_mask[i]) reset_env(b, i);
+        if (!b->reset_mask || b->reset_mask[i]) shoal_reset_env(b, i, b->seeds);
     }
     return 0;
 }
@@ -95,22 +104,25 @@ SHOAL_API int64_t shoal_reset(Batch *b, int32_t lo, int32_t hi) {
 #ifndef ENV_ACTION_HIGH
 #define ENV_ACTION_HIGH 1.0f
 #endif
-static const float action_low[] = {ENV_ACTION_LOW}, action_high[] = {ENV_ACTION_HIGH};
-static const int32_t action_dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
-enum { ACTION_LOWS = sizeof action_low / sizeof(float), ACTION_HIGHS = sizeof action_high / sizeof(float) };
+static const float shoal_action_low[] = {ENV_ACTION_LOW}, shoal_action_high[] = {ENV_ACTION_HIGH};
+static const int32_t shoal_action_dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
+enum { ACTION_LOWS = sizeof shoal_action_low / sizeof(float), ACTION_HIGHS = sizeof shoal_action_high / sizeof(float) };
 
-static float box_low(int32_t k) { return action_low[ACTION_LOWS == 1 ? 0 : k]; }
-static float box_high(int32_t k) { return action_high[ACTION_HIGHS == 1 ? 0 : k]; }
+ENV_REQUIRE(ACTION_KIND != SHOAL_MULTI || sizeof shoal_action_dims / sizeof(int32_t) == (size_t)ACTION_SIZE,
+            "ACT_MULTI takes at most 8 choices");
+
+static float shoal_box_low(int32_t k) { return shoal_action_low[ACTION_LOWS == 1 ? 0 : k]; }
+static float shoal_box_high(int32_t k) { return shoal_action_high[ACTION_HIGHS == 1 ? 0 : k]; }
 
 // Discrete choices must be in range. An action outside a box is clipped to it, as Gymnasium's own envs do;
 // NaN and infinity are refused.
 #define SHOAL_TAKE_INT(NAME, TYPE, UNSIGNED)                                                                           \
-    SHOAL_API int64_t NAME(Batch *b, const TYPE *from, int32_t lo, int32_t hi) {                                       \
+    SHOAL_API int64_t NAME(ShoalBatch *b, const TYPE *from, int32_t lo, int32_t hi) {                                  \
         const int64_t count = (int64_t)(hi - lo) * NUM_AGENTS * ACTION_SIZE;                                           \
         Action *to = b->actions + (int64_t)lo * NUM_AGENTS * ACTION_SIZE;                                              \
         int32_t bad = 0;                                                                                               \
         if (ACTION_SIZE == 1) {                                                                                        \
-            const UNSIGNED n = (UNSIGNED)action_dims[0];                                                               \
+            const UNSIGNED n = (UNSIGNED)shoal_action_dims[0];                                                         \
             for (int64_t k = 0; k < count; k++) {                                                                      \
                 to[k] = (Action)from[k];                                                                               \
                 bad |= (UNSIGNED)from[k] >= n;                                                                         \
@@ -118,25 +130,25 @@ static float box_high(int32_t k) { return action_high[ACTION_HIGHS == 1 ? 0 : k]
         } else {                                                                                                       \
             for (int64_t k = 0; k < count; k++) {                                                                      \
                 to[k] = (Action)from[k];                                                                               \
-                bad |= (UNSIGNED)from[k] >= (UNSIGNED)action_dims[k % ACTION_SIZE];                                    \
+                bad |= (UNSIGNED)from[k] >= (UNSIGNED)shoal_action_dims[k % ACTION_SIZE];                              \
             }                                                                                                          \
         }                                                                                                              \
         for (int64_t k = 0; bad && k < count; k++) {                                                                   \
-            if ((UNSIGNED)from[k] >= (UNSIGNED)action_dims[k % ACTION_SIZE]) return k;                                 \
+            if ((UNSIGNED)from[k] >= (UNSIGNED)shoal_action_dims[k % ACTION_SIZE]) return k;                           \
         }                                                                                                              \
         return -1;                                                                                                     \
     }
 SHOAL_TAKE_INT(shoal_take_i32, int32_t, uint32_t)
 SHOAL_TAKE_INT(shoal_take_i64, int64_t, uint64_t)
 
-SHOAL_API int64_t shoal_take_f32(Batch *b, const float *from, int32_t lo, int32_t hi) {
+SHOAL_API int64_t shoal_take_f32(ShoalBatch *b, const float *from, int32_t lo, int32_t hi) {
     const int64_t count = (int64_t)(hi - lo) * NUM_AGENTS * ACTION_SIZE;
     Action *to = b->actions + (int64_t)lo * NUM_AGENTS * ACTION_SIZE;
     int32_t bad = 0;
     for (int64_t k = 0; k < count; k++) {
         int32_t element = (int32_t)(k % ACTION_SIZE);
         bad |= !(m_abs(from[k]) < M_INF);
-        to[k] = (Action)m_clamp(from[k], box_low(element), box_high(element));
+        to[k] = (Action)m_clamp(from[k], shoal_box_low(element), shoal_box_high(element));
     }
     for (int64_t k = 0; bad && k < count; k++) {
         if (!(m_abs(from[k]) < M_INF)) return k;
@@ -147,17 +159,18 @@ SHOAL_API int64_t shoal_take_f32(Batch *b, const float *from, int32_t lo, int32_
 // ---- random play and digests, by which tests, benchmarks and `shoal check` drive every env alike ----
 
 // Uniform actions, a function of (key, env, place) alone, so any batch size draws the same for an env.
-SHOAL_API int64_t shoal_sample(Batch *b, uint64_t key, int32_t lo, int32_t hi) {
+SHOAL_API int64_t shoal_sample(ShoalBatch *b, uint64_t key, int32_t lo, int32_t hi) {
     const int32_t width = NUM_AGENTS * ACTION_SIZE;
     for (int64_t i = lo; i < hi; i++) {
         for (int32_t k = 0; k < width; k++) {
             uint32_t u = (uint32_t)(rng_mix(rng_mix(key + 1) + (uint64_t)(i * width + k)) >> 32);
             int32_t element = k % ACTION_SIZE;
             float unit = (float)(int32_t)(u >> 8) * (1.0f / 16777216.0f);
-            if (ACTION_KIND == SHOAL_BOX) {
-                b->actions[i * width + k] = (Action)(box_low(element) + (box_high(element) - box_low(element)) * unit);
+            if (ACTION_KIND == SHOAL_BOX) {  // an unbounded box is sampled as far as 1000
+                float low = m_max(shoal_box_low(element), -1e3f), high = m_min(shoal_box_high(element), 1e3f);
+                b->actions[i * width + k] = (Action)(low + (high - low) * unit);
             } else {
-                uint32_t n = (uint32_t)action_dims[ACTION_SIZE == 1 ? 0 : element];
+                uint32_t n = (uint32_t)shoal_action_dims[ACTION_SIZE == 1 ? 0 : element];
                 b->actions[i * width + k] = (Action)(((uint64_t)u * n) >> 32);
             }
         }
@@ -165,7 +178,7 @@ SHOAL_API int64_t shoal_sample(Batch *b, uint64_t key, int32_t lo, int32_t hi) {
     return 0;
 }
 
-static uint64_t digest_bytes(uint64_t h, const void *bytes, int64_t count) {
+static uint64_t shoal_digest_bytes(uint64_t h, const void *bytes, int64_t count) {
     const char *at = (const char *)bytes;
     for (; count > 0; count -= 8, at += 8) {
         uint64_t word = 0;
@@ -177,20 +190,20 @@ static uint64_t digest_bytes(uint64_t h, const void *bytes, int64_t count) {
 }
 
 // Folds what env i showed in its last step into digests[i].
-SHOAL_API int64_t shoal_digest(const Batch *b, uint64_t *digests, int32_t lo, int32_t hi) {
+SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t lo, int32_t hi) {
     for (int64_t row = (int64_t)lo * NUM_AGENTS; row < (int64_t)hi * NUM_AGENTS; row++) {
         uint64_t h = digests[row / NUM_AGENTS];
         uint8_t flags[4] = {b->terminated[row], b->truncated[row], b->done[row], b->alive[row]};
-        h = digest_bytes(h, b->obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
-        h = digest_bytes(h, &b->rewards[row], sizeof(float));
-        h = digest_bytes(h, flags, sizeof flags);
+        h = shoal_digest_bytes(h, b->obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+        h = shoal_digest_bytes(h, &b->rewards[row], sizeof(float));
+        h = shoal_digest_bytes(h, flags, sizeof flags);
 #ifdef ENV_HAS_MASK
-        h = digest_bytes(h, b->masks + row * MASK_SIZE, MASK_SIZE);
+        h = shoal_digest_bytes(h, b->masks + row * MASK_SIZE, MASK_SIZE);
 #endif
         if (b->done[row]) {
-            h = digest_bytes(h, b->final_obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
-            h = digest_bytes(h, &b->final_return[row], sizeof(float));
-            h = digest_bytes(h, &b->final_length[row], sizeof(int32_t));
+            h = shoal_digest_bytes(h, b->final_obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+            h = shoal_digest_bytes(h, &b->final_return[row], sizeof(float));
+            h = shoal_digest_bytes(h, &b->final_length[row], sizeof(int32_t));
         }
         digests[row / NUM_AGENTS] = h;
     }
@@ -199,31 +212,31 @@ SHOAL_API int64_t shoal_digest(const Batch *b, uint64_t *digests, int32_t lo, in
 
 // ---- snapshots and drawing ----
 
-SHOAL_API void shoal_save(const Batch *b, const int64_t *ids, int64_t count, Record *records) {
-    for (int64_t k = 0; k < count; k++) save_env(b, ids[k], &records[k]);
+SHOAL_API void shoal_save(const ShoalBatch *b, const int64_t *ids, int64_t count, ShoalRecord *records) {
+    for (int64_t k = 0; k < count; k++) shoal_save_env(b, ids[k], &records[k]);
 }
-SHOAL_API void shoal_load(Batch *b, const int64_t *ids, int64_t count, const Record *records) {
-    for (int64_t k = 0; k < count; k++) load_env(b, ids[k], &records[k]);
+SHOAL_API void shoal_load(ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
+    for (int64_t k = 0; k < count; k++) shoal_load_env(b, ids[k], &records[k]);
 }
 
-SHOAL_API void shoal_draw(const Batch *b, int64_t i, Draw *d) {
+SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
     STATE_OPEN(b, i);
 #ifdef ENV_NO_DRAW
     (void)s, (void)d;
 #else
-    env_draw(s, params_of(b, i), d);
+    env_draw(s, shoal_params_of(b, i), d);
 #endif
 }
 
 // ---- the env's description; native/lib.py mirrors these structs ----
 
-enum { SHOAL_ABI = 1 };
+enum { SHOAL_ABI = 2 };
 
 typedef struct {
     const char *name, *kind, *help;  // kind: float or int; mean, sum or last; const
     double value;                    // the default
     int32_t offset;                  // of a param, in Params
-} Entry;
+} ShoalEntry;
 
 typedef struct {
     int32_t abi, version, agents, max_steps;
@@ -233,9 +246,10 @@ typedef struct {
     int32_t params_bytes, record_bytes;
     int32_t num_params, num_consts, num_stats;
     int32_t obs_lows, obs_highs, action_lows, action_highs;
-    const Entry *params, *consts, *stats;
+    const ShoalEntry *params, *consts, *stats;
+    const char *fields;  // of ENV_STATE, or empty: part of what a snapshot must agree with
     const float *obs_low, *obs_high, *action_low, *action_high;
-} Spec;
+} ShoalSpec;
 
 #define SHOAL_PARAM_ENTRY(type, name, value, help)                                                                     \
     {#name, #type, help, (double)(value), (int32_t)offsetof(Params, name)},
@@ -243,15 +257,15 @@ typedef struct {
 #define SHOAL_STAT_ENTRY(kind, name, help) {#name, #kind, help, 0.0, 0},
 #define SHOAL_LAST_ENTRY {0, 0, 0, 0.0, 0}
 
-static const Entry param_entries[] = {
+static const ShoalEntry shoal_param_entries[] = {
     {"max_steps", "int", "time limit in steps; 0 for none", (double)(ENV_MAX_STEPS), 0},
     ENV_PARAMS(SHOAL_PARAM_ENTRY) SHOAL_LAST_ENTRY,
 };
-static const Entry const_entries[] = {ENV_CONSTS(SHOAL_CONST_ENTRY) SHOAL_LAST_ENTRY};
+static const ShoalEntry shoal_const_entries[] = {ENV_CONSTS(SHOAL_CONST_ENTRY) SHOAL_LAST_ENTRY};
 #ifdef ENV_STATS
-static const Entry stat_entries[] = {ENV_STATS(SHOAL_STAT_ENTRY) SHOAL_LAST_ENTRY};
+static const ShoalEntry shoal_stat_entries[] = {ENV_STATS(SHOAL_STAT_ENTRY) SHOAL_LAST_ENTRY};
 #else
-static const Entry stat_entries[] = {SHOAL_LAST_ENTRY};
+static const ShoalEntry shoal_stat_entries[] = {SHOAL_LAST_ENTRY};
 #endif
 #ifndef ENV_OBS_LOW
 #define ENV_OBS_LOW (sizeof(Obs) == 1 ? 0.0f : -M_INF)
@@ -259,23 +273,31 @@ static const Entry stat_entries[] = {SHOAL_LAST_ENTRY};
 #ifndef ENV_OBS_HIGH
 #define ENV_OBS_HIGH (sizeof(Obs) == 1 ? 255.0f : M_INF)
 #endif
-static const float obs_low[] = {ENV_OBS_LOW}, obs_high[] = {ENV_OBS_HIGH};
-static const int32_t obs_shape[] = {SHOAL_TAIL(ENV_OBS)};
+static const float shoal_obs_low[] = {ENV_OBS_LOW}, shoal_obs_high[] = {ENV_OBS_HIGH};
+static const int32_t shoal_obs_shape[] = {SHOAL_TAIL(ENV_OBS)};
+ENV_REQUIRE(sizeof shoal_obs_shape / sizeof(int32_t) <= 4, "ENV_OBS has at most 4 dimensions");
+
+#ifdef ENV_STATE
+#define SHOAL_FIELD_NAME(type, name) #type " " #name ";"
+#define SHOAL_FIELDS ENV_STATE(SHOAL_FIELD_NAME)
+#else
+#define SHOAL_FIELDS ""
+#endif
 
 #define SHOAL_LENGTH(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
 
-SHOAL_API void shoal_spec(Spec *spec) {
+SHOAL_API void shoal_spec(ShoalSpec *spec) {
     memset(spec, 0, sizeof *spec);
     spec->abi = SHOAL_ABI;
     spec->version = ENV_VERSION;
     spec->agents = NUM_AGENTS;
     spec->max_steps = ENV_MAX_STEPS;
     spec->obs_is_u8 = sizeof(Obs) == 1;
-    spec->obs_ndim = SHOAL_LENGTH(obs_shape);
-    for (int32_t k = 0; k < spec->obs_ndim; k++) spec->obs_shape[k] = obs_shape[k];
+    spec->obs_ndim = SHOAL_LENGTH(shoal_obs_shape);
+    for (int32_t k = 0; k < spec->obs_ndim; k++) spec->obs_shape[k] = shoal_obs_shape[k];
     spec->action_kind = ACTION_KIND;
     spec->action_size = ACTION_SIZE;
-    for (int32_t k = 0; k < SHOAL_LENGTH(action_dims); k++) spec->action_dims[k] = action_dims[k];
+    for (int32_t k = 0; k < SHOAL_LENGTH(shoal_action_dims); k++) spec->action_dims[k] = shoal_action_dims[k];
 #ifdef ENV_HAS_MASK
     spec->mask_size = MASK_SIZE;
 #endif
@@ -286,27 +308,28 @@ SHOAL_API void shoal_spec(Spec *spec) {
     spec->is_columns = 1;
 #endif
     spec->params_bytes = (int32_t)sizeof(Params);
-    spec->record_bytes = (int32_t)sizeof(Record);
-    spec->num_params = SHOAL_LENGTH(param_entries) - 1;
-    spec->num_consts = SHOAL_LENGTH(const_entries) - 1;
+    spec->record_bytes = (int32_t)sizeof(ShoalRecord);
+    spec->num_params = SHOAL_LENGTH(shoal_param_entries) - 1;
+    spec->num_consts = SHOAL_LENGTH(shoal_const_entries) - 1;
     spec->num_stats = NUM_STATS;
-    spec->obs_lows = SHOAL_LENGTH(obs_low);
-    spec->obs_highs = SHOAL_LENGTH(obs_high);
+    spec->obs_lows = SHOAL_LENGTH(shoal_obs_low);
+    spec->obs_highs = SHOAL_LENGTH(shoal_obs_high);
     spec->action_lows = ACTION_LOWS;
     spec->action_highs = ACTION_HIGHS;
-    spec->params = param_entries;
-    spec->consts = const_entries;
-    spec->stats = stat_entries;
-    spec->obs_low = obs_low;
-    spec->obs_high = obs_high;
-    spec->action_low = action_low;
-    spec->action_high = action_high;
+    spec->fields = SHOAL_FIELDS;
+    spec->params = shoal_param_entries;
+    spec->consts = shoal_const_entries;
+    spec->stats = shoal_stat_entries;
+    spec->obs_low = shoal_obs_low;
+    spec->obs_high = shoal_obs_high;
+    spec->action_low = shoal_action_low;
+    spec->action_high = shoal_action_high;
 }
 
 SHOAL_API int64_t shoal_state_bytes(int64_t num_envs) {
 #ifdef ENV_STATE
     int64_t total = 0;
-#define SHOAL_COLUMN_BYTES(type, name) total += column_bytes(num_envs, sizeof(type));
+#define SHOAL_COLUMN_BYTES(type, name) total += shoal_column_bytes(num_envs, sizeof(type));
     ENV_STATE(SHOAL_COLUMN_BYTES)
     return total;
 #else

@@ -102,7 +102,8 @@ MATH_FN float m_sin(float x) { return m_sin_shifted(x, 0); }
 MATH_FN float m_cos(float x) { return m_sin_shifted(x, 1); }
 MATH_FN float m_tan(float x) { return m_sin(x) / m_cos(x); }
 
-// Angle of (x, y) from the x axis, in [-pi, pi]; signed zeros as in C.
+// Angle of (x, y) from the x axis, in [-pi, pi]; signed zeros as in C. For finite x and y, at most one of them
+// infinite.
 MATH_FN float m_atan2(float y, float x) {
     float ax = m_abs(x), ay = m_abs(y);
     float lo = m_min(ax, ay), hi = m_max(ax, ay);
@@ -203,9 +204,10 @@ MATH_FN float m_pow(float x, float y) {
     float inf_base = y < 0.0f ? 0.0f : M_INF;
     value = ax == 0.0f ? zero_base : value;
     value = ax == M_INF ? inf_base : value;
-    value = m_bits(x) < 0 ? (odd ? -value : (whole | (ax == 0.0f) ? value : m_from_bits(0x7fc00000))) : value;
-    value = (x != x) | (y != y) ? x + y : value;
-    return (y == 0.0f) | (x == 1.0f) ? 1.0f : value;
+    float of_negative = odd ? -value : (whole | (ax == 0.0f)) ? value : m_from_bits(0x7fc00000);
+    value = m_bits(x) < 0 ? of_negative : value;
+    value = ((x != x) | (y != y)) ? x + y : value;
+    return ((y == 0.0f) | (x == 1.0f)) ? 1.0f : value;
 }
 
 #endif

@@ -4,7 +4,7 @@
 //   nvcc / NVRTC, -x cu                                     GPU: the same functions, one thread per env
 //
 // Owns all that an env could get wrong: time limit, autoreset, final_obs, alive, episode return, length
-// and statistics, seeding. The meaning is in step_env; step_block says the same for many envs at a time.
+// and statistics, seeding. The meaning is in shoal_step_env; shoal_step_block says the same for many envs at a time.
 #include ENV_HEADER
 
 #ifdef __CUDACC__
@@ -18,8 +18,8 @@
 #define SHOAL_FN static inline
 #endif
 
-enum { SAME_STEP, NEXT_STEP, DISABLED };  // Batch.autoreset
-enum { METRIC_RETURN, METRIC_LENGTH, METRIC_STATS, NUM_METRICS = METRIC_STATS + NUM_STATS };
+enum { SHOAL_SAME_STEP, SHOAL_NEXT_STEP, SHOAL_DISABLED };  // ShoalBatch.autoreset
+enum { SHOAL_RETURN, SHOAL_LENGTH_METRIC, SHOAL_FIRST_STAT, SHOAL_METRICS = SHOAL_FIRST_STAT + NUM_STATS };
 
 // All memory of a batch of envs, allocated by the caller. An env's rows are [env * NUM_AGENTS, + NUM_AGENTS).
 // native/lib.py mirrors this struct field by field.
@@ -32,7 +32,7 @@ typedef struct {
     char *state;           // shoal_state_bytes(num_envs)
     Rng *rng;              // (envs)
     int32_t *tick;         // (envs) steps taken in this episode
-    uint8_t *ended;        // (envs) waits for a reset; never set under SAME_STEP
+    uint8_t *ended;        // (envs) waits for a reset; never set under SHOAL_SAME_STEP
     float *returns;        // (rows) reward so far in this episode
     float *stats;          // (NUM_STATS, envs) so far in this episode
     const Params *params;  // (1) or (envs)
@@ -51,9 +51,9 @@ typedef struct {
     // sums over the episodes that ended since the caller last cleared them, one per env: adding them in
     // env order gives the same bits for any number of threads
     int32_t *episodes;    // (envs)
-    double *sums;         // (NUM_METRICS, envs)
-    float *lows, *highs;  // (NUM_METRICS, envs)
-} Batch;
+    double *sums;         // (SHOAL_METRICS, envs)
+    float *lows, *highs;  // (SHOAL_METRICS, envs)
+} ShoalBatch;
 
 // ---- state: an array of structs, or with ENV_STATE one array per field ----
 
@@ -61,41 +61,41 @@ typedef struct {
 #define SHOAL_COLUMN(type, name) type *name;
 typedef struct {
     ENV_STATE(SHOAL_COLUMN)
-} Columns;
+} ShoalColumns;
 
-SHOAL_FN int64_t column_bytes(int64_t num_envs, int64_t size) { return (num_envs * size + 63) & ~(int64_t)63; }
+SHOAL_FN int64_t shoal_column_bytes(int64_t num_envs, int64_t size) { return (num_envs * size + 63) & ~(int64_t)63; }
 
-SHOAL_FN Columns columns_of(const Batch *b) {
+SHOAL_FN ShoalColumns shoal_columns_of(const ShoalBatch *b) {
     char *at = b->state;
-    Columns c;
+    ShoalColumns c;
 #define SHOAL_PLACE(type, name)                                                                                        \
     c.name = (type *)at;                                                                                               \
-    at += column_bytes(b->num_envs, sizeof(type));
+    at += shoal_column_bytes(b->num_envs, sizeof(type));
     ENV_STATE(SHOAL_PLACE)
     (void)at;
     return c;
 }
-MATH_FN State state_load(const Columns *c, int64_t i) {
+MATH_FN State shoal_state_load(const ShoalColumns *c, int64_t i) {
     State s;
 #define SHOAL_LOAD(type, name) s.name = c->name[i];
     ENV_STATE(SHOAL_LOAD)
     return s;
 }
-MATH_FN void state_store(const Columns *c, int64_t i, const State *s) {
+MATH_FN void shoal_state_store(const ShoalColumns *c, int64_t i, const State *s) {
 #define SHOAL_STORE(type, name) c->name[i] = s->name;
     ENV_STATE(SHOAL_STORE)
 }
 #define STATE_OPEN(b, i)                                                                                               \
-    const Columns columns = columns_of(b);                                                                             \
-    State local = state_load(&columns, i);                                                                             \
+    const ShoalColumns columns = shoal_columns_of(b);                                                                  \
+    State local = shoal_state_load(&columns, i);                                                                       \
     State *s = &local
-#define STATE_CLOSE(i) state_store(&columns, i, s)
+#define STATE_CLOSE(i) shoal_state_store(&columns, i, s)
 #else
 #define STATE_OPEN(b, i) State *s = (State *)(b)->state + (i)
 #define STATE_CLOSE(i) (void)0
 #endif
 
-SHOAL_FN const Params *params_of(const Batch *b, int64_t i) { return b->params + i * b->params_stride; }
+SHOAL_FN const Params *shoal_params_of(const ShoalBatch *b, int64_t i) { return b->params + i * b->params_stride; }
 
 // ---- episodes ----
 
@@ -110,7 +110,8 @@ SHOAL_FN const Params *params_of(const Batch *b, int64_t i) { return b->params +
 enum { ENV_STATS(SHOAL_STAT_INDEX) };
 #endif
 
-SHOAL_FN void metric_add(Batch *b, int64_t metric, int64_t i, float mean, float low, float high, int32_t first) {
+SHOAL_FN void shoal_metric_add(ShoalBatch *b, int64_t metric, int64_t i, float mean, float low, float high,
+                               int32_t first) {
     int64_t at = metric * b->num_envs + i;
     b->sums[at] += (double)mean;
     b->lows[at] = first ? low : m_min(b->lows[at], low);
@@ -118,7 +119,7 @@ SHOAL_FN void metric_add(Batch *b, int64_t metric, int64_t i, float mean, float 
 }
 
 // Puts env i's finished episode into the running sums.
-SHOAL_FN void episode_record(Batch *b, int64_t i) {
+SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     const float *returns = b->returns + i * NUM_AGENTS;
     int32_t length = b->tick[i], first = b->episodes[i]++ == 0;
     float total = 0.0f, low = returns[0], high = returns[0];
@@ -127,27 +128,27 @@ SHOAL_FN void episode_record(Batch *b, int64_t i) {
         low = m_min(low, returns[a]);
         high = m_max(high, returns[a]);
     }
-    metric_add(b, METRIC_RETURN, i, total / (float)NUM_AGENTS, low, high, first);
-    metric_add(b, METRIC_LENGTH, i, (float)length, (float)length, (float)length, first);
+    shoal_metric_add(b, SHOAL_RETURN, i, total / (float)NUM_AGENTS, low, high, first);
+    shoal_metric_add(b, SHOAL_LENGTH_METRIC, i, (float)length, (float)length, (float)length, first);
 #ifdef ENV_STATS
 #define SHOAL_RECORD(kind, name, help)                                                                                 \
     {                                                                                                                  \
         float value = SHOAL_FINAL_##kind(b->stats[(int64_t)stat_##name * b->num_envs + i], length);                    \
         b->final_stats[(int64_t)stat_##name * b->num_envs + i] = value;                                                \
-        metric_add(b, METRIC_STATS + stat_##name, i, value, value, value, first);                                      \
+        shoal_metric_add(b, SHOAL_FIRST_STAT + stat_##name, i, value, value, value, first);                            \
     }
     ENV_STATS(SHOAL_RECORD)
 #endif
 }
 
-SHOAL_FN void row_end(Batch *b, int64_t i, int64_t row) {
+SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
     b->final_return[row] = b->returns[row];
     b->final_length[row] = b->tick[i];
 }
 
-SHOAL_FN void episode_begin(Batch *b, int64_t i, State *s) {
+SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     memset(s, b->poison, sizeof *s);
-    env_reset(s, params_of(b, i), &b->rng[i]);
+    env_reset(s, shoal_params_of(b, i), &b->rng[i]);
     b->tick[i] = 0;
     b->ended[i] = 0;
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
@@ -157,8 +158,8 @@ SHOAL_FN void episode_begin(Batch *b, int64_t i, State *s) {
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
 }
 
-SHOAL_FN void env_show(Batch *b, int64_t i, const State *s) {
-    const Params *p = params_of(b, i);
+SHOAL_FN void shoal_show_env(ShoalBatch *b, int64_t i, const State *s) {
+    const Params *p = shoal_params_of(b, i);
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         int64_t row = i * NUM_AGENTS + a;
         Obs *obs = b->obs + row * OBS_SIZE;
@@ -178,31 +179,29 @@ SHOAL_FN void env_show(Batch *b, int64_t i, const State *s) {
     }
 }
 
-SHOAL_FN void row_clear(Batch *b, int64_t row) {
+SHOAL_FN void shoal_row_clear(ShoalBatch *b, int64_t row) {
     b->rewards[row] = 0.0f;
     b->terminated[row] = b->truncated[row] = b->done[row] = 0;
 }
 
-SHOAL_FN void reset_env(Batch *b, int64_t i) {
+// With seeds (or 0: its stream goes on).
+SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds) {
     STATE_OPEN(b, i);
-    if (b->seeds) b->rng[i] = rng_seed(b->seeds[i]);
-    episode_begin(b, i, s);
-    env_show(b, i, s);
-    for (int32_t a = 0; a < NUM_AGENTS; a++) row_clear(b, i * NUM_AGENTS + a);
+    if (seeds) b->rng[i] = rng_seed(seeds[i]);
+    shoal_episode_begin(b, i, s);
+    shoal_show_env(b, i, s);
+    for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
 // One step of one env. Returns how many of its rows are done.
-SHOAL_FN int32_t step_env(Batch *b, int64_t i) {
-    if (b->ended[i]) {  // NEXT_STEP: this step is the reset, and its action is ignored
-        const uint64_t *seeds = b->seeds;
-        b->seeds = 0;
-        reset_env(b, i);
-        b->seeds = seeds;
+SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i) {
+    if (b->ended[i]) {  // SHOAL_NEXT_STEP: this step is the reset, and its action is ignored
+        shoal_reset_env(b, i, 0);
         return 0;
     }
     STATE_OPEN(b, i);
-    const Params *p = params_of(b, i);
+    const Params *p = shoal_params_of(b, i);
     Step out;
     memset(&out, 0, sizeof out);
     env_step(s, p, b->actions + i * NUM_AGENTS * ACTION_SIZE, &out, &b->rng[i]);
@@ -231,20 +230,20 @@ SHOAL_FN int32_t step_env(Batch *b, int64_t i) {
         if (b->done[row]) {
             finished++;
             env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
-            row_end(b, i, row);
+            shoal_row_end(b, i, row);
         }
     }
     int32_t over = left == 0 || timeout;
-    if (over) episode_record(b, i);
-    if (over && b->autoreset == SAME_STEP) {
-        episode_begin(b, i, s);
+    if (over) shoal_episode_record(b, i);
+    if (over && b->autoreset == SHOAL_SAME_STEP) {
+        shoal_episode_begin(b, i, s);
     } else {
         b->ended[i] = (uint8_t)over;
         for (int32_t a = 0; a < NUM_AGENTS && !over; a++) {
             b->alive[i * NUM_AGENTS + a] &= (uint8_t)!b->terminated[i * NUM_AGENTS + a];
         }
     }
-    env_show(b, i, s);
+    shoal_show_env(b, i, s);
     STATE_CLOSE(i);
     return finished;
 }
@@ -260,9 +259,9 @@ typedef struct {
 #ifdef ENV_STATS
     float stats[NUM_STATS];
 #endif
-} Record;
+} ShoalRecord;
 
-SHOAL_FN void save_env(const Batch *b, int64_t i, Record *record) {
+SHOAL_FN void shoal_save_env(const ShoalBatch *b, int64_t i, ShoalRecord *record) {
     memset(record, 0, sizeof *record);
     STATE_OPEN(b, i);
     memcpy(&record->state, s, sizeof *s);
@@ -276,7 +275,7 @@ SHOAL_FN void save_env(const Batch *b, int64_t i, Record *record) {
 #endif
 }
 
-SHOAL_FN void load_env(Batch *b, int64_t i, const Record *record) {
+SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record) {
     STATE_OPEN(b, i);
     memcpy(s, &record->state, sizeof *s);
     b->rng[i] = record->rng;
@@ -287,27 +286,30 @@ SHOAL_FN void load_env(Batch *b, int64_t i, const Record *record) {
 #ifdef ENV_STATS
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
 #endif
-    env_show(b, i, s);
-    for (int32_t a = 0; a < NUM_AGENTS; a++) row_clear(b, i * NUM_AGENTS + a);
+    // an episode that waited for its reset in another mode begins anew here, as SHOAL_SAME_STEP would have done
+    if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
+    shoal_show_env(b, i, s);
+    for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
 #ifdef __CUDACC__
-SHOAL_API __global__ void shoal_reset_kernel(Batch b) {
+SHOAL_API __global__ void shoal_reset_kernel(ShoalBatch b) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) reset_env(&b, i);
+    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) shoal_reset_env(&b, i, b.seeds);
 }
-SHOAL_API __global__ void shoal_step_kernel(Batch b) {
+SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < b.num_envs) step_env(&b, i);
+    if (i < b.num_envs) shoal_step_env(&b, i);
 }
-SHOAL_API __global__ void shoal_save_kernel(Batch b, const int64_t *ids, int64_t count, Record *records) {
+SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, int64_t count, ShoalRecord *records) {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) save_env(&b, ids[k], &records[k]);
+    if (k < count) shoal_save_env(&b, ids[k], &records[k]);
 }
-SHOAL_API __global__ void shoal_load_kernel(Batch b, const int64_t *ids, int64_t count, const Record *records) {
+SHOAL_API __global__ void shoal_load_kernel(ShoalBatch b, const int64_t *ids, int64_t count,
+                                            const ShoalRecord *records) {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) load_env(&b, ids[k], &records[k]);
+    if (k < count) shoal_load_env(&b, ids[k], &records[k]);
 }
 #else
 #include "host.h"

@@ -121,20 +121,28 @@ static void *worker(void *arg) {
 }
 
 static void wake_workers(Pool *pool) {
-    if (!atomic_load(&pool->sleeping_workers)) return;
+    // in a forked child nobody sleeps: a broadcast would wait for threads that are not there
+    if (pool->forks != forks || !atomic_load(&pool->sleeping_workers)) return;
     pthread_mutex_lock(&pool->lock);
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
 }
 
-SHOAL_API void shoal_pool_close(Pool *pool) {
-    if (pool->forks == forks) {
+// Ends the threads. The pool still works after that: the caller does it all, as in a forked child.
+SHOAL_API void shoal_pool_stop(Pool *pool) {
+    if (pool->forks == forks && !atomic_load(&pool->stopping)) {
         pthread_mutex_lock(&pool->lock);
         atomic_store(&pool->stopping, 1);
         pthread_cond_broadcast(&pool->work);
         pthread_mutex_unlock(&pool->lock);
         atomic_fetch_add(&pool->submissions, 1);
         for (int32_t k = 0; k < pool->num_threads; k++) pthread_join(pool->workers[k].thread, 0);
+    }
+}
+
+SHOAL_API void shoal_pool_close(Pool *pool) {
+    shoal_pool_stop(pool);
+    if (pool->forks == forks) {
         pthread_mutex_destroy(&pool->lock);
         pthread_cond_destroy(&pool->work);
         pthread_cond_destroy(&pool->done);
@@ -206,7 +214,7 @@ SHOAL_API void shoal_pool_submit(Pool *pool, int32_t slot, RangeFn fn, void *bat
 // Waits for the slot's job and returns the sum of its results. With `help`, works on it meanwhile.
 SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t slot, int32_t help) {
     Job *job = &pool->jobs[slot];
-    if (help || pool->num_threads == 0 || pool->forks != forks) {
+    if (help || pool->num_threads == 0 || pool->forks != forks || atomic_load(&pool->stopping)) {
         while (run_some(pool, job, 0)) {
         }
     }

@@ -1,0 +1,78 @@
+"""The names that PufferLib's users know (`import shoal.puffer as pufferlib`), over Shoal's own. The core knows none.
+
+    envs = pufferlib.make("gym-CartPole-v1", num_envs=64)
+    obs = envs.reset()
+    obs, rewards, dones, infos = envs.step(envs.action_space.sample())
+
+docs/from-pufferlib.md says what to change in your code, and what is different on purpose.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+from shoal.errors import ConfigError
+from shoal.puffer import core, emulation, names, vector, vectorization
+from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer.names import register
+from shoal.puffer.vectorization import VectorEnv
+
+__all__ = ["PufferEnv", "VectorEnv", "Wrapper", "emulate", "emulation", "make", "register", "vector", "vectorization"]
+
+_OPTIONS = ("batch_size", "zero_copy", "start_method", "timeout_s", "on_crash", "cpu_affinity", "copy")
+
+
+def make(
+    name: str,
+    num_envs: int = 1,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    *,
+    seed: int | None = None,
+    backend: str | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv:
+    """A vector of envs by name.
+
+    Args:
+        name: `gym-CartPole-v1`, `atari-pong`, `minigrid-empty-8x8`, `pettingzoo-pistonball`; `puffer_breakout` or
+            `breakout` for a native env; or what `register` made known.
+        num_envs: how many.
+        num_workers: processes, or threads for a native env; default: as many as there are cores and fit.
+        envs_per_worker: instead of num_workers.
+        seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
+        backend: `serial`, or `process` (`threads`, for a native env); default: what fits.
+        **env_kwargs: the env's own, such as frameskip, framestack (atari), max_steps (minigrid, native), num_agents
+            (pettingzoo); and Shoal's batch_size, zero_copy, start_method, timeout_s, on_crash, cpu_affinity and copy.
+    """
+    options = {option: env_kwargs.pop(option) for option in _OPTIONS if option in env_kwargs}
+    options |= {"num_workers": num_workers, "envs_per_worker": envs_per_worker}
+    found = names.find(name)
+    if isinstance(found, str):
+        return VectorEnv.over(core.make_threads(found, num_envs, backend, options, env_kwargs), seed)
+    return VectorEnv(partial(found, **env_kwargs), num_envs, backend, seed=seed, **options)
+
+
+def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
+    """A vector of an env of any kind: Gymnasium, PettingZoo (parallel or AEC), old gym, or a PufferEnv.
+
+    Args:
+        env: a class, a function that makes one, or an env, of which copies are made.
+        num_envs: how many.
+        **options: of `VectorEnv`: num_workers, envs_per_worker, seed, backend, …
+    """
+    if isinstance(env, str):
+        return make(env, num_envs, **options)
+    return VectorEnv(partial(_copied, env) if names.is_env(env) else env, num_envs, **options)
+
+
+def _copied(env: Any) -> Any:
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise ConfigError(
+            f"{type(env).__name__} cannot be copied ({type(error).__name__}: {error}). "
+            "Give emulate a function that makes it: emulate(lambda: …, num_envs=…)."
+        ) from error

@@ -1,0 +1,257 @@
+"""From what a PufferLib user's function returns to what Shoal's runner steps."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from shoal.errors import BadOutput, ConfigError
+from shoal.integrations.adapt import adapt as adapt_other
+from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
+from shoal.vector.block import Block, Face
+from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
+
+ROW = "puffer_row"  # the name of the one agent of a row that resets itself; its Face tells the parent process
+SELF_RESET = "puffer_infos"  # under this key travel the infos of such envs, as they gave them
+
+
+def slot(env: Any) -> Any:
+    """A slot for the runner, for any env: Puffer's in both styles, Shoal's, and all that `shoal.make` takes."""
+    inner = env.unwrapped if isinstance(env, Wrapper) else env
+    if hasattr(env, "as_slot"):
+        if env is inner:
+            return env.as_slot()
+        if not isinstance(inner, PufferEnv):
+            raise ConfigError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
+    if isinstance(inner, PufferEnv):
+        if inner.is_in_place or inner.emulated:
+            return PufferSlot(env)
+        is_many = not hasattr(inner, "observation_space") and hasattr(inner, "single_observation_space")
+        return slot_for(GuideAgents(env) if is_many else GuideEnv(env))
+    if isinstance(env, Wrapper) and hasattr(env, "observation_space"):
+        return slot_for(GuideEnv(env))
+    return slot_for(adapt_other(env))
+
+
+def build(make: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Makes an env and its slot, in whichever process they will live."""
+    return slot(make(*args, **kwargs))
+
+
+def takes(function: Any, name: str, by_any: bool = False) -> bool:
+    """Whether a function or class has a parameter of that name; `by_any`: or `**kwargs`."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return name in parameters or (by_any and any(part.kind is part.VAR_KEYWORD for part in parameters.values()))
+
+
+# ---- guide style ----
+
+
+class GuideEnv:
+    """A guide-style env of one agent with the API of `gymnasium.Env`."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(env, name, None), spaces.Space):
+                raise ConfigError(
+                    f"{type(env).__name__} has no {name}: set it in __init__, after super().__init__(buf)."
+                )
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata: Info = getattr(env, "metadata", {})
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts an episode."""
+        return split_reset(seeded_reset(self.env, seed), self.observation_space)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        """One transition."""
+        result = self.env.step(action)
+        if len(result) == 5:
+            return result  # type: ignore[no-any-return]
+        if len(result) != 4:
+            raise BadOutput(f"step returned {len(result)} values, not (obs, reward, done, info)")
+        obs, reward, done, info = result
+        truncated = bool(done) and bool(info and info.get("TimeLimit.truncated", False))
+        return obs, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        """The env's frame."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Closes the env."""
+        self.env.close()
+
+
+class GuideAgents:
+    """A guide-style env of several agents, dicts by agent with `__all__`, with the API of `pettingzoo.ParallelEnv`."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.agents: list[Any] = []
+        names = getattr(env, "possible_agents", None)
+        if names is None:  # the names are in what reset returns
+            obs, _ = split_reset(env.reset(), None)
+            if not isinstance(obs, Mapping):
+                raise ConfigError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
+            names = list(obs)
+        self.possible_agents = list(names)
+
+    def observation_space(self, agent: Any) -> Any:
+        """Of one agent."""
+        return _of_agent(self.env.single_observation_space, agent, self.possible_agents)
+
+    def action_space(self, agent: Any) -> Any:
+        """Of one agent."""
+        return _of_agent(self.env.single_action_space, agent, self.possible_agents)
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> tuple[dict[Any, Any], dict[Any, Info]]:
+        """Starts an episode."""
+        obs, infos = split_reset(seeded_reset(self.env, seed), None)
+        self.agents = [name for name in self.possible_agents if name in obs]
+        return obs, infos
+
+    def step(self, actions: dict[Any, Any]) -> tuple[dict[Any, Any], ...]:
+        """One transition of all agents. `__all__` ends the game for everyone."""
+        result = self.env.step(actions)
+        if len(result) == 5:
+            obs, rewards, terminated, truncated, infos = result
+        else:
+            obs, rewards, dones, infos = result
+            truncated = {k: bool(dones[k] and infos.get(k, {}).get("TimeLimit.truncated")) for k in dones}
+            terminated = {k: bool(dones[k]) and not truncated[k] for k in dones}
+        flags = []
+        for given in (terminated, truncated):
+            everyone = bool(given.get("__all__", False))
+            flags.append({name: everyone or bool(given.get(name, False)) for name in self.agents})
+        self.agents = [name for name in self.agents if name in obs and not (flags[0][name] or flags[1][name])]
+        infos = {name: info for name, info in infos.items() if name in self.possible_agents}
+        return obs, rewards, *flags, infos
+
+    def render(self) -> Any:
+        """The env's frame."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Closes the env."""
+        self.env.close()
+
+
+def _of_agent(space: Any, agent: Any, agents: list[Any]) -> Any:
+    by_agent = isinstance(space, spaces.Dict) and set(space.spaces) == set(agents)
+    return space.spaces[agent] if by_agent else space
+
+
+def seeded_reset(env: Any, seed: int | None) -> Any:
+    """Resets an env whose reset may or may not take a seed."""
+    if seed is None:
+        return env.reset()
+    inner = env.unwrapped if isinstance(env, Wrapper) else env
+    if takes(env.reset, "seed", by_any=True) and takes(inner.reset, "seed", by_any=True):
+        return env.reset(seed=seed)
+    env.seed(seed)
+    return env.reset()
+
+
+def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
+    """(obs, info) of a reset that returns both, or obs alone."""
+    pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+    return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
+
+
+# ---- PufferLib 3 ----
+
+
+class PufferSlot(VectorSlot):
+    """An env in style (b): each of its agents is a row, which the env resets itself.
+
+    The buffers lie in the block where the env is made here with `buf` (`make`, once the block is known); an env that
+    was made before keeps its own, and its rows are copied. There is no final_obs: the env has replaced it.
+    """
+
+    def __init__(self, env: Any, make: Callable[[dict[str, Any]], Any] | None = None) -> None:
+        self.env = self.vec = env
+        self.make = make
+        self.agents, self.envs = 1, int(env.num_agents)
+        self.face = Face((ROW,), (env.single_observation_space,), (env.single_action_space,))
+
+    def bind(self, block: Block, first: int, autoreset: str) -> None:
+        """Says where in the block this env writes, and makes it there where it is to be made."""
+        if autoreset != SAME_STEP:
+            raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
+        self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
+        self.taken = block.row_views("actions", first, first + self.envs)
+        self.given = new_actions(self.face.action_spaces[0], self.envs)
+        names = zip(BUFFERS[1:], ("rewards", "terminated", "truncated", "alive"))
+        self.buffers: dict[str, Any] = {theirs: block.arrays[ours][self.rows] for theirs, ours in names}
+        self.buffers["observations"] = block.row_views("obs", first, first + self.envs)
+        self.buffers["masks"][:] = True
+        self.ticks, self.totals = np.zeros(self.envs, np.int32), np.zeros(self.envs)
+        self.flags = np.zeros((2, self.envs), np.bool_)
+        if self.make is not None:
+            self.env = self.vec = self.make({**self.buffers, "actions": self.given})
+            self._compare()
+
+    def _compare(self) -> None:
+        env, face = self.env, self.face
+        if (env.num_agents, env.single_observation_space, env.single_action_space) != (
+            self.envs,
+            face.observation_spaces[0],
+            face.action_spaces[0],
+        ):
+            raise ConfigError("it has other spaces or another num_agents than the first env: all must be equal.")
+
+    def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
+        """Starts episodes; the seed is that of the first row."""
+        if options and "reset_mask" in options:
+            raise BadOutput("a PufferEnv with in-place buffers resets its agents itself: it cannot reset some of them")
+        _, infos = self.env.reset() if seed is None else self.env.reset(seed=int(seed[0]))
+        self._take([getattr(self.env, name) for name in BUFFERS])
+        self.ticks[:], self.totals[:], self.flags[:] = 0, 0.0, False
+        self._mail(infos, mail)
+
+    def step(self, mail: Mail) -> None:
+        """One transition of all its agents."""
+        buffers, arrays, rows = self.buffers, self.arrays, self.rows
+        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # as the env left them
+        was = buffers["masks"].copy()
+        self.given[:] = self.taken
+        result = self.env.step(self.given)
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise BadOutput("step did not return (observations, rewards, terminals, truncations, infos)")
+        if isinstance(self.env, Wrapper):  # which may return others than the env's own
+            self._take([*result[:4], self.env.masks])
+        else:
+            self._take([getattr(self.env, name) for name in BUFFERS])
+        self.flags[0], self.flags[1] = buffers["terminals"], buffers["truncations"]
+        buffers["truncations"] &= ~buffers["terminals"]
+        done = self.flags[0] | self.flags[1]
+        arrays["done"][rows] = done
+        self.ticks += was
+        self.totals += buffers["rewards"]
+        if done.any():
+            arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
+            self.ticks[done], self.totals[done] = 0, 0.0
+        self._mail(result[4], mail)
+
+    def _take(self, values: list[Any]) -> None:
+        """Copies what the env has not written in place."""
+        for name, value in zip(BUFFERS, values):
+            if value is not self.buffers[name]:
+                self.buffers[name][:] = value
+
+    def _mail(self, infos: Any, mail: Mail) -> None:
+        if isinstance(infos, dict):
+            infos = [infos] if infos else []
+        if not isinstance(infos, list):
+            raise BadOutput(f"infos is a {type(infos).__name__}, not a list of dicts")
+        if infos:
+            mail.append((self.first, False, {SELF_RESET: infos}))

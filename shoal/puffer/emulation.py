@@ -1,0 +1,100 @@
+"""One Gymnasium or PettingZoo env as a PufferEnv, PufferLib 3's `emulation`: a batch of one game that resets itself.
+
+Unlike there, spaces keep their structure: observations of a Dict space are a dict of arrays, not bytes. In a vector
+(`vector.make(lambda: GymnasiumPufferEnv(env=…))`) Shoal steps the wrapped env itself: the wrapping costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from shoal.errors import ConfigError
+from shoal.puffer import adapt
+from shoal.puffer.env import PufferEnv
+from shoal.puffer.vectorization import VectorEnv
+from shoal.vector.python import PythonSerial
+
+__all__ = ["GymnasiumPufferEnv", "PettingZooPufferEnv"]
+
+
+class _Emulated(PufferEnv):
+    """An env behind PufferEnv's names. Give the env, or a function that makes it with its args."""
+
+    emulated = True
+
+    def __init__(
+        self,
+        env: Any = None,
+        env_creator: Callable[..., Any] | None = None,
+        env_args: Sequence[Any] = (),
+        env_kwargs: dict[str, Any] | None = None,
+        buf: Any = None,  # Shoal has the env write where the vector wants it, however it was made
+        seed: int | None = None,
+    ) -> None:
+        if (env is None) == (env_creator is None):
+            raise ConfigError("give an env or an env_creator, and not both.")
+        self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
+        self.first_seed = seed
+        self._slot = adapt.slot(self.env)
+        face = self._slot.face
+        self.possible_agents, self.num_agents = list(face.agents), len(face.agents)
+        vec = PythonSerial([self._slot])
+        self._vec = VectorEnv.over(vec)
+        self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
+        self.agent_ids, self.masks = np.arange(self.num_agents), np.ones(self.num_agents, np.bool_)
+        self.infos: list[dict[str, Any]] = []
+
+    @cached_property
+    def observation_space(self) -> Any:
+        """Of all its agents."""
+        return batch_space(self.single_observation_space, self.num_agents)
+
+    @cached_property
+    def action_space(self) -> Any:
+        """Of all its agents."""
+        return batch_space(self.single_action_space, self.num_agents)
+
+    def reset(self, seed: int | None = None) -> tuple[Any, list[dict[str, Any]]]:
+        """Starts an episode: (observations, infos), a row for each agent."""
+        self._vec.async_reset(self.first_seed if seed is None else seed)
+        self.first_seed = None
+        self._take()
+        return self.observations, self.infos
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        """One transition: (observations, rewards, terminals, truncations, infos). A `{agent: action}` dict will do."""
+        actions = [action[name] for name in self.possible_agents] if self._is_by_agent(action) else action
+        self._vec.send(np.asarray(actions).reshape(self.action_space.shape) if self.action_space.shape else actions)
+        self._take()
+        return self.observations, self.rewards, self.terminals, self.truncations, self.infos
+
+    def _is_by_agent(self, action: Any) -> bool:
+        return self._vec._is_alike and isinstance(action, dict) and set(action) == set(self.possible_agents)
+
+    def _take(self) -> None:
+        self.observations, self.rewards, self.terminals, self.truncations, self.infos, _, self.masks = self._vec.recv()
+
+    def as_slot(self) -> Any:
+        """In a vector, the wrapped env is stepped as it is."""
+        return self._slot
+
+    def render(self) -> Any:
+        """The env's frame."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Closes the env."""
+        self._vec.close()
+
+
+class GymnasiumPufferEnv(_Emulated):
+    """A `gymnasium.Env`, or one of old gym, as a PufferEnv of one agent."""
+
+
+class PettingZooPufferEnv(_Emulated):
+    """A PettingZoo env, parallel or AEC, as a PufferEnv of all its possible agents. `masks` says who is alive."""

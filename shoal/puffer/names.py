@@ -1,0 +1,200 @@
+"""The names of PufferLib's envs: from `atari-pong` to a function that makes it, or to a native env of Shoal."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium import wrappers
+
+from shoal import registry
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations import gymnasium as gymnasium_envs
+from shoal.integrations import pettingzoo as pettingzoo_envs
+
+# what is not made by name yet: its function may be given to `emulate`
+LATER = {
+    "crafter": "pip install crafter==1.8.3",
+    "gpudrive": "build it from source: no pip package holds its simulator (gpudrive 0.1.0 is Python files only)",
+    "griddly": "pip install griddly==1.6.7 gym==0.26.2 'numpy<2'",
+    "microrts": "pip install --ignore-requires-python --no-deps gym-microrts==0.6.0 && "
+    "pip install gym==0.26.2 'numpy<2' JPype1 peewee pillow pyglet (and Java)",
+    "minihack": "pip install minihack==1.0.2 'setuptools<81'",
+    "nethack": "pip install --no-deps nle==1.3.0 && pip install cffi",
+    "neuralmmo": "pip install nmmo (Python 3.10)",
+    "procgen": "pip install --no-deps procgen-mirror==0.10.7 gym3==0.3.3 gym==0.26.2 gym_notices && "
+    "pip install moderngl glfw filelock cffi",
+}
+INSTALL = {
+    "ale_py": "pip install ale-py==0.12.1",
+    "minigrid": "pip install minigrid==3.2.0",
+    "pettingzoo": "pip install 'pettingzoo[butterfly,classic,sisl]==1.27.0' mpe2==1.1.1",
+    "cv2": "pip install opencv-python-headless",
+}
+PREFIXES = ("gym-", "atari-", "minigrid-", "pettingzoo-", "puffer_")
+SHORT = {"minigrid-multiroom": "MiniGrid-MultiRoom-N6-v0", "minigrid-doorkey": "MiniGrid-DoorKey-8x8-v0"}
+# what an env calls its number of agents
+AGENTS = {
+    "knights_archers_zombies": lambda n: {"num_archers": n // 2, "num_knights": n - n // 2},
+    "pistonball": lambda n: {"n_pistons": n},
+    "multiwalker": lambda n: {"n_walkers": n},
+    "pursuit": lambda n: {"n_pursuers": n},
+    "simple_spread": lambda n: {"N": n},
+}
+
+_registered: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+
+def register(id: str, entry_point: Any, kwargs: dict[str, Any] | None = None) -> None:
+    """Makes an env of yours known: `register("my-env", "my_package.envs:MyEnv", {"size": 5})`, then `make("my-env")`.
+
+    Args:
+        id: its name.
+        entry_point: a function or class that makes one env, or `module:name` of it, imported when it is first made.
+        kwargs: for every one made; those given to `make` come on top.
+    """
+    if not isinstance(id, str) or not id:
+        raise ConfigError(f"id={id!r} must be a name.")
+    if not callable(entry_point) and not (isinstance(entry_point, str) and ":" in entry_point):
+        raise ConfigError(f"entry_point={entry_point!r} must be a function, a class, or 'module:name' of one.")
+    _registered[id] = (entry_point, dict(kwargs or {}))
+
+
+def find(name: str) -> Callable[..., Any] | str:
+    """A function that makes one env, or the name of a native env."""
+    if name in _registered:
+        entry_point, kwargs = _registered[name]
+        return partial(_load(entry_point), **kwargs)
+    family = re.split(r"[-_]", name)[0]
+    if family in LATER:
+        raise ConfigError(
+            f"'{name}' cannot be made by name yet. Install it: {LATER[family]}; "
+            "then give a function that makes it to shoal.puffer.emulate."
+        )
+    if name.startswith("gym-") or name in gymnasium.registry:
+        return gymnasium_envs.find(name.removeprefix("gym-"))
+    if name.startswith("atari-"):
+        _need(name, "ale_py")
+        return partial(_atari, _match(name, "ALE/"))
+    if name.startswith("minigrid-"):
+        _need(name, "minigrid")
+        return partial(_minigrid, SHORT.get(name) or _match(name, "MiniGrid-"))
+    if name.startswith("pettingzoo-"):
+        _need(name, "pettingzoo")
+        return _pettingzoo(name)
+    if ":" in name and not name.endswith(".h"):
+        prefix, _, rest = name.partition(":")
+        found: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
+        return found
+    native = name.removeprefix("puffer_")
+    try:
+        registry.find(native)
+    except UnknownEnv:
+        known = [*_registered, *registry.known_names(), *LATER]
+        near = did_you_mean(native, known)
+        raise UnknownEnv(
+            f"'{name}'.{near} Known are gym-<id>, atari-<game>, minigrid-<name>, pettingzoo-<name>, "
+            f"puffer_<name> for native envs ({', '.join(registry.known_names())}), and what you register."
+        ) from None
+    return native
+
+
+def _load(entry_point: Any) -> Callable[..., Any]:
+    if callable(entry_point):
+        return entry_point  # type: ignore[no-any-return]
+    module, _, attribute = entry_point.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"entry_point '{entry_point}' cannot be imported: {error}.") from error
+    return found  # type: ignore[no-any-return]
+
+
+def _need(name: str, package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(f"'{name}' needs {package}, which is not installed. Install it: {INSTALL[package]}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _match(name: str, prefix: str) -> str:
+    """The newest Gymnasium id with that prefix whose name is the same but for case and punctuation."""
+    _import_ids(prefix)
+    wanted = _plain(name.split("-", 1)[1])
+    ids = {id: re.sub(r"-v\d+$", "", id.removeprefix(prefix)) for id in gymnasium.registry if id.startswith(prefix)}
+    found = [id for id, stem in ids.items() if _plain(stem) == wanted or _plain(id.removeprefix(prefix)) == wanted]
+    if not found:
+        family = name.split("-", 1)[0]
+        known = sorted({f"{family}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', stem).lower()}" for stem in ids.values()})
+        begin = [other for other in known if _plain(other).startswith(_plain(name))]
+        near = f" There are {', '.join(begin[:8])}." if begin else did_you_mean(name, known)
+        raise UnknownEnv(f"'{name}' is none of the {len(known)} {family} envs.{near}")
+    return max(found, key=lambda other: int(other.rsplit("-v", 1)[1]))
+
+
+def _import_ids(prefix: str) -> None:
+    """Has the package put its ids into Gymnasium's registry; in a worker process too."""
+    gymnasium.register_envs(importlib.import_module("ale_py" if prefix == "ALE/" else "minigrid"))
+
+
+def _atari(
+    id: str, frameskip: int = 4, framestack: int | None = None, screen_size: int | None = None, **kwargs: Any
+) -> Any:
+    """An Atari game in grey: 210 x 160, or square of `screen_size` by Gymnasium's AtariPreprocessing (needs OpenCV)."""
+    _import_ids("ALE/")
+    env: Any
+    if screen_size is None:
+        env = gymnasium.make(id, frameskip=frameskip, **{"obs_type": "grayscale", **kwargs})
+    else:
+        _need(f"screen_size={screen_size}", "cv2")
+        env = gymnasium.make(id, frameskip=1, **kwargs)
+        env = wrappers.AtariPreprocessing(env, frame_skip=frameskip, screen_size=screen_size)
+    return env if framestack in (None, 0, 1) else wrappers.FrameStackObservation(env, framestack)
+
+
+def _minigrid(id: str, **kwargs: Any) -> Any:
+    """A MiniGrid env without its mission, a text of no fixed size: `{"image", "direction"}`."""
+    _import_ids("MiniGrid-")
+    env = gymnasium.make(id, disable_env_checker=True, **kwargs)
+    return wrappers.FilterObservation(env, ["image", "direction"])
+
+
+def _pettingzoo(name: str) -> Callable[..., Any]:
+    """The newest installed version of an env."""
+    wanted = _plain(name.split("-", 1)[1])
+    known = pettingzoo_envs.names()
+    stems = {full: re.sub(r"_v\d+$", "", full.split("/")[-1]) for full in known}
+    found = [full for full, stem in stems.items() if wanted in (_plain(stem), _plain(full.split("/")[-1]))]
+    if not found:
+        offered = sorted({f"pettingzoo-{stem.replace('_', '-')}" for stem in stems.values()})
+        raise UnknownEnv(f"'{name}' is none of the {len(offered)} PettingZoo envs.{did_you_mean(name, offered)}")
+    newest = max(found, key=lambda full: int(full.rsplit("_v", 1)[1]))
+    return partial(_make_pettingzoo, newest, stems[newest])
+
+
+def _make_pettingzoo(full: str, stem: str, num_agents: int | None = None, **kwargs: Any) -> Any:
+    make = pettingzoo_envs.find(full)
+    if num_agents is not None and stem in AGENTS:
+        kwargs = {**AGENTS[stem](num_agents), **kwargs}
+    env = make(**kwargs)
+    if num_agents is not None and len(env.possible_agents) != num_agents:
+        raise ConfigError(
+            f"{full} has {len(env.possible_agents)} agents, not num_agents={num_agents}. "
+            "Give its own keyword argument for their number."
+        )
+    return env
+
+
+def is_env(thing: Any) -> bool:
+    """An env, as against a function or class that makes one."""
+    return not inspect.isclass(thing) and hasattr(thing, "step") and hasattr(thing, "reset")

@@ -1,0 +1,186 @@
+"""Vectorization as PufferLib's guides describe it: `reset() -> obs`, `step -> (obs, rewards, dones, infos)`.
+
+`shoal.puffer.vector` has PufferLib 3's own spelling. `VectorEnv` is also the base of a user's own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.errors import ActionError, ConfigError
+from shoal.puffer import adapt, core
+from shoal.spec import Array
+from shoal.vector.base import VecEnv, check_num_envs
+
+__all__ = ["Infos", "Multiprocessing", "Serial", "VectorEnv"]
+
+
+class Infos(Sequence[dict[str, Any]]):
+    """A dict for every row. `arrays` has them all as Gymnasium's vector infos: a dict of arrays over rows.
+
+    A row whose episode ended has `episode`, `final_obs` and `TimeLimit.truncated` beside what the env said.
+    """
+
+    def __init__(self, arrays: dict[str, Any], rows: dict[int, dict[str, Any]], count: int) -> None:
+        self.arrays, self._rows, self._count = arrays, rows, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[k] for k in range(*row.indices(self._count))]
+        row = row + self._count if row < 0 else row
+        if not 0 <= row < self._count:
+            raise IndexError(row)
+        return self._rows.setdefault(int(row), {})  # most rows have nothing to say
+
+    def __repr__(self) -> str:
+        return f"Infos({self._count} rows, of which {len(self._rows)} say something)"
+
+
+class VectorEnv(core.Vec):
+    """`num_envs` envs in guide style. Subclass it with an `__init__`, `reset` and `step` of your own, or some of them.
+
+    Args:
+        env_creator: makes one env: of Gymnasium, PettingZoo, old gym or Puffer, or a vector env of several.
+        num_envs: how often it is called.
+        backend: `serial`, `process`, or None for what fits.
+        **options: of `shoal.make`: num_workers, envs_per_worker, batch_size, surplus_envs, zero_copy, seed, copy,
+            start_method, timeout_s, on_crash, cpu_affinity.
+    """
+
+    is_async = False
+
+    def __init__(
+        self,
+        env_creator: Callable[[], Any] | None = None,
+        num_envs: int = 1,
+        backend: str | None = None,
+        **options: Any,
+    ) -> None:
+        if env_creator is None:  # a subclass that keeps envs of its own
+            return
+        if not callable(env_creator):
+            raise ConfigError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
+        self._create, self._seed = env_creator, options.pop("seed", None)
+        builders = [core.builder(env_creator)] * check_num_envs(num_envs)
+        self._hold(*core.make_python(builders, backend, options))
+
+    def _hold(self, vec: VecEnv, batch_envs: int) -> None:
+        self.vec, self._batch_envs, self.num_envs = vec, batch_envs, int(vec.num_envs)
+
+    @classmethod
+    def over(cls, vec: VecEnv, seed: int | None = None) -> VectorEnv:
+        """One of Shoal's own VecEnvs in guide style."""
+        made = cls()
+        made._seed = seed
+        made._hold(vec, vec.num_envs)
+        return made
+
+    def reset(self, seed: int | Sequence[int] | None = None) -> Any:
+        """Starts episodes and returns the first observations. The seed may be given here or by `seed(42)` before."""
+        if not hasattr(self, "vec"):
+            core.refuse_shell(self)
+        if self.is_async:
+            self.async_reset(seed)
+            obs, *_ = self.vec.recv()
+            return obs
+        return self.vec.reset(seed=self._next_seed(seed))[0]
+
+    def step(self, actions: Any) -> Any:
+        """One transition: (obs, rewards, dones, infos). With `{agent: actions}`, dicts by agent and the infos.
+
+        In async mode: of the envs last returned; what comes back are the envs that are ready first
+        (`infos.arrays["env_id"]`).
+        """
+        if not hasattr(self, "vec"):
+            core.refuse_shell(self)
+        by_agent = isinstance(actions, dict) and self._is_alike and self._names_agents(actions)
+        if by_agent:
+            actions = self._joined(actions)
+        if self.is_async:
+            self.vec.send(actions)
+            obs, rewards, terminated, truncated, arrays = self.vec.recv()
+        else:
+            obs, rewards, terminated, truncated, arrays = self.vec.step(actions)
+        dones = terminated | truncated
+        rows = self._by_row(arrays, terminated, truncated)
+        for info in rows.values():
+            for part in info.pop(adapt.SELF_RESET, []):
+                info |= part
+        infos = Infos(arrays, rows, len(dones))
+        if by_agent or not self._is_alike:
+            return self.split(obs), self.split(rewards), self.split(dones), infos
+        return obs, rewards, dones, infos
+
+    # ---- several agents, as dicts ----
+
+    def split(self, rows: Any) -> Any:
+        """`{agent: batch}`, views of what `reset` or `step` returned over rows."""
+        count, names = self.vec.agents_per_env, self.agents
+        if isinstance(rows, dict) and not self._is_alike:
+            return rows  # observations of agents that differ are by agent already
+        return {name: _every(rows, k, count) for k, name in enumerate(names)}
+
+    def _names_agents(self, actions: dict[Any, Any]) -> bool:
+        return self.vec.agents_per_env > 1 and set(actions) <= set(self.agents)
+
+    def _joined(self, actions: dict[Any, Any]) -> Array:
+        missing = [name for name in self.agents if name not in actions]
+        if missing:
+            raise ActionError(f"actions are for {sorted(actions)}; {missing} are missing.")
+        stacked = np.stack([np.asarray(actions[name]) for name in self.agents], axis=1)
+        return stacked.reshape(-1, *stacked.shape[2:])
+
+
+def _every(rows: Any, start: int, step: int) -> Any:
+    if isinstance(rows, dict):
+        return {key: _every(part, start, step) for key, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(_every(part, start, step) for part in rows)
+    return rows[start::step]
+
+
+class Serial(VectorEnv):
+    """All envs in this process, one after the other: for debugging, and for very fast envs."""
+
+    def __init__(self, env_creator: Callable[[], Any], num_envs: int = 1, **options: Any) -> None:
+        super().__init__(env_creator, num_envs, "serial", **options)
+
+
+class Multiprocessing(VectorEnv):
+    """Envs in worker processes, over one block of shared memory.
+
+    Args:
+        env_creator: makes one env.
+        num_envs: how often it is called.
+        num_workers: processes; default: as many as there are cores and divide num_envs.
+        envs_per_worker: instead of num_workers.
+        mode: `sync` waits for all envs in every step; `async` returns those that are ready first.
+        surplus_envs: async: how many of the envs a step does not wait for (whole workers).
+        **options: see `VectorEnv`.
+    """
+
+    def __init__(
+        self,
+        env_creator: Callable[[], Any],
+        num_envs: int = 1,
+        num_workers: int | None = None,
+        envs_per_worker: int | None = None,
+        mode: str = "sync",
+        surplus_envs: int = 0,
+        **options: Any,
+    ) -> None:
+        if mode not in ("sync", "async"):
+            raise ConfigError(f"mode={mode!r} must be 'sync' or 'async'.")
+        self.is_async = mode == "async"
+        if surplus_envs and not self.is_async:
+            raise ConfigError(
+                f"surplus_envs={surplus_envs} needs mode='async': in sync mode a step waits for all envs."
+            )
+        workers = {"num_workers": num_workers, "envs_per_worker": envs_per_worker, "surplus_envs": surplus_envs}
+        super().__init__(env_creator, num_envs, "process", **workers, **options)

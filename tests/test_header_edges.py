@@ -1,0 +1,165 @@
+"""Edges: headers, compilers and the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shoal
+from shoal import errors
+from shoal.cli.new import write_header
+from shoal.conformance import run_checks
+from shoal.native import build
+
+
+@pytest.fixture
+def header(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+    return write_header("my_env", tmp_path)
+
+
+def change(header: Path, *pairs: tuple[str, str]) -> Path:
+    text = header.read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    header.write_text(text)
+    return header
+
+
+@pytest.mark.skipif(not shutil.which("clang"), reason="no clang")
+def test_clang(header, monkeypatch):
+    monkeypatch.setenv("CC", "clang")
+    assert [o for o in run_checks(header, 400) if o.status == "failed"] == []
+    assert [o for o in run_checks("cartpole", 400) if o.status == "failed"] == []
+
+
+def test_masks_and_columns_together(header):
+    """step_block is defined but not used, a warning that `shoal check` makes an error."""
+    change(header, ("#define ENV_STATE(X)", "#define ENV_HAS_MASK\n#define ENV_STATE(X)"))
+    mask = "(void)s, (void)p, (void)agent, mask[0] = mask[1] = mask[2] = 1;"
+    header.write_text(
+        header.read_text()
+        + f"ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) {{ {mask} }}\n"
+    )
+    assert [o.text for o in run_checks(header, 400) if o.status == "failed"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("ACT_DISCRETE(3)", "ACT_MULTI(2, 2, 2, 2, 2, 2, 2, 2, 3)"), ("OBS_F32(3) ", "OBS_F32(3, 1, 1, 1, 2) ")],
+)
+def test_more_than_the_contract_allows(header, old, new):
+    """Today shoal_spec writes past the arrays of Spec, and the env loads with wrong spaces."""
+    with pytest.raises(errors.BuildError):
+        shoal.make(change(header, (old, new)))
+
+
+@pytest.mark.parametrize("name", ["length", "episodes", "episode"])
+def test_a_stat_may_not_hide_our_own(header, name):
+    with pytest.raises(errors.BuildError):
+        shoal.make(change(header, ("X(sum, caught", f"X(sum, {name}"), ("stats.caught", f"stats.{name}")))
+
+
+@pytest.mark.parametrize("name", ["seed", "copy", "backend", "num_envs"])
+def test_a_param_may_not_hide_an_option_of_make(header, name):
+    with pytest.raises(errors.BuildError):
+        shoal.make(change(header, ("X(float, speed", f"X(float, {name}"), ("p->speed", f"p->{name}")))
+
+
+@pytest.mark.parametrize("line", ["enum { BLOCK = 1 };", "enum { DISABLED };", "typedef struct { int a; } Record;"])
+def test_names_of_your_own(header, line):
+    shoal.make(change(header, ('#include "core/env.h"', f'#include "core/env.h"\n{line}')))
+
+
+def test_an_error_in_an_included_file_is_shown(header):
+    (header.parent / "part.h").write_text("ENV_FN float twice(float x) { return x * undefined_name; }\n")
+    with pytest.raises(errors.CompileFailed, match=r"part.h:1:\d+: error: .*undefined_name"):
+        shoal.make(change(header, ('#include "core/env.h"', '#include "core/env.h"\n#include "part.h"')))
+
+
+def test_a_const_at_its_default_needs_no_compiler(monkeypatch):
+    shoal.make("maze")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(build, "find_compiler", lambda *_: (_ for _ in ()).throw(errors.CompilerMissing("none")))
+    default = shoal.make("maze").spec_env.consts[0].default
+    shoal.make("maze", side=default)
+
+
+def test_a_header_saved_while_it_compiles(header, monkeypatch, tmp_path):
+    """The library was named by the text before, made from the text after, and kept under the wrong name for good."""
+    shoal.make("cartpole")
+    before, after = header.read_text(), header.read_text().replace("fall, 0.05f", "fall, 0.25f")
+    compile_now = build.run_compiler
+
+    def saved_meanwhile(command, source):
+        if source.name == "my_env":
+            header.write_text(after)
+        return compile_now(command, source)
+
+    monkeypatch.setattr(build, "run_compiler", saved_meanwhile)
+    shoal.make(header)
+    monkeypatch.setattr(build, "run_compiler", compile_now)
+    header.write_text(before)
+    assert shoal.make(header).get_params()["fall"][0] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("folder", [".", "~"])
+def test_cache_dir_may_be_relative_or_home(header, monkeypatch, tmp_path, folder):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHOAL_CACHE_DIR", folder)
+    shoal.make(header)
+    assert not (tmp_path / "~").exists()
+
+
+def test_a_header_that_is_not_utf8(header):
+    header.write_bytes(header.read_bytes().replace(b"half the width", b"half the w\xefdth"))
+    shoal.make(header)
+    shoal.register("my_env", header)
+
+
+def test_unbounded_boxes_can_be_checked(header):
+    change(
+        header,
+        ("ACT_DISCRETE(3)", "ACT_BOX(1)\n#define ENV_ACTION_LOW -M_INF\n#define ENV_ACTION_HIGH M_INF"),
+        ("(float)((*a == 2) - (*a == 1))", "m_clamp(*a, -1.0f, 1.0f)"),
+    )
+    assert [o.text for o in run_checks(header, 400) if o.status == "failed"] == []
+
+
+def test_a_time_limit_beyond_the_check(header):
+    change(
+        header,
+        ("ENV_MAX_STEPS 500 ", "ENV_MAX_STEPS 5000 "),
+        ("out->terminated = landed && !caught;", "out->terminated = 0;"),
+    )
+    assert [o.text for o in run_checks(header, 400) if o.status == "failed"] == []
+
+
+def test_check_of_a_path_with_brackets(header, tmp_path):
+    folder = tmp_path / "[" / "bold]"
+    folder.mkdir(parents=True)
+    shutil.copy(header, folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal", "check", str(folder / "my_env.h"), "--quick"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-300:]
+    assert os.path.basename(str(tmp_path)) in done.stdout.replace("\n", "")
+
+
+def test_snapshots_of_a_namesake(header, tmp_path):
+    """Two headers of one name and size in two folders: one's snapshot goes into the other unseen."""
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / "my_env.h"
+    x, y = "X(float, ball_x)", "X(float, ball_y)"
+    other.write_text(header.read_text().replace(f"{x} {y}", f"{y} {x}"))
+    a, b = shoal.make(header, 2), shoal.make(other, 2)
+    a.reset(seed=0)
+    with pytest.raises(errors.SnapshotError):
+        b.restore(a.snapshot())
