@@ -19,9 +19,9 @@ import shoal
 from shoal import conformance, registry
 from shoal.cli import bench, check, pages
 from shoal.cli import main as cli
-from shoal.measure import Stepper, measure
 from shoal.cli.main import VERBS, main
 from shoal.errors import ConfigError
+from shoal.measure import Stepper, measure
 from shoal.native import lib
 
 ROOT = Path(__file__).parent.parent

@@ -258,6 +258,63 @@ def test_sb3_takes_agents_as_rows(sb3):
     model.learn(16 * venv.num_envs)
 
 
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_sb3_sees_an_agent_leave_its_game(sb3, backend):
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Race(pettingzoo.ParallelEnv):
+        """ "fast" is out at step 2, "slow" at step 4; obs is the step, and so is the info."""
+
+        metadata = {"name": "race"}  # noqa: RUF012
+        possible_agents = ["fast", "slow"]  # noqa: RUF012
+
+        def observation_space(self, agent):
+            return gymnasium.spaces.Box(0, 9, (1,))
+
+        def action_space(self, agent):
+            return gymnasium.spaces.Discrete(2)
+
+        def reset(self, seed=None, options=None):
+            self.t, self.agents = 0, ["fast", "slow"]
+            return self.of(np.zeros(1, np.float32)), self.of({"t": 0})
+
+        def of(self, value):
+            return dict.fromkeys(self.agents, value)
+
+        def step(self, actions):
+            self.t += 1
+            ends = {agent: self.t == {"fast": 2, "slow": 4}[agent] for agent in self.agents}
+            obs = self.of(np.full(1, self.t, np.float32))
+            result = obs, self.of(1.0), ends, self.of(False), self.of({"t": self.t})
+            self.agents = [agent for agent in self.agents if not ends[agent]]
+            return result
+
+    venv = ours(shoal.make(Race, 2, backend=backend))
+    assert venv.num_envs == 4
+    venv.reset()
+    assert venv.reset_infos == [{"t": 0}] * 4
+    shown = [venv.step(np.zeros(4, np.int64)) for _ in range(4)]
+    assert [dones.tolist() for _, _, dones, _ in shown] == [
+        [False] * 4,
+        [True, False, True, False],
+        [False] * 4,
+        [False, True, False, True],
+    ]
+    assert shown[1][0].ravel().tolist() == [0, 2, 0, 2]
+    out, playing, ended = shown[1][3][2], shown[2][3][3], shown[3][3][3]
+    episode = out.pop("episode")
+    assert (episode["r"], episode["l"]) == (2.0, 2)
+    assert out == {"t": 2, "alive": False, "TimeLimit.truncated": False, "terminal_observation": [2.0]}
+    assert playing == {"t": 3, "TimeLimit.truncated": False}
+    assert shown[2][3][2] == {"alive": False, "TimeLimit.truncated": False}
+    assert ended["t"] == 4
+    assert ended["terminal_observation"] == [4.0]
+    assert shown[3][3][2] == {"TimeLimit.truncated": False}  # the game began anew, and both play
+    assert venv.reset_infos == [{"t": 0}] * 4
+    assert venv.get_attr("t", indices=[1, 2]) == [0, 0]
+    venv.close()
+
+
 def test_sb3_takes_images_and_dicts(sb3):
     class Seen(gymnasium.Env):
         observation_space = gymnasium.spaces.Dict(

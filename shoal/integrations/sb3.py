@@ -60,6 +60,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         self._is_copy = bool(getattr(vec, "copy", False))
         self._actions: Any = None
         self._mask: Array | None = None  # of the last observations of native envs
+        self._was_alive = np.ones(vec.num_rows, np.bool_)
         self._start = time.monotonic()
         super().__init__(vec.num_rows, vec.single_observation_space, vec.single_action_space)
 
@@ -75,6 +76,8 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         self._reset_seeds()
         self._reset_options()
         self._mask = infos.get("action_mask") if self._is_native else None
+        if self.agents > 1:
+            self._was_alive = infos["alive"].copy()
         self.reset_infos = [{} for _ in range(self.num_envs)]
         self._spread(infos, self.reset_infos)
         return self._kept(obs)
@@ -95,18 +98,19 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
 
     def _fill(self, rows: list[dict[str, Any]], infos: dict[str, Any], done: Array, truncated: Array) -> None:
         """Puts what Gymnasium has as arrays into the dicts of the rows that it holds for."""
-        alive = infos["alive"] if self.agents > 1 else None
-        ended = np.flatnonzero(done).tolist()
-        targets = rows
-        if ended:  # where a row begins anew, its infos are of the reset; those of the step are in final_info
-            targets = rows.copy()
-            for row in ended:
-                if alive is None or alive[row]:
-                    self.reset_infos[row] = targets[row] = {}
-        self._spread(infos, targets)
-        if alive is not None:
+        ended = begun = np.flatnonzero(done).tolist()
+        if self.agents > 1:
+            alive = infos["alive"]
+            begun = np.flatnonzero(alive & (done | ~self._was_alive)).tolist()
+            self._was_alive = alive.copy()
             for row in np.flatnonzero(~alive).tolist():
                 rows[row]["alive"] = False
+        targets = rows
+        if begun:  # their infos are of the reset; those of the step that ended are in final_info
+            targets = rows.copy()
+            for row in begun:
+                self.reset_infos[row] = targets[row] = {}
+        self._spread(infos, targets)
         if not ended:
             return
         last, elapsed = _taken(infos["final_obs"], ended), round(time.monotonic() - self._start, 6)

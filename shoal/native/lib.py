@@ -196,9 +196,9 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     for stat in spec.stats:
         if stat.name in RESERVED_STATS:
             raise BuildError(f"{name}: the stat '{stat.name}' has the name of one that every env has. Rename it.")
-    for entry in (*spec.params[1:], *spec.consts):
-        if entry.name in RESERVED_PARAMS:
-            raise BuildError(f"{name}: the param '{entry.name}' has the name of an option of shoal.make. Rename it.")
+    for own in [p.name for p in spec.params[1:]] + [c.name for c in spec.consts]:
+        if own in RESERVED_PARAMS:
+            raise BuildError(f"{name}: the param '{own}' has the name of an option of shoal.make. Rename it.")
     for param in spec.params:
         if param.kind not in ("float", "int"):
             raise BuildError(f"{name}: param '{param.name}' has type {param.kind}. Use float or int in ENV_PARAMS.")

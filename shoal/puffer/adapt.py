@@ -34,6 +34,8 @@ def slot(env: Any) -> Any:
         return slot_for(GuideAgents(env) if is_many else GuideEnv(env))
     if isinstance(env, Wrapper) and hasattr(env, "observation_space"):
         return slot_for(GuideEnv(env))
+    if is_old_gym(env) and not takes(env.reset, "seed", by_any=True):
+        return slot_for(OldGymEnv(env))
     return slot_for(adapt_other(env))
 
 
@@ -89,6 +91,30 @@ class GuideEnv:
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
+
+
+def is_old_gym(env: Any) -> bool:
+    """Whether its class comes from the old gym package."""
+    return any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__)
+
+
+class OldGymEnv(GuideEnv):
+    """An env of old gym whose reset takes no seed and returns obs alone, whatever version of gym is installed."""
+
+    def __init__(self, env: Any) -> None:
+        shown = adapt_other(env)  # with Gymnasium's spaces; says what to install
+        shown = getattr(shown, "env", shown)
+        self.env, self.metadata = env, getattr(env, "metadata", {})
+        self.observation_space, self.action_space = shown.observation_space, shown.action_space
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts an episode."""
+        if seed is not None and not hasattr(self.env, "seed"):  # gone from gym 0.26
+            import gym.utils.seeding
+
+            self.env._np_random, _ = gym.utils.seeding.np_random(seed)
+            seed = None
+        return super().reset(seed=seed)
 
 
 class GuideAgents:

@@ -226,7 +226,7 @@ def as_puffer(env: Any) -> Any:
     if isinstance(inner, (PufferEnv, Vec)) and hasattr(inner, "single_observation_space"):
         return env
     if isinstance(inner, PufferEnv):  # guide style, one agent
-        inner.single_observation_space, inner.single_action_space = inner.observation_space, inner.action_space
+        env.single_observation_space, env.single_action_space = env.observation_space, env.action_space
         return env
     from shoal.puffer import emulation
 

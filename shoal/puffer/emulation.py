@@ -7,11 +7,9 @@ Unlike there, spaces keep their structure: observations of a Dict space are a di
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ConfigError
 from shoal.puffer import adapt
@@ -46,18 +44,9 @@ class _Emulated(PufferEnv):
         vec = PythonSerial([self._slot])
         self._vec = VectorEnv.over(vec)
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
+        self.observation_space, self.action_space = self._vec.observation_space, self._vec.action_space
         self.agent_ids, self.masks = np.arange(self.num_agents), np.ones(self.num_agents, np.bool_)
         self.infos: list[dict[str, Any]] = []
-
-    @cached_property
-    def observation_space(self) -> Any:
-        """Of all its agents."""
-        return batch_space(self.single_observation_space, self.num_agents)
-
-    @cached_property
-    def action_space(self) -> Any:
-        """Of all its agents."""
-        return batch_space(self.single_action_space, self.num_agents)
 
     def reset(self, seed: int | None = None) -> tuple[Any, list[dict[str, Any]]]:
         """Starts an episode: (observations, infos), a row for each agent."""
@@ -68,13 +57,17 @@ class _Emulated(PufferEnv):
 
     def step(self, action: Any) -> tuple[Any, ...]:
         """One transition: (observations, rewards, terminals, truncations, infos). A `{agent: action}` dict will do."""
-        actions = [action[name] for name in self.possible_agents] if self._is_by_agent(action) else action
-        self._vec.send(np.asarray(actions).reshape(self.action_space.shape) if self.action_space.shape else actions)
+        self._vec.send(self._batched(action))
         self._take()
         return self.observations, self.rewards, self.terminals, self.truncations, self.infos
 
-    def _is_by_agent(self, action: Any) -> bool:
-        return self._vec._is_alike and isinstance(action, dict) and set(action) == set(self.possible_agents)
+    def _batched(self, action: Any) -> Any:
+        if isinstance(action, dict) and set(action) == set(self.possible_agents):
+            if not self._vec._is_alike:
+                return {name: np.asarray(action[name])[np.newaxis] for name in self.possible_agents}
+            action = [action[name] for name in self.possible_agents]
+        shape = self.action_space.shape
+        return np.asarray(action).reshape(shape) if shape else action
 
     def _take(self) -> None:
         self.observations, self.rewards, self.terminals, self.truncations, self.infos, _, self.masks = self._vec.recv()

@@ -179,11 +179,12 @@ def _pettingzoo(name: str) -> Callable[..., Any]:
         offered = sorted({f"pettingzoo-{stem.replace('_', '-')}" for stem in stems.values()})
         raise UnknownEnv(f"'{name}' is none of the {len(offered)} PettingZoo envs.{did_you_mean(name, offered)}")
     newest = max(found, key=lambda full: int(full.rsplit("_v", 1)[1]))
-    return partial(_make_pettingzoo, newest, stems[newest])
+    return partial(_make_pettingzoo, pettingzoo_envs.find(newest), newest, stems[newest])
 
 
-def _make_pettingzoo(full: str, stem: str, num_agents: int | None = None, **kwargs: Any) -> Any:
-    make = pettingzoo_envs.find(full)
+def _make_pettingzoo(
+    make: Callable[..., Any], full: str, stem: str, num_agents: int | None = None, **kwargs: Any
+) -> Any:
     if num_agents is not None and stem in AGENTS:
         kwargs = {**AGENTS[stem](num_agents), **kwargs}
     env = make(**kwargs)

@@ -12,7 +12,6 @@ import numpy as np
 
 from shoal.errors import ActionError, ConfigError
 from shoal.puffer import adapt, core
-from shoal.spec import Array
 from shoal.vector.base import VecEnv, check_num_envs
 
 __all__ = ["Infos", "Multiprocessing", "Serial", "VectorEnv"]
@@ -129,12 +128,21 @@ class VectorEnv(core.Vec):
     def _names_agents(self, actions: dict[Any, Any]) -> bool:
         return self.vec.agents_per_env > 1 and set(actions) <= set(self.agents)
 
-    def _joined(self, actions: dict[Any, Any]) -> Array:
+    def _joined(self, actions: dict[Any, Any]) -> Any:
         missing = [name for name in self.agents if name not in actions]
         if missing:
             raise ActionError(f"actions are for {sorted(actions)}; {missing} are missing.")
-        stacked = np.stack([np.asarray(actions[name]) for name in self.agents], axis=1)
-        return stacked.reshape(-1, *stacked.shape[2:])
+        return _woven([actions[name] for name in self.agents])
+
+
+def _woven(batches: list[Any]) -> Any:
+    """One batch for each agent as one of all rows: env 0's agents, env 1's agents, …"""
+    if isinstance(batches[0], dict):
+        return {key: _woven([batch[key] for batch in batches]) for key in batches[0]}
+    if isinstance(batches[0], tuple):
+        return tuple(_woven(list(parts)) for parts in zip(*batches))
+    stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
+    return stacked.reshape(-1, *stacked.shape[2:])
 
 
 def _every(rows: Any, start: int, step: int) -> Any:

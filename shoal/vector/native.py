@@ -28,7 +28,7 @@ DRAW_CAPACITY = 4096
 
 def _readonly(array: Array) -> Array:
     """A view that cannot be written: what it shows is the envs' own state."""
-    view = array.view()
+    view: Array = array.view()
     view.flags.writeable = False
     return view
 

@@ -131,7 +131,7 @@ class Hand:
             return cloudpickle.loads(self.pipe.recv_bytes())
         except BlockingIOError:  # stopped in the middle of a message
             raise TimeoutError from None
-        except ConnectionError:
+        except OSError:  # killed in the middle of one
             raise EOFError from None
 
     def join(self, until: float) -> bool:

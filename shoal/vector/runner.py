@@ -433,12 +433,14 @@ class Runner:
             np.array([lo], np.int32).data
         )  # the env being stepped; a worker puts it in shared memory
         self.steps = 0
-        self.float_views = [
-            view[lo : self.hi]
-            for agent in range(agents)
-            for leaf, view in zip(block.face.obs_layouts[agent].leaves, block.leaf_views("obs", agent))
-            if leaf.dtype.kind == "f"
-        ]
+        self.float_views: list[tuple[Array, int, str]] = []  # (view, rows per env, which part of obs)
+        for agent in range(1 if block.face.alike else agents):
+            layout = block.face.obs_layouts[agent]
+            mine = self.arrays["obs"][self.rows]
+            step = 1 if block.face.alike else agents
+            for leaf, view in zip(layout.leaves, layout.leaf_views(mine[agent::step])):
+                if leaf.dtype.kind == "f":
+                    self.float_views.append((view, agents if block.face.alike else 1, leaf.name))
         self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
         self.rewards = self.arrays["rewards"][self.rows]
         self.is_simple = autoreset == SAME_STEP and all(isinstance(slot, SingleSlot) for slot in self.slots)
@@ -537,10 +539,10 @@ class Runner:
             raise
 
     def _refuse_nan(self) -> None:
-        for view in self.float_views:
+        for view, per_env, name in self.float_views:
             if np.isnan(view).any():
-                self.place[0] = self.lo + int(np.argwhere(np.isnan(view))[0][0])
-                raise BadOutput("the observation has NaN in it")
+                self.place[0] = self.lo + int(np.argwhere(np.isnan(view))[0][0]) // per_env
+                raise BadOutput(f"obs{name} has NaN in it")
         if np.isnan(self.rewards).any():
             agents = len(self.block.face.agents)
             self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
