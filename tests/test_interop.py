@@ -418,8 +418,6 @@ def torchrl(torch):
 
 
 def for_torchrl(vec):
-    if not hasattr(vec, "autoreset_mode"):  # where TorchRL looks for metadata["autoreset_mode"]
-        vec.autoreset_mode = vec.metadata["autoreset_mode"]
     return vec
 
 

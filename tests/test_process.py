@@ -578,6 +578,19 @@ def test_attributes_of_what_a_wrapper_wraps():
     vec.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("mpe2/simple_spread_v3", "max_cycles"), ("classic/rps_v2", "max_cycles")]
+)
+def test_attributes_of_what_pettingzoo_wraps(name, attribute):
+    vec = serial(petting(name), 2)
+    vec.reset(seed=0)
+    assert all(vec.get_attr(attribute))
+    vec.set_attr(attribute, 7, env_ids=[1])
+    assert vec.get_attr(attribute, env_ids=[1]) == (7,)
+    assert vec.get_attr(attribute, env_ids=[0]) != (7,)
+    vec.close()
+
+
 def test_seeds_and_options_reach_the_workers():
     vec = process(CounterEnv, 4, num_workers=2, seed=30)
     vec.reset(options={"level": 2})

@@ -107,6 +107,7 @@ def _without_checks(env: Any) -> Any:
     if type(env) is conversions.aec_to_parallel_wrapper:
         while type(env.aec_env) in checks:
             env.aec_env = env.aec_env.env
+        env.env = env.aec_env  # where get_attr and set_attr look further, as in any wrapper
     return env
 
 

@@ -45,6 +45,12 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     num_rows: int
     agents_per_env: int
 
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """As in the metadata, where Gymnasium's own vector envs have it too."""
+        mode: AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
+
     @cached_property
     def observation_space(self) -> Space[Any]:  # type: ignore[override]
         """Of all rows. Made when first asked for: its bounds are as large as a batch."""

@@ -25,6 +25,7 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
         self.observation_space, self.action_space = vec.observation_space, vec.action_space
         self.metadata, self.render_mode = vec.metadata, vec.render_mode
+        self.autoreset_mode = vec.autoreset_mode
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None

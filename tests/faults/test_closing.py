@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
+import time
 from contextlib import closing
 from functools import partial
 
@@ -92,8 +92,6 @@ def test_exit_without_close_is_silent(start_method, word):
     script += "time.sleep(0.2); print(time.monotonic())"
     code, out, err = run_script(script)
     assert (code, err) == (0, "")
-    import time
-
     assert time.monotonic() - float(out) < 5.0
 
 
@@ -110,7 +108,7 @@ def test_exit_without_close_is_silent(start_method, word):
 )
 def test_every_end_is_silent(end):
     """Item 6: nothing on stderr, under -W error."""
-    start = "import tempfile, weakref; keep = tempfile.TemporaryDirectory()\n"  # whose finalizer comes before ours
+    start = "import weakref; weakref.finalize(weakref, int)\n"  # so that weakref's exit comes after multiprocessing's
     with within(20.0):
         code, _out, err = run_script(start + BEGIN.format(start_method="fork") + end)
     assert (code, err) == (0, "")
@@ -179,7 +177,5 @@ for _ in range(5):
     vec.close()
     del vec
 gc.collect()
-print(len([name for name in os.listdir("/proc/self/fd") if "shoal" in os.readlink("/proc/self/fd/" + name)] if 0 else []))
 """
-    assert run_script(script, timeout=100) == (0, "0\n", "")
-    assert sys.version_info >= (3, 10)
+    assert run_script(script, timeout=100) == (0, "", "")
