@@ -868,3 +868,23 @@ def test_pettingzoo_checks_are_taken_off():
 
     real = Real()
     assert adapt(conversions.parallel_to_aec(real)) is real, "all act at once again"
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_statistics_count_games_not_agents(backend):
+    """A native env of several agents inside the Python backends drains the same statistics as on its own."""
+    native = shoal.make("forage", 4, backend="serial", hunger=0.05)
+    nested = shoal.make(lambda: shoal.make("forage", 2, backend="serial", hunger=0.05), 2, backend=backend)
+    native.reset(seed=3)
+    nested.reset(seed=3)
+    rng = np.random.default_rng(0)
+    for _ in range(120):
+        actions = rng.integers(0, (5, 2), (16, 2))
+        native.step(actions)
+        nested.step(actions)
+    ours, theirs = nested.drain_stats(), native.drain_stats()
+    assert ours["episodes"] == theirs["episodes"] > 0
+    for name in ("return", "length"):
+        for key in ("mean", "min", "max"):
+            assert ours[name][key] == pytest.approx(theirs[name][key], rel=1e-5)
+    nested.close()

@@ -113,6 +113,8 @@ class PythonVec(VecEnv):
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
         self._stats = _EpisodeSums()
+        self._games = _Games(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
+        self._told: dict[int, int] = {}  # the last command of each unit
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -152,7 +154,7 @@ class PythonVec(VecEnv):
         """Starts episodes in all envs, or in those of `options["reset_mask"]`; other options go to the envs."""
         self._prepare_reset(seed, options)
         units = list(range(len(self.units)))
-        self._post(units, RESET)
+        self._tell(units, RESET)
         mail = self._collect(self._wait(units, len(units)))
         self._started, self._received = True, units
         infos = self._infos(self._all, mail)
@@ -165,7 +167,7 @@ class PythonVec(VecEnv):
             raise UsageError("step() while envs are in flight. Call recv() for them first.")
         self._take_actions(actions, [(0, self.num_envs)])
         units = list(range(len(self.units)))
-        self._post(units, STEP)
+        self._tell(units, STEP)
         mail = self._collect(self._wait(units, len(units)))
         return self._result(self._all, mail)
 
@@ -173,7 +175,7 @@ class PythonVec(VecEnv):
         """Starts episodes without waiting."""
         self._prepare_reset(seed, None)
         units = list(range(len(self.units)))
-        self._post(units, RESET)
+        self._tell(units, RESET)
         self._in_flight, self._started, self._received = units, True, []
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
@@ -183,7 +185,7 @@ class PythonVec(VecEnv):
         if not units or set(units) & set(self._in_flight):
             raise UsageError("send() to envs that do not wait for actions. Call recv() first.")
         self._take_actions(actions, [self.units[unit] for unit in units])
-        self._post(units, STEP)
+        self._tell(units, STEP)
         self._in_flight += units
         self._received = [unit for unit in self._received if unit not in units]
 
@@ -313,13 +315,17 @@ class PythonVec(VecEnv):
         mail: Mail = []
         for unit in units:
             mail += self._fetch(unit)
-            lo, hi = (edge * self.agents_per_env for edge in self.units[unit])
-            done = self.block.arrays["done"][lo:hi]
-            if done.any():
-                self._stats.add(
-                    self.block.arrays["final_return"][lo:hi][done], self.block.arrays["final_length"][lo:hi][done]
-                )
+            arrays, (lo, hi) = self.block.arrays, self.units[unit]
+            if self._games is not None:
+                self._games.add(self._stats, arrays, lo, hi, self._told[unit] == STEP)
+            elif (done := arrays["done"][lo:hi]).any():
+                self._stats.add(arrays["final_return"][lo:hi][done], arrays["final_length"][lo:hi][done])
         return mail
+
+    def _tell(self, units: Sequence[int], command: int) -> None:
+        if self._games is not None:
+            self._told |= dict.fromkeys(units, command)
+        self._post(units, command)
 
     def _infos(self, found: Range, mail: Mail, first: int | None = None) -> Info:
         """Gymnasium's vector infos from the dicts of single rows."""
@@ -486,16 +492,45 @@ def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: in
     return array
 
 
+class _Games:
+    """Games of several agents, put together from their rows: a game is over when everyone who was in it is done."""
+
+    def __init__(self, num_envs: int, agents: int) -> None:
+        self.agents = agents
+        self.totals = np.zeros((num_envs, agents))  # of each agent in this game
+        self.ticks = np.zeros(num_envs, np.int32)
+        self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
+
+    def add(self, sums: _EpisodeSums, arrays: dict[str, Array], lo: int, hi: int, stepped: bool) -> None:
+        rows = slice(lo * self.agents, hi * self.agents)
+        shape = (hi - lo, self.agents)
+        totals, ticks, was = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
+        if stepped:
+            done = arrays["done"][rows].reshape(shape)
+            totals += arrays["rewards"][rows].reshape(shape)
+            ticks += was.any(1)
+            over = (done | ~was).all(1) & was.any(1)
+            if over.any():
+                sums.add(totals[over].mean(1), ticks[over], totals[over].min(), totals[over].max())
+            totals[over], ticks[over] = 0.0, 0
+        else:
+            totals[:], ticks[:] = 0.0, 0
+        was[:] = arrays["alive"][rows].reshape(shape)
+
+
 class _EpisodeSums:
-    """Statistics of episodes since they were last drained, in the order in which rows ended."""
+    """Statistics of episodes since they were last drained, in the order in which they ended."""
 
     def __init__(self) -> None:
         self.returns: list[Array] = []
         self.lengths: list[Array] = []
+        self.low, self.high = np.inf, -np.inf  # of single agents' returns
 
-    def add(self, returns: Array, lengths: Array) -> None:
+    def add(self, returns: Array, lengths: Array, low: float | None = None, high: float | None = None) -> None:
         self.returns.append(returns.copy())
         self.lengths.append(lengths.copy())
+        self.low = min(self.low, float(returns.min()) if low is None else low)
+        self.high = max(self.high, float(returns.max()) if high is None else high)
         if len(self.returns) > 4096:
             self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
 
@@ -510,6 +545,8 @@ class _EpisodeSums:
             # sorted, so that the sum does not depend on which worker came first
             mean = float(np.sort(exact).sum()) / len(exact)
             result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
+        result["return"] |= {"min": float(self.low), "max": float(self.high)}
+        self.low, self.high = np.inf, -np.inf
         return result
 
 

@@ -25,6 +25,8 @@ def available_bytes() -> int | None:
                 found.append(int(text) - int(current.read()))
     except (OSError, ValueError):
         pass
+    if not found and hasattr(os, "sysconf"):  # at least not more than there is: reserving that ends the machine
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(found) if found else None
 
 

@@ -1,4 +1,4 @@
-"""Every start method with every kind of creator, from every kind of script: it works, or the error says how to mend it."""
+"""Every start method, every kind of creator, every kind of script: it works, or the error says how to mend it."""
 
 from __future__ import annotations
 
