@@ -80,7 +80,7 @@ class Heavy(Base):
 
 
 class Varying(Base):
-    """A fifth of the steps take longer than the rest, up to 20 times: resets, collisions, planning."""
+    """A tenth of the steps take longer than the rest, up to 20 times: resets, collisions, planning."""
 
     def work(self) -> None:
         burn(50e-6 * (1.0 if self.rng.random() < 0.9 else self.rng.uniform(1.0, 20.0)))
@@ -203,12 +203,14 @@ def main() -> None:
             "Gymnasium AsyncVectorEnv": partial(gymnasium_vec, maker, count, "async"),
             "SB3 SubprocVecEnv": partial(sb3, maker, count),
         }
+        if name == "heavy":
+            rows["shoal process, pinned"] = partial(ours, maker, count, num_workers=workers, cpu_affinity=True)
         if name == "varying":
             rows["shoal process, async"] = partial(ours_async, maker, count, count // 4, 4 * workers)
         if not options.no_torchrl and name != "dict":
             rows["TorchRL ParallelEnv"] = partial(torchrl, maker, count)
         with console.status(name):
-            samples = measure(rows, options.seconds, options.repeats)
+            samples = measure(rows, options.seconds, options.repeats, fresh=True)
         found[name] = show(console, name, samples, workers)
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:

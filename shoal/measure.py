@@ -62,13 +62,18 @@ Progress = Callable[[Mapping[str, Sample], float], None]
 
 
 def measure(
-    makers: Mapping[str, Callable[[], Stepper]], seconds: float, repeats: int, progress: Progress | None = None
+    makers: Mapping[str, Callable[[], Stepper]],
+    seconds: float,
+    repeats: int,
+    progress: Progress | None = None,
+    fresh: bool = False,
 ) -> dict[str, Sample]:
     """Times each stepper for about `seconds`, in `repeats` slices.
 
     The steppers take turns, a slice each and then the next round, so that a busy moment of the machine
     is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial,
-    and after that from the slice before.
+    and after that from the slice before. With `fresh`, a stepper is made for its slice and closed after it, so that
+    idle processes of one do not disturb another.
     """
     steppers: dict[str, Stepper] = {}
     samples: dict[str, Sample] = {}
@@ -78,17 +83,25 @@ def measure(
         for done, (name, make) in enumerate(makers.items()):
             if progress:
                 progress(samples, 0.1 * done / len(makers))
-            steppers[name] = make()
-            expected[name] = _calibrate(steppers[name].step)
-            samples[name] = Sample(steppers[name].envs, steppers[name].agents, (), ())
+            if not fresh:
+                steppers[name] = make()
+                expected[name] = _calibrate(steppers[name].step)
+                samples[name] = Sample(steppers[name].envs, steppers[name].agents, (), ())
         for turn in range(repeats):
-            for done, (name, stepper) in enumerate(steppers.items()):
+            for done, (name, make) in enumerate(makers.items()):
                 if progress:
-                    progress(samples, 0.1 + 0.9 * (turn + done / len(steppers)) / repeats)
+                    progress(samples, 0.1 + 0.9 * (turn + done / len(makers)) / repeats)
+                if fresh:
+                    steppers[name] = make()
+                    expected[name] = _calibrate(steppers[name].step)
+                stepper = steppers[name]
+                samples.setdefault(name, Sample(stepper.envs, stepper.agents, (), ()))
                 sample, calls = samples[name], max(1, round(slice_s / expected[name]))
                 expected[name] = _time(stepper.step, calls) / calls
                 took = (*sample.seconds_per_call, expected[name])
                 samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), took)
+                if fresh:
+                    steppers.pop(name).close()
     finally:
         for stepper in steppers.values():
             stepper.close()

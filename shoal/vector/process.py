@@ -247,6 +247,7 @@ class ProcessVec(PythonVec):
         self._seen = [(0, 0.0)] * count  # of each worker: what was posted last, and when that was noticed
         self._numbers = np.arange(count, dtype=np.int32)
         self._ready = np.zeros(count, np.int32)
+        self._numbers_at, self._ready_at = self._numbers.ctypes.data, self._ready.ctypes.data
         self._crashed: dict[int, Crash] = {}
 
     # ---- starting ----
@@ -330,16 +331,23 @@ class ProcessVec(PythonVec):
     def _post(self, units: Sequence[int], command: int) -> None:
         if self._broken:
             self._refuse_broken()
-        numbers = self._numbers if len(units) == len(self._numbers) else np.array(units, np.int32)
-        self._core.post(self._base, numbers.ctypes.data, len(numbers), command)
+        numbers, address = self._addressed(units)
+        self._core.post(self._base, address, len(numbers), command)
+
+    def _addressed(self, units: Sequence[int]) -> tuple[Array, int]:
+        """The units as C wants them. That of all units is kept: asking numpy for an address takes a microsecond."""
+        if len(units) == len(self._numbers):
+            return self._numbers, self._numbers_at
+        numbers = np.array(units, np.int32)
+        return numbers, numbers.ctypes.data
 
     def _wait(self, units: Sequence[int], need: int) -> list[int]:
-        numbers = self._numbers if len(units) == len(self._numbers) else np.array(units, np.int32)
+        numbers, address = self._addressed(units)
         count, ready = len(numbers), self._ready
         try:
             while True:
                 found = self._core.wait_ready(
-                    self._base, numbers.ctypes.data, count, need, ready.ctypes.data, self._spin_us, self._look_us
+                    self._base, address, count, need, self._ready_at, self._spin_us, self._look_us
                 )
                 # also when enough are there: with surplus envs, nobody might ever wait for one that died
                 if found < need or (found < count and time.monotonic() >= self._next_look):

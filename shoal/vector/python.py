@@ -107,7 +107,7 @@ class PythonVec(VecEnv):
         self._in_flight: list[int] = []  # units, in the order they were sent
         self._received: list[int] = []  # units of the last recv, in its order
         self._ranges: dict[tuple[int, int], Range] = {}
-        self._all = self._range(0, num_envs)
+        self._all, self._every = self._range(0, num_envs), list(range(len(self.units)))
         space, self._plain_actions = face.action_spaces[0], None
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
             self._plain_actions = block.leaf_views("actions")[0]
@@ -165,8 +165,8 @@ class PythonVec(VecEnv):
         self._refuse_before("step")
         if self._in_flight:
             raise UsageError("step() while envs are in flight. Call recv() for them first.")
+        units = self._every
         self._take_actions(actions, [(0, self.num_envs)])
-        units = list(range(len(self.units)))
         self._tell(units, STEP)
         mail = self._collect(self._wait(units, len(units)))
         return self._result(self._all, mail)
@@ -315,7 +315,11 @@ class PythonVec(VecEnv):
         mail: Mail = []
         for unit in units:
             mail += self._fetch(unit)
-            arrays, (lo, hi) = self.block.arrays, self.units[unit]
+        arrays = self.block.arrays
+        if self._games is None and not arrays["done"].any():  # nothing ended anywhere: the common case
+            return mail
+        for unit in units:
+            lo, hi = self.units[unit]
             if self._games is not None:
                 self._games.add(self._stats, arrays, lo, hi, self._told[unit] == STEP)
             elif (done := arrays["done"][lo:hi]).any():
@@ -333,7 +337,7 @@ class PythonVec(VecEnv):
         if self.agents_per_env > 1:
             infos["alive"] = found.alive.copy() if self.copy else found.alive
             infos["_alive"] = np.ones(len(found.alive), np.bool_)
-        if mail or found.done.any():
+        if mail:
             merger = _Infos(len(found.rewards))
             start = found.rows.start
             # by row, as Gymnasium merges them: the first to have a key says its dtype, whichever worker was first

@@ -500,6 +500,7 @@ class Runner:
         """What `SingleSlot.step` does, for many of them: most Python envs come here, so it counts every microsecond."""
         place, writer, lo = self.place, self.obs_writer, self.lo
         view, dtype, shape, is_plain = writer.view, writer.dtype, writer.shape, writer.is_plain
+        ndarray = np.ndarray
         self.ticks += 1
         at_limit = self.ticks == self.limits
         timeouts = at_limit.tolist() if at_limit.any() else None
@@ -513,7 +514,7 @@ class Runner:
             if terminated or truncated or (timeouts and timeouts[row - lo]):
                 ended.append((row, obs, bool(terminated), info))
             else:
-                if is_plain and type(obs) is np.ndarray and obs.dtype is dtype and obs.shape == shape:
+                if is_plain and type(obs) is ndarray and obs.dtype is dtype and obs.shape == shape:
                     view[row] = obs
                 else:
                     writer.write(row, obs)
