@@ -14,7 +14,7 @@ from shoal.vector.base import Result
 
 
 class RowsEnv(VectorEnv[Array, Any, Array]):
-    """Every agent is one env of the batch, so that wrappers and trainers for single agents just work.
+    """Every agent is one env of the batch, for wrappers and trainers that know single agents only.
 
     An agent that is out before its game ends is a row of zeros until the game starts anew;
     `infos["alive"]` says which rows are real.

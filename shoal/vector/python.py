@@ -126,6 +126,11 @@ class PythonVec(VecEnv):
         """Of all rows; by agent, and then of all envs, where agents differ."""
         return batch_space(self.single_action_space, self.num_rows if self.face.alike else self.num_envs)
 
+    @property
+    def ended(self) -> Array:
+        """(num_envs,) envs that wait for a reset; none ever do under same_step."""
+        return self.block.arrays["ended"]
+
     # ---- what subclasses define ----
 
     def _post(self, units: Sequence[int], command: int) -> None:
@@ -284,7 +289,7 @@ class PythonVec(VecEnv):
             env = int(self.block.arrays["ended"].argmax())
             raise UsageError(
                 f"env {env} has ended and autoreset is disabled. "
-                "Reset the ended envs first: reset(options={'reset_mask': terminated | truncated})."
+                "Reset the ended envs first: reset(options={'reset_mask': envs.ended.copy()})."
             )
 
     def _prepare_reset(self, seed: Any, options: Info | None) -> None:

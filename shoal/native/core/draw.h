@@ -1,7 +1,6 @@
 // draw.h: the display list that env_draw fills. Envs link no graphics library.
 //
-// An env picks its own coordinates with draw_view and emits shapes back to front; raster.c turns
-// the list into pixels, and the browser viewer draws the same list as vectors.
+// An env picks its own coordinates with draw_view and emits shapes back to front; raster.c turns the list into pixels.
 #ifndef SHOAL_DRAW_H
 #define SHOAL_DRAW_H
 
