@@ -108,8 +108,8 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
 
 def _die_with_starter() -> bool:
     """Has the kernel end this process with the thread that started it, even while native code holds the GIL."""
-    set_parent_death_signal = 1
-    return sys.platform == "linux" and not ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0)
+    set_death_signal = 1
+    return sys.platform == "linux" and not ctypes.CDLL(None).prctl(set_death_signal, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _leave_with(parent: int) -> None:
