@@ -483,6 +483,10 @@ def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: in
             raise ActionError(f"{where} of row {row} is not finite: {array[row]}. Nothing was stepped.")
         if leaf.dtype.kind in "iu" and array.dtype.kind == "f":
             raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
+        if leaf.dtype.kind in "iu" and array.size:
+            limits = np.iinfo(leaf.dtype)
+            if int(array.min()) < limits.min or int(array.max()) > limits.max:
+                raise ActionError(f"{where} do not fit in {leaf.dtype}. Nothing was stepped.")
         return array
     if array.dtype.kind not in "iu" and not (array.dtype.kind == "b" and isinstance(space, spaces.MultiBinary)):
         raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")

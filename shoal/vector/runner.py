@@ -80,6 +80,11 @@ def checked(value: Any, leaf: Any) -> Array:
     return array
 
 
+def is_number(value: Any) -> bool:
+    """Whether an env may give it as a reward: a number, or an array of just one."""
+    return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.shape == ())
+
+
 def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 80 else f"{text[:77]}..."
@@ -125,6 +130,8 @@ class SingleSlot:
             return
         obs, reward, terminated, truncated, info = self.env_step(self.read_action())
         self.tick += 1
+        if not is_number(reward):
+            raise BadOutput(f"the reward is {_brief(reward)}, not a number")
         self.total += reward
         self.rewards[row] = reward
         if not (terminated or truncated or self.tick == self.limit):
@@ -534,7 +541,7 @@ class Runner:
             self.rewards[:] = rewards
         except (TypeError, ValueError):
             for number, reward in enumerate(rewards):
-                if not np.isscalar(reward) or isinstance(reward, str):
+                if not is_number(reward):
                     self.place[0] = self.lo + number
                     raise BadOutput(f"the reward is {_brief(reward)}, not a number") from None
             raise

@@ -123,11 +123,6 @@ BAD_RESETS = {
     "info": ({"info": None}, "info is None, not a dict"),
 }
 TRUE_ERRORS = {"short", "none"}  # of Python itself, so EnvCrashed and not BadOutput
-KNOWN_GAPS = {
-    ("reward none", "next_step"): "SingleSlot.step adds the reward before it looks at it",
-    ("reward text", "next_step"): "SingleSlot.step adds the reward before it looks at it",
-    ("reward array", "next_step"): "SingleSlot.step adds the reward before it looks at it",
-}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -145,14 +140,8 @@ def test_bad_output_names_env_and_key(name, autoreset, backend):
         assert (caught.value.env, caught.value.seed, caught.value.step) == (1, 1, 2)
         assert str(caught.value).startswith("env 1 (seed 1) ")
         assert "step 2" in str(caught.value)
-        gap = KNOWN_GAPS.get((name, autoreset))
-        try:
-            assert isinstance(caught.value, EnvCrashed if name in TRUE_ERRORS else BadOutput)
-            caught.match(pattern)
-        except AssertionError:
-            if gap is None:
-                raise
-            pytest.xfail(gap)
+        assert isinstance(caught.value, EnvCrashed if name in TRUE_ERRORS else BadOutput)
+        caught.match(pattern)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
