@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,14 @@ def test_python_blocks_run(page, monkeypatch, tmp_path):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_tables_are_of_the_last_results():
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "readme"), "--check"], check=True, env=with_root())
+
+
+def with_root() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def test_the_readme_tree_is_the_tree():

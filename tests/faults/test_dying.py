@@ -161,9 +161,9 @@ def test_restarts_are_limited(monkeypatch):
             time.sleep(0.1)
 
 
-def test_restart_of_an_env_that_cannot_be_made_again_is_told():
+def test_restart_of_an_env_that_cannot_be_made_again_is_told(tmp_path):
     """Items 1 and 3: the new constructor raises."""
-    path = f"/tmp/shoal-once-{os.getpid()}"
+    path = str(tmp_path / "once")
 
     class Once(Actor):
         def __init__(self):
