@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from shoal import registry
 
 ENVS = registry.stock_names()
 BROKEN = Path(__file__).parent / "broken"
+
+
+def pytest_configure() -> None:
+    """A shell starts background jobs with Ctrl-C ignored, and children inherit that; here it is to be tested."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=ENVS)
