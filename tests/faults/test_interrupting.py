@@ -87,8 +87,11 @@ shoal.make(lambda: Unborn((), slow=(0,)), 4, backend="process", num_workers=4, s
             os.killpg(process.pid, signal.SIGINT)
             with within(5.0):
                 _out, err = process.communicate(timeout=20)
-        assert process.returncode == -signal.SIGINT
-        assert err.count("Traceback") == 1, err
+        assert process.returncode == -signal.SIGINT, err
+        assert "KeyboardInterrupt" in err
+        # the script's own message, which Python may chain where the interrupt meets another exception; no worker's
+        assert "shoal-worker" not in err, err
+        assert "worker.py" not in err, err
 
 
 @pytest.mark.parametrize("call", ["step", "recv", "reset", "call"])
