@@ -21,6 +21,8 @@ from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check
 from shoal.vector.block import Block, Face
 from shoal.vector.runner import Info, Mail
 
+ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
+
 RESET, STEP, CALL, CLOSE = range(4)  # what a unit can be told to do
 
 
@@ -336,7 +338,7 @@ class PythonVec(VecEnv):
             self._told |= dict.fromkeys(units, command)
         self._post(units, command)
 
-    def _infos(self, found: Range, mail: Mail, first: int | None = None) -> Info:
+    def _infos(self, found: Range, mail: Mail) -> Info:
         """Gymnasium's vector infos from the dicts of single rows."""
         infos: Info = {}
         if self.agents_per_env > 1:
@@ -375,11 +377,7 @@ class PythonVec(VecEnv):
         moved: dict[int, int] = {}
         for unit in units:
             lo, hi = self.units[unit]
-            for name in ("obs", "final_obs", "rewards", "terminated", "truncated", "done", "alive"):
-                block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
-                    lo * agents : hi * agents
-                ]
-            for name in ("final_return", "final_length"):
+            for name in ROW_KINDS:
                 block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
                     lo * agents : hi * agents
                 ]
