@@ -2,14 +2,18 @@
 PYTHON ?= python3
 VENV := .venv
 
-demo: $(VENV)/ready  ## set up, then watch the benchmark of the suite
+demo: $(VENV)/installed  ## set up, then watch the benchmark of the suite
 	$(VENV)/bin/shoal bench env all
 
 test: $(VENV)/ready  ## set up, then pass every check
 	scripts/check
 
-$(VENV)/ready: pyproject.toml constraints.txt hatch_build.py
+$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py
 	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/ready: $(VENV)/installed
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
