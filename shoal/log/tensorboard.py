@@ -1,0 +1,57 @@
+"""`--log tensorboard`: every number as a scalar over the steps, in the run's folder `tensorboard/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.log.base import Record, RunFacts, need
+
+
+class TensorBoard:
+    """An event file, flushed every ten seconds by its writer."""
+
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def log(self, record: Record) -> None:
+        """Writes every number but the step itself."""
+        step, time = int(record.get("step", 0)), record.get("time")
+        for key, value in record.items():
+            if key not in ("step", "time"):
+                # a metric without a group gets one, so that the page does not show a group for each
+                self.writer.add_scalar(key if "/" in key else f"train/{key}", value, step, walltime=time)
+
+    def note(self, text: str) -> None:
+        """Numbers only."""
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        """Flushes."""
+        self.writer.close()
+
+
+def check() -> None:
+    """Raises where the package is missing."""
+    need("tensorboard", "tensorboard")
+
+
+def open(facts: RunFacts) -> TensorBoard:
+    """Begins an event file; after a resume, what came later than its checkpoint is hidden."""
+    check()
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = facts.folder / "tensorboard"
+    purge = facts.resumed_from + 1 if facts.resumed_from else None
+    writer = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
+    if facts.config and not facts.resumed_from:
+        rows = "".join(f"| {key} | {value} |\n" for key, value in flatten(facts.config).items())
+        writer.add_text("config", f"| option | value |\n|---|---|\n{rows}")
+    return TensorBoard(writer)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"train": {"epochs": 4}}` as `{"train.epochs": 4}`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
