@@ -571,7 +571,7 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
     resume = f"shoal train {facts.env} --resume {facts.id}"
     hints = {f"shoal eval {facts.id}": "watch it play", f"shoal plot {facts.id}": "draw the learning curve"}
     if status == "finished":
-        hints[f"{resume} --train.total-steps {human(2 * max(step, 1))}"] = "train it further"
+        hints[f"{resume} --train.total-steps {_count(2 * int(max(step, facts.total_steps)))}"] = "train it further"
     else:
         hints = {resume: "go on from the last checkpoint", **hints}
     indent = max(map(len, hints)) + 3
@@ -580,6 +580,13 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
         head = "      " if k else "Next: "
         line = Text.assemble(head, (f"{command:<{indent}}" if roomy else command, "cyan"))
         out.print(line.append(what, "dim") if roomy else line, soft_wrap=True)
+
+
+def _count(steps: int) -> str:
+    """Exact, and as short as a person would type it: 40M."""
+    return next(
+        (f"{steps // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if steps % size == 0), str(steps)
+    )
 
 
 # ---- a picture of it ----

@@ -1,0 +1,87 @@
+"""`shoal plot`: learning curves of runs as a picture and as a page. The drawing itself is in shoal/plot.py."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+
+def command(
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")] = ("last",),
+    /,
+    *,
+    y: Annotated[str, tyro.conf.arg(metavar="KEY")] = "episode/return",
+    x: Literal["step", "wall_s"] = "step",
+    smooth: float = 1.0,
+    band: Literal["range", "ci95"] = "range",
+    out: Annotated[
+        tuple[Path, ...],
+        tyro.conf.arg(metavar="FILE [FILE ...]", help_behavior_hint="(default: curves.png and curves.html)"),
+    ] = (),
+) -> int:
+    """Draw the learning curves of runs, with the spread over their seeds.
+
+    Runs that differ in nothing but their seed become one line: their mean, and a band around it. The page needs
+    nothing but a browser; hovering or the arrow keys show its values.
+
+    Try:
+        shoal plot last
+        shoal plot runs/cartpole
+        shoal plot cartpole breakout --x wall_s
+        shoal plot runs/cartpole --y entropy --smooth 5 --out entropy.png
+
+    Args:
+        runs: Runs: folders, ids that 'shoal runs' lists, the name of an env for its newest, a folder of runs, or last.
+        y: What to draw: a key of metrics.jsonl.
+        x: Against what: steps, or seconds of training.
+        smooth: Average over this percentage of the x axis; 0 draws what was logged.
+        band: The band over several seeds: from the least to the most, or the mean's 95 % confidence interval.
+        out: Files to write, .png or .html; by default both, in the run's folder or, for several runs, here.
+    """
+    from shoal import plot
+    from shoal.cli.main import console, suggest
+    from shoal.errors import ConfigError
+
+    if not 0 <= smooth <= 100:
+        raise ConfigError(f"--smooth {smooth:g} must be in 0 .. 100: it is a percentage of the x axis.")
+    for path in out:
+        if path.suffix not in (".png", ".html"):
+            raise ConfigError(f"--out {path} must end in .png or .html.")
+        if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise ConfigError(f"--out {path} cannot be written. Choose a file in a folder that exists and is yours.")
+    found = find(runs)
+    folder = found[0].folder if len(found) == 1 else Path()
+    paths = out or (folder / "curves.png", folder / "curves.html")
+    if any(path.suffix == ".png" for path in paths):
+        plot.check_matplotlib()  # before anything is written
+    figure = plot.figure(found, y, x, smooth, band)
+    screen = console()
+    for path in paths:
+        (plot.write_png if path.suffix == ".png" else plot.write_html)(figure, path)
+        screen.print(f"wrote {path}", soft_wrap=True)
+    lines, many = len(figure.curves), len(found)
+    about = f"{figure.title}: {figure.y_label} of {many} run{'s' * (many > 1)} in {lines} line{'s' * (lines > 1)}."
+    screen.print(about, soft_wrap=True)
+    if many == 1 and len(list(found[0].folder.parent.glob("*/run.json"))) > 1:
+        suggest(
+            screen, {f"shoal plot {found[0].folder.parent}": "all runs of this env: seeds become one line with a band"}
+        )
+    return 0
+
+
+def find(names: Sequence[str]) -> list[Any]:
+    """The runs that these words mean; a folder of runs means all of them."""
+    from shoal import runs
+
+    found: list[Any] = []
+    for name in names or ("last",):
+        inside = sorted(Path(name).glob("*/run.json")) + sorted(Path(name).glob("*/*/run.json"))
+        if inside and not (Path(name) / "run.json").is_file():
+            found += [runs.Run(path.parent) for path in inside]
+        else:
+            found.append(runs.find(name))
+    return list({run.folder.resolve(): run for run in found}.values())

@@ -1,0 +1,152 @@
+"""`shoal runs`: what was trained here, how far it came and how it ended."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+Key = Literal["started", "env", "status", "step", "return", "best", "eval", "sps", "wall_s"]
+
+STATUS_STYLES = {"running": "green", "finished": "", "interrupted": "yellow", "failed": "bold red", "killed": "red"}
+
+
+def command(
+    *,
+    env: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    sort: Key = "started",
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
+    json: bool = False,
+) -> int:
+    """List the runs: what was trained, how far it came, how it ended.
+
+    Runs are in the order of their start, the newest last, where the eye is. 'return' is the mean of the last
+    interval's episodes, 'best' that of the best interval, 'eval' that of held-out episodes at the end.
+
+    Try:
+        shoal runs
+        shoal runs --env cartpole --sort eval
+        shoal runs --json
+
+    Args:
+        env: Only the runs of this env.
+        sort: By what, the greatest last.
+        runs: The folder that they are in.
+        json: Print one line of JSON per run, for machines.
+    """
+    from shoal.cli.main import console, suggest
+    from shoal.errors import ConfigError, did_you_mean
+    from shoal.runs import all_runs, folder_name
+
+    rows = [describe(run) for run in all_runs(runs)]
+    names = {row["env"] for row in rows}
+    if env is not None:
+        some = [row for row in rows if env in (row["env"], row["folder"].parent.name) or folder_name(env) == row["env"]]
+        if rows and not some:
+            raise ConfigError(
+                f"no runs of '{env}'.{did_you_mean(env, names)} There are runs of {', '.join(sorted(names))}."
+            )
+        rows = some
+    rows.sort(key=lambda row: _rank(row[sort]))
+    if json:
+        for row in rows:
+            print(jsonlib.dumps({**row, "folder": str(row["folder"])}))
+        return 0
+    out = console()
+    if not rows:
+        out.print(f"No runs in {runs}/ yet.", soft_wrap=True)
+        suggest(out, {f"shoal train {env or 'cartpole'}": "makes one"})
+        return 0
+    out.print(_table(rows, out.width, sort))
+    last = max(rows, key=lambda row: (row["started"], row["id"]))
+    out.print(f"\n{len(rows)} run{'s' * (len(rows) > 1)} in {runs}/.", soft_wrap=True)
+    hints = {f"shoal plot {last['id']}": "draw the newest", f"shoal eval {last['id']}": "watch it play"}
+    if last["status"] in ("interrupted", "killed"):
+        hints = {f"shoal train {last['env']} --resume {last['id']}": "go on with the newest", **hints}
+    suggest(out, hints)
+    return 0
+
+
+def describe(run: Any) -> dict[str, Any]:
+    """One run in numbers; None where there is none."""
+    records, facts, summary = run.metrics(), run.facts, run.summary or {}
+    last = records[-1] if records else {}
+    returns = [record["episode/return"] for record in records if _is_number(record.get("episode/return"))]
+    evaluation = summary.get("eval") or {}
+    step, wall = summary.get("step", last.get("step", 0)), summary.get("wall_s", last.get("wall_s"))
+    sps = summary.get("sps") or (step / wall if wall else None)
+    return {
+        "id": run.id,
+        "env": str(facts.get("env", run.env)),
+        "algo": facts.get("algo"),
+        "seed": facts.get("seed"),
+        "status": summary.get("status") or ("running" if run.is_running else "killed"),
+        "step": step,
+        "return": returns[-1] if returns else None,
+        "best": max(returns) if returns else None,
+        "eval": evaluation.get("return") if _is_number(evaluation.get("return")) else None,
+        "sps": sps,
+        "wall_s": wall,
+        "started": str(facts.get("started", "")),
+        "folder": run.folder,
+    }
+
+
+def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
+    """As many columns as the terminal has room for; what matters least goes first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from shoal.log.base import duration, human, number
+
+    cells = {
+        "id": [Text(row["id"], "cyan") for row in rows],
+        "env": [row["env"] for row in rows],
+        "algo": [str(row["algo"] or "") for row in rows],
+        "seed": [str(row["seed"] if row["seed"] is not None else "") for row in rows],
+        "status": [Text(row["status"], STATUS_STYLES.get(row["status"], "")) for row in rows],
+        "steps": [human(row["step"] or 0) for row in rows],
+        "return": [number(row["return"]) for row in rows],
+        "best": [number(row["best"]) for row in rows],
+        "eval": [Text(number(row["eval"]), "bold") for row in rows],
+        "steps/s": [human(row["sps"]) if row["sps"] else "-" for row in rows],
+        "time": [duration(row["wall_s"]) if row["wall_s"] is not None else "-" for row in rows],
+        "age": [_age(row["started"]) for row in rows],
+    }
+    if all(row["eval"] is None for row in rows):
+        del cells["eval"]
+    for extra in ("algo", "age", "time", "seed", "steps/s", "best"):
+        if sum(2 + max(len(name), *(len(cell) for cell in column)) for name, column in cells.items()) <= width:
+            break
+        if extra != {"sps": "steps/s", "wall_s": "time"}.get(sort, sort):
+            del cells[extra]
+    left = ("id", "env", "algo", "status")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in cells:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for row in zip(*cells.values()):
+        table.add_row(*row)
+    return table
+
+
+def _age(started: str) -> str:
+    from shoal.log.base import duration
+
+    try:
+        return duration(max(0.0, time.time() - datetime.fromisoformat(started.replace("Z", "+00:00")).timestamp()))
+    except ValueError:
+        return "-"
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """What is not there comes first."""
+    return (value is not None, value if value is not None else 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,271 @@
+"""Learning curves: runs that differ in nothing but their seed become one line with its spread; PNG and HTML.
+
+Reads runs' records; knows nothing of torch. Drawing to PNG needs matplotlib, the HTML page nothing: it is one file.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shoal.errors import ConfigError, did_you_mean
+from shoal.log.base import human
+from shoal.runs import Run
+from shoal.spec import Array
+
+Band = Literal["range", "ci95"]
+
+POINTS = 400  # of a line over several runs
+NOT_DIFFERENCES = ("seed", "log", "resume", "runs", "checkpoint", "device", "name")  # options that keep runs comparable
+# colours that stay apart for the colour-blind (Okabe and Ito), the faint ones left out
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#56b4e9", "#b8860b", "#5c5c5c")
+# 97.5 % point of Student's t for 1, 2, ... degrees of freedom; beyond, the normal's
+T975 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+WORDS = {
+    "step": "steps",
+    "wall_s": "training time (s)",
+    "sps": "steps per second",
+    "episode/return": "episode return",
+    "episode/length": "episode length",
+    "eval/return": "evaluated return",
+    "kl": "KL",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: the mean over runs, and the band around it where there are several."""
+
+    label: str
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    runs: tuple[str, ...]
+
+    @property
+    def has_band(self) -> bool:
+        """Whether several runs are in it."""
+        return len(self.runs) > 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is drawn, in words and numbers."""
+
+    title: str
+    x_label: str
+    y_label: str
+    note: str  # what the band and the smoothing are
+    curves: tuple[Curve, ...]
+
+
+def figure(
+    runs: Sequence[Run], y: str = "episode/return", x: str = "step", smooth: float = 1.0, band: Band = "range"
+) -> Figure:
+    """Groups the runs and averages each group over the x that all its runs have.
+
+    `smooth` is a percentage of the axis.
+    """
+    groups = _group(runs)
+    envs = list(dict.fromkeys(env for env, _, _ in groups))
+    curves = []
+    for label, members in zip(_labels(list(groups)), groups.values()):
+        lines = [_smooth(*_points(run, x, y), smooth) for run in members]
+        curves.append(_mean(label, lines, tuple(run.id for run in members), band))
+    notes = []
+    most = max(len(curve.runs) for curve in curves)
+    if most > 1:
+        what = "least to most over the runs" if band == "range" else "95 % confidence interval of the mean"
+        notes.append(f"line: mean of the runs; band: {what}")
+    if smooth:
+        notes.append(f"smoothed over {smooth:g} % of the axis")
+    return Figure(", ".join(envs), WORDS.get(x, x), _words(y), "; ".join(notes), tuple(curves))
+
+
+# ---- from runs to curves ----
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"train": {"epochs": 4}}` as `{"train.epochs": 4}`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _group(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
+    """By env, algorithm and every option that makes a difference, in the order given; each run once."""
+    groups: dict[tuple[str, str, str], list[Run]] = {}
+    for run in {run.folder.resolve(): run for run in runs}.values():
+        options = {k: v for k, v in flatten(_options(run)).items() if k.split(".")[0] not in NOT_DIFFERENCES}
+        key = (
+            str(run.facts.get("env", run.env)),
+            str(run.facts.get("algo", "")),
+            json.dumps(options, sort_keys=True, default=str),
+        )
+        groups.setdefault(key, []).append(run)
+    return groups
+
+
+def _options(run: Run) -> dict[str, Any]:
+    try:
+        return run.config
+    except ConfigError:  # a run without its config.toml still has a curve
+        return {}
+
+
+def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
+    """What tells each group from the others: env, algorithm, then the options that differ."""
+    options = [json.loads(text) for _, _, text in keys]
+    names = dict.fromkeys(name for table in options for name in table)
+    differ = [name for name in names if len({json.dumps(table.get(name)) for table in options}) > 1]
+    many_envs, many_algos = len({key[0] for key in keys}) > 1, len({key[1] for key in keys}) > 1
+    labels = []
+    for (env, algo, _), table in zip(keys, options):
+        parts = [env] if many_envs else []
+        parts += [algo] if many_algos or not (many_envs or differ) else []
+        same_env = [other for other, key in zip(options, keys) if key[:2] == (env, algo)]
+        telling = [name for name in differ if len({json.dumps(other.get(name)) for other in same_env}) > 1]
+        parts += [f"{name.split('.')[-1]} {_plain(table.get(name, 'default'))}" for name in telling[:4]]
+        labels.append(", ".join(part for part in parts if part) or env)
+    return labels
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _points(run: Run, x: str, y: str) -> tuple[Array, Array]:
+    """The records that have both, by growing x."""
+    records = run.metrics()
+    if not records:
+        raise ConfigError(f"run {run.id} has no records yet: {run.folder / 'metrics.jsonl'} is empty.")
+    pairs = [(r[x], r[y]) for r in records if _is_number(r.get(x)) and _is_number(r.get(y))]
+    if not pairs:
+        known = sorted({key for record in records for key, value in record.items() if _is_number(value)})
+        raise ConfigError(f"run {run.id} has no '{y}'.{did_you_mean(y, known)} It has {', '.join(known)}.")
+    points = np.array(pairs, np.float64)
+    points = points[np.argsort(points[:, 0], kind="stable")]
+    return points[:, 0], points[:, 1]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _smooth(x: Array, y: Array, percent: float) -> tuple[Array, Array]:
+    """The mean of the neighbours within half that share of the axis on either side, fewer of them at the ends."""
+    reach = (x[-1] - x[0]) * percent / 200
+    if reach <= 0:
+        return x, y
+    reach = np.minimum(reach, np.minimum(x - x[0], x[-1] - x))  # as far on either side, or the ends would bend
+    reach = reach + 1e-9 * (x[-1] - x[0])  # a neighbour just there counts on both sides
+    first, last = np.searchsorted(x, x - reach, "left"), np.searchsorted(x, x + reach, "right")
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    return x, (sums[last] - sums[first]) / (last - first)
+
+
+def _mean(label: str, lines: Sequence[tuple[Array, Array]], runs: tuple[str, ...], band: Band) -> Curve:
+    if len(lines) == 1:
+        x, y = lines[0]
+        if len(x) > 5 * POINTS:
+            grid = np.linspace(x[0], x[-1], 5 * POINTS)
+            x, y = grid, np.interp(grid, x, y)
+        return Curve(label, x, y, y, y, runs)
+    begin, end = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    grid = np.linspace(begin, max(begin, end), POINTS)
+    values = np.stack([np.interp(grid, x, y) for x, y in lines])
+    mean = values.mean(0)
+    if band == "range":
+        return Curve(label, grid, mean, values.min(0), values.max(0), runs)
+    count = len(lines)
+    t = T975[count - 2] if count - 2 < len(T975) else 1.96
+    half = t * values.std(0, ddof=1) / math.sqrt(count)
+    return Curve(label, grid, mean, mean - half, mean + half, runs)
+
+
+def _words(y: str) -> str:
+    return WORDS.get(y, y.replace("episode/", "episode ").replace("/", " ").replace("_", " "))
+
+
+# ---- drawing ----
+
+
+def check_matplotlib() -> None:
+    """Raises with the install line where it is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError('a PNG needs matplotlib: pip install "shoal[plot]". Without it: --out curves.html')
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    """A picture for a page or a paper."""
+    check_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.ticker import FuncFormatter
+
+    ink, faint = "#222222", "#8a8a8a"
+    canvas = Canvas(figsize=(8, 4.8), dpi=160, layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
+    for k, curve in enumerate(figure.curves):
+        colour = COLOURS[k % len(COLOURS)]
+        if curve.has_band:
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        marker = "o" if len(curve.x) == 1 else None
+        axes.plot(curve.x, curve.mean, color=colour, linewidth=1.8, marker=marker, label=_legend(curve))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#c8c8c8")
+    axes.grid(axis="y", color="#ececec", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors="#555555", labelsize=9, length=0)
+    axes.margins(x=0.01)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human(value)))
+    axes.set_xlabel(figure.x_label, color="#555555")
+    axes.set_title(f"{figure.title}: {figure.y_label}", loc="left", color=ink, fontsize=13, fontweight="bold", pad=12)
+    axes.legend(frameon=False, fontsize=9, labelcolor=ink)
+    if figure.note:
+        canvas.supxlabel(figure.note, x=0.99, ha="right", fontsize=7.5, color=faint)
+    canvas.savefig(path, format="png", facecolor="white")
+
+
+def write_html(figure: Figure, path: Path) -> None:
+    """One page that needs nothing else: hover or arrow keys show the values, and it follows light and dark."""
+    data = {
+        "title": figure.title,
+        "x": figure.x_label,
+        "y": figure.y_label,
+        "note": figure.note,
+        "curves": [
+            {
+                "label": _legend(curve),
+                "runs": curve.runs,
+                "x": _rounded(curve.x),
+                "mean": _rounded(curve.mean),
+                **({"low": _rounded(curve.low), "high": _rounded(curve.high)} if curve.has_band else {}),
+            }
+            for curve in figure.curves
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # a label must not end the script
+    page = (Path(__file__).parent / "plot.html").read_text()
+    title = html.escape(f"{figure.title}: {figure.y_label}")
+    path.write_text(page.replace("{{title}}", title).replace("{{data}}", text))
+
+
+def _legend(curve: Curve) -> str:
+    return f"{curve.label} ({len(curve.runs)} runs)" if curve.has_band else curve.label
+
+
+def _rounded(values: Array) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
