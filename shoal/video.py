@@ -239,10 +239,11 @@ def _int16(*values: int) -> bytes:
 class Palette:
     """The 255 colours that a whole GIF shares, found while its frames come: colour 0 means "as before".
 
-    Frames of few colours keep them exactly, or as near as no eye can tell. A first frame of very many (a photo) is
-    divided by median cut. New colours of later frames get a place while there is one, then the nearest.
+    Few colours are kept exactly, more as near as no eye can tell. A first frame of very many (a photo) is divided by
+    median cut. New colours of later frames get a place while there is one, then the nearest.
     """
 
+    FEW = 128  # so many are kept exactly
     NEAR = 12  # a distance in RGB that is not seen
     MANY = 4096  # colours of a first frame that are too many to choose from one by one
     FIRST = 192  # places that the first frame may take
@@ -268,8 +269,8 @@ class Palette:
         places = 256 if self.count > 1 else 1 + self.FIRST
         if self.count == 1 and len(colors) > self.MANY:
             self._cut(frame)
-        distance = self._nearest(colors)[1]
-        while self.count < places and (far := distance > self.NEAR**2).any():
+        distance, near = self._nearest(colors)[1], 0 if self.count + len(colors) <= self.FEW else self.NEAR
+        while self.count < places and (far := distance > near**2).any():
             new = colors[np.where(far, counts, 0).argmax()]
             self.colors[self.count] = new
             self.count += 1

@@ -1,0 +1,411 @@
+"""Plays whole episodes with a player and says how well it did; records it on video.
+
+**Which episodes count.** Taking the first 100 episodes that end on many envs would prefer the short ones. So each env
+has a quota beforehand, and exactly its first so many episodes count, however long they take.
+
+**Held-out seeds.** Training with seed s starts its envs from the seeds s, s + 1, ...; evaluation with seed s starts
+its envs from s + HELD_OUT on. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as
+episodes each episode has a seed of its own; an env that plays several goes on from its own stream.
+
+Knows vector envs; has never heard of torch. Where a player comes from is the trainer's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from shoal import video
+from shoal.errors import ConfigError
+from shoal.spec import Array
+from shoal.vector.base import VecEnv
+
+HELD_OUT = 1 << 30
+MAX_STEPS = 100_000  # of an episode
+PYTHON_STATS = ("is_success", "success", "score")  # what Python envs commonly say of an episode in their last info
+
+Episode = tuple[float, int, dict[str, float]]  # return, length, stats
+
+
+class Player(Protocol):
+    """What chooses actions: a trained policy, a script, chance. A row is one agent of one env."""
+
+    def reset(self, num_rows: int) -> None:
+        """Forgets everything; so many rows begin."""
+
+    def act(self, obs: Any, infos: dict[str, Any]) -> Any:
+        """The actions of all rows, as `vec.step` takes them. `obs` may be overwritten by the next step."""
+
+    def observe(self, done: Array) -> None:
+        """(num_rows,) rows that begin anew or are out of the game: their memory is to be cleared."""
+
+
+class RandomPlayer:
+    """Chance, within the action masks: the score that a policy has to beat."""
+
+    def __init__(self, action_space: spaces.Space[Any], seed: int = 0) -> None:
+        self.space, self.rng = action_space, np.random.default_rng(seed)
+        self.space.seed(seed)
+
+    def reset(self, num_rows: int) -> None:
+        """Nothing to forget."""
+
+    def act(self, obs: Any, infos: dict[str, Any]) -> Any:
+        """Any action that is allowed, each as likely."""
+        mask = infos.get("action_mask")
+        if isinstance(mask, np.ndarray) and isinstance(self.space, spaces.MultiDiscrete) and self.space.nvec.ndim == 1:
+            return (self.rng.random(mask.shape) * (mask != 0)).argmax(1)
+        return self.space.sample()
+
+    def observe(self, done: Array) -> None:
+        """Nothing to clear."""
+
+
+class ScriptedPlayer:
+    """A function of the observations."""
+
+    def __init__(self, choose: Callable[[Any], Any]) -> None:
+        self.choose = choose
+
+    def reset(self, num_rows: int) -> None:
+        """Nothing to forget."""
+
+    def act(self, obs: Any, infos: dict[str, Any]) -> Any:
+        """What the function says."""
+        return self.choose(obs)
+
+    def observe(self, done: Array) -> None:
+        """Nothing to clear."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What some episodes came to, in the order of the envs that played them.
+
+    With several agents the return of an episode is the mean over its agents, as in `drain_stats`, and its length the
+    steps of the game. An episode that was cut at `max_steps` counts with its return so far and has no stats.
+    """
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    stats: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    cut: int = 0  # episodes that did not end by themselves
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return mean(self.returns)
+
+    @property
+    def ci95(self) -> float:
+        """Half the width of the 95 % confidence interval of the mean return (see `ci95`)."""
+        return ci95(self.returns)
+
+    @property
+    def min(self) -> float:
+        """The worst return."""
+        return min(self.returns)
+
+    @property
+    def max(self) -> float:
+        """The best return."""
+        return max(self.returns)
+
+    @property
+    def length(self) -> float:
+        """Mean length."""
+        return mean(self.lengths)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers for JSON. The interval of a single episode is not known: null."""
+        known = self.ci95 if math.isfinite(self.ci95) else None
+        facts: dict[str, Any] = {"return": self.mean, "ci95": known, "min": self.min, "max": self.max}
+        return {**facts, "episodes": len(self.returns), "length": self.length}
+
+    def describe(self) -> str:
+        """`476.2 ± 8.1 (95 % confidence, 100 episodes), min 103.0, max 500.0`."""
+        count = len(self.returns)
+        if count == 1:
+            return f"{show(self.mean)} (1 episode)"
+        text = f"{show(self.mean)} ± {show(self.ci95)} (95 % confidence, {count} episodes)"
+        return f"{text}, min {show(self.min)}, max {show(self.max)}"
+
+
+def show(value: float) -> str:
+    """A number as a person reads it: one digit behind the point, more where it is small."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.1f}"
+    digits = 1 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{min(max(digits, 1), 6)}f}"
+
+
+def mean(values: tuple[float, ...]) -> float:
+    """The mean; exact sums, so that it does not depend on the order."""
+    return math.fsum(values) / len(values)
+
+
+def ci95(values: tuple[float, ...]) -> float:
+    """Half the width of the 95 % confidence interval of the mean, by Student's t: t s / sqrt(n). One value: infinite.
+
+    Not by bootstrap: t needs no random numbers, so that the same episodes give the same interval, and for few
+    episodes the bootstrap's intervals are too narrow.
+    """
+    count = len(values)
+    if count < 2:
+        return math.inf
+    middle = mean(values)
+    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
+    return t_975(count - 1) * math.sqrt(variance / count)
+
+
+def t_975(freedom: int) -> float:
+    """Student's t that 2.5 % lie above: from a table, then Fisher's expansion in 1 / freedom (right to 4 digits)."""
+    table = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
+    if freedom <= len(table):
+        return table[freedom - 1]
+    z, v = 1.959963984540054, float(freedom)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / v + second / v**2 + third / v**3
+
+
+def play(
+    make: Callable[..., VecEnv] | VecEnv,
+    player: Player,
+    episodes: int,
+    seed: int = 0,
+    *,
+    num_envs: int = 128,
+    max_steps: int = MAX_STEPS,
+    progress: Callable[[int], None] | None = None,
+) -> Score:
+    """Plays so many episodes on held-out seeds and returns their score.
+
+    Args:
+        make: called as `make(num_envs=..., seed=...)`, and closed in the end; `functools.partial(shoal.make, "pong")`
+            does. Or envs that are there already (same-step autoreset): they are reset, and not closed.
+        player: chooses the actions.
+        episodes: how many; spread over the envs as evenly as can be.
+        seed: env i starts from `seed + HELD_OUT + i`.
+        num_envs: at most so many envs, where `make` makes them.
+        max_steps: an episode that is longer is cut there and counted in `Score.cut`.
+        progress: is told how many episodes are over.
+    """
+    for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ConfigError(f"{name}={value!r} must be an int of at least 1.")
+    first = held_out(seed)
+    if isinstance(make, VecEnv):
+        return _play(make, player, episodes, first, max_steps, progress)
+    vec = make(num_envs=min(episodes, num_envs), seed=first)
+    try:
+        return _play(vec, player, episodes, first, max_steps, progress)
+    finally:
+        vec.close()
+
+
+def held_out(seed: int) -> int:
+    """The first seed of an evaluation."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**62:
+        raise ConfigError(f"seed={seed!r} must be an int in 0 .. 2^62 - 1.")
+    return int(seed) + HELD_OUT
+
+
+def _play(
+    vec: VecEnv, player: Player, episodes: int, seed: int, max_steps: int, progress: Callable[[int], None] | None
+) -> Score:
+    if vec.autoreset_mode != AutoresetMode.SAME_STEP:
+        raise ConfigError("play() needs envs with autoreset='same_step', which is shoal.make's default.")
+    envs, agents = vec.num_envs, vec.agents_per_env
+    used = min(episodes, envs)
+    quota = np.array([episodes // used + (env < episodes % used) if env < used else 0 for env in range(envs)])
+    played = np.zeros(envs, np.int64)
+    totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the episodes that go on
+    found: list[list[Episode]] = [[] for _ in range(envs)]
+    cut_count = 0
+    obs, infos = vec.reset(seed=seed)
+    alive = _alive(infos, vec.num_rows)
+    player.reset(vec.num_rows)
+    while (played < quota).any():
+        obs, rewards, terminated, truncated, infos = vec.step(player.act(obs, infos))
+        totals += rewards
+        ticks += 1
+        done = terminated | truncated
+        over = (done | ~alive).reshape(envs, agents).all(1)
+        cut = ~over & (ticks >= max_steps) & (played < quota)
+        ended = over | cut
+        for env in np.flatnonzero(ended & (played < quota)).tolist():
+            rows = slice(env * agents, (env + 1) * agents)
+            total, length = float(totals[rows].mean()), int(ticks[env])
+            found[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
+            played[env] += 1
+            cut_count += int(cut[env])
+            if progress:
+                progress(int(played.sum()))
+        gone = np.repeat(ended, agents)
+        totals[gone], ticks[ended] = 0.0, 0
+        before, alive = alive, _alive(infos, vec.num_rows)
+        player.observe(done | ~before | ~alive | gone)  # an agent that joins late was out before
+        if (again := cut & (played < quota)).any():
+            obs, infos = vec.reset(options={"reset_mask": again})
+            alive = _alive(infos, vec.num_rows)
+    every = [result for results in found for result in results]
+    names = dict.fromkeys(name for _, _, stats in every for name in stats)
+    return Score(
+        tuple(total for total, _, _ in every),
+        tuple(length for _, length, _ in every),
+        {name: tuple(stats[name] for _, _, stats in every if name in stats) for name in names},
+        cut_count,
+    )
+
+
+def _alive(infos: dict[str, Any], num_rows: int) -> Array:
+    """(num_rows,) who may act; a copy. Everyone, where there is one agent per env."""
+    alive = infos.get("alive")
+    return np.ones(num_rows, np.bool_) if alive is None else np.array(alive, np.bool_)
+
+
+def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: int) -> Episode:
+    """(return, length, stats) of the episode that env has just ended, by the env's own account where it has one.
+
+    An env that records its own episodes (before it scales rewards or skips frames, say) knows best.
+    """
+    final = infos.get("final_info", {})
+    rows = range(env * vec.agents_per_env, (env + 1) * vec.agents_per_env)
+    if vec.agents_per_env == 1:
+        episode = final.get("episode", {})
+        total = _value(episode, "r", rows, total)
+        length = int(_value(episode, "l", rows, length))
+    spec = getattr(vec, "spec_env", None)
+    names = [stat.name for stat in spec.stats] if spec else PYTHON_STATS
+    stats = {name: _value(final, name, rows, math.nan) for name in names}
+    return total, length, {name: value for name, value in stats.items() if not math.isnan(value)}
+
+
+def _value(info: Any, name: str, rows: range, default: float) -> float:
+    """A number from vector infos: of the last of the rows that have it."""
+    if not isinstance(info, dict) or name not in info or f"_{name}" not in info:
+        return default
+    values, mask = info[name], info[f"_{name}"]
+    for row in reversed(rows):
+        if mask[row]:
+            value = values[row]
+            return float(value) if isinstance(value, (bool, int, float, np.generic)) else default
+    return default
+
+
+# ---- video ----
+
+
+def can_draw(vec: VecEnv) -> bool:
+    """Whether `record` can show such envs: they have `env_draw`, or the render mode `rgb_array`."""
+    if hasattr(vec, "frame"):
+        return vec.spec_env.has_draw
+    return "rgb_array" in (_metadata(vec).get("render_modes") or ())
+
+
+def record(
+    make: Callable[..., VecEnv] | VecEnv,
+    player: Player,
+    path: str | Path,
+    episodes: int = 1,
+    seed: int = 0,
+    fps: float | None = None,
+    width: int = 480,
+    *,
+    max_steps: int = 5000,
+) -> Path:
+    """Writes a video of env 0, from its first frame to the last frame of its last episode, and returns where it is.
+
+    Args:
+        make: called as `make(num_envs=1, seed=..., autoreset="disabled", render_mode="rgb_array")`, and closed in the
+            end. Or envs that were made so: with autoreset an env would show its next episode before this one's end.
+        player: chooses the actions.
+        path: a .mp4 or .gif file; without a suffix the best that is installed (`shoal.video.check`).
+        episodes: how many, one after the other.
+        seed: env 0 starts from `seed + HELD_OUT`: where `play` with this seed begins too.
+        fps: frames per second; default: what the env says, else 30.
+        width: of the picture, for native envs; Python envs draw in a size of their own.
+        max_steps: an episode that is longer is cut there.
+    """
+    for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ConfigError(f"{name}={value!r} must be an int of at least 1.")
+    path, first = video.check(path, 30.0 if fps is None else fps), held_out(seed)
+    if isinstance(make, VecEnv):
+        return _record(make, player, path, episodes, first, fps, width, max_steps)
+    vec = make(num_envs=1, seed=first, autoreset="disabled", render_mode="rgb_array")
+    try:
+        return _record(vec, player, path, episodes, first, fps, width, max_steps)
+    finally:
+        vec.close()
+
+
+def _record(
+    vec: VecEnv, player: Player, path: Path, episodes: int, seed: int, fps: float | None, width: int, max_steps: int
+) -> Path:
+    if vec.autoreset_mode != AutoresetMode.DISABLED:
+        raise ConfigError("record() needs envs with autoreset='disabled', or their last frame could not be shown.")
+    if not can_draw(vec):
+        raise ConfigError(f"this env cannot draw itself: {_cannot(vec)}. There is no video of it.")
+    rate = _rate(vec) if fps is None else fps
+    return video.write(path, _frames(vec, player, episodes, seed, width, max_steps), rate)
+
+
+def _frames(vec: Any, player: Player, episodes: int, seed: int, width: int, max_steps: int) -> Iterator[Array]:
+    obs, infos = vec.reset(seed=seed)
+    alive = _alive(infos, vec.num_rows)
+    player.reset(vec.num_rows)
+    yield _frame(vec, width)
+    played, ticks = 0, 0
+    while True:
+        obs, _, terminated, truncated, infos = vec.step(player.act(obs, infos))
+        yield _frame(vec, width)
+        ticks += 1
+        before, alive = alive, _alive(infos, vec.num_rows)
+        ended = vec.ended.copy()
+        if is_over := bool(ended[0]) or ticks >= max_steps:
+            played += 1
+            if played == episodes:
+                return
+            ended[0] = True
+        player.observe(terminated | truncated | ~before | ~alive | np.repeat(ended, vec.agents_per_env))
+        if ended.any():
+            obs, infos = vec.reset(options={"reset_mask": ended})
+            alive = _alive(infos, vec.num_rows)
+        if is_over:
+            ticks = 0
+            yield _frame(vec, width)
+
+
+def _frame(vec: Any, width: int) -> Array:
+    if hasattr(vec, "frame"):
+        pixels: Array = vec.frame(0, width)
+        return pixels
+    drawn = vec.call("render", env_ids=[0])[0]
+    if drawn is None:
+        raise ConfigError("the env's render() gave no picture. Make the envs with render_mode='rgb_array'.")
+    return drawn if isinstance(drawn, np.ndarray) else np.asarray(drawn)
+
+
+def _metadata(vec: Any) -> dict[str, Any]:
+    """What env 0 says of itself."""
+    found = vec.call("metadata", env_ids=[0])[0]
+    return found if isinstance(found, dict) else {}
+
+
+def _rate(vec: Any) -> float:
+    rate = (vec.metadata if hasattr(vec, "frame") else _metadata(vec)).get("render_fps")
+    return float(rate) if isinstance(rate, (int, float)) and 0.1 <= rate <= 1000.0 else 30.0
+
+
+def _cannot(vec: VecEnv) -> str:
+    return "it has no env_draw" if hasattr(vec, "frame") else "it has no render mode 'rgb_array'"
