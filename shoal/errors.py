@@ -6,6 +6,12 @@ ShoalError
 ├── ActionError (ValueError)         actions of a wrong shape, dtype or value; nothing was stepped
 ├── UsageError (RuntimeError)        a call out of order: step before reset, use after close
 ├── SnapshotError (ValueError)       bytes that are not a snapshot of this env
+├── CheckpointError (RuntimeError)   a checkpoint that is damaged, foreign, or cannot be written
+├── TrainingError (RuntimeError)     training went wrong: a value that is not finite, and where it came from
+├── EnvCrashed (RuntimeError)        an env raised; its index, seed and step, with the original traceback
+│   ├── BadOutput (ValueError)       it returned what its spaces do not allow
+│   ├── EnvTimeout (TimeoutError)    it did not answer in time
+│   └── WorkerDied                   its process was killed or crashed
 └── BuildError (RuntimeError)        an env header could not be made into a library
     ├── CompileFailed                the compiler's message, by the header's own lines
     ├── CompilerMissing              no C compiler on this machine
@@ -22,6 +28,7 @@ __all__ = [
     "BadOutput",
     "BuildError",
     "CacheUnwritable",
+    "CheckpointError",
     "CompileFailed",
     "CompilerMissing",
     "ConfigError",
@@ -29,6 +36,7 @@ __all__ = [
     "EnvTimeout",
     "ShoalError",
     "SnapshotError",
+    "TrainingError",
     "UnknownEnv",
     "UsageError",
     "WorkerDied",
@@ -57,6 +65,14 @@ class UsageError(ShoalError, RuntimeError):
 
 class SnapshotError(ShoalError, ValueError):
     """Bytes that are not a snapshot of this env."""
+
+
+class CheckpointError(ShoalError, RuntimeError):
+    """A checkpoint that is damaged, foreign, or cannot be written."""
+
+
+class TrainingError(ShoalError, RuntimeError):
+    """Training went wrong: a value that is not finite, and where it came from."""
 
 
 class EnvCrashed(ShoalError, RuntimeError):

@@ -185,7 +185,7 @@ class Layout:
 
     def views(self, rows: Array) -> Any:
         """The batch as arrays over the same memory, in the structure of the space: no copy is made."""
-        return _structure(self.space, iter([_view(rows, leaf) for leaf in self.leaves]))
+        return structure(self.space, iter([_view(rows, leaf) for leaf in self.leaves]))
 
     def write(self, views: list[Array], row: int, value: Any) -> None:
         """Puts one value into the leaf views (as `leaf_views` gives them) of a row."""
@@ -214,7 +214,7 @@ def unflatten(rows: Any, space: spaces.Space[Any] | Layout) -> Any:
         raise ConfigError(f"rows have shape {tuple(rows.shape)}, expected (n, {layout.row_bytes}) for this space.")
     if isinstance(rows, np.ndarray):
         return layout.views(rows)
-    return _structure(layout.space, iter([_torch_view(rows, leaf) for leaf in layout.leaves]))
+    return structure(layout.space, iter([_torch_view(rows, leaf) for leaf in layout.leaves]))
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[tuple[Any, spaces.Space[Any]]]:
@@ -238,11 +238,12 @@ def _array_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> tuple[np
     )
 
 
-def _structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
+def structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
+    """One part per leaf, put together as the space is."""
     if isinstance(space, spaces.Dict):
-        return {key: _structure(part, parts) for key, part in space.spaces.items()}
+        return {key: structure(part, parts) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return tuple(_structure(part, parts) for part in space.spaces)
+        return tuple(structure(part, parts) for part in space.spaces)
     return next(parts)
 
 

@@ -95,7 +95,7 @@ class DeskSlot(ctypes.Structure):
 
 
 class Core:
-    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer."""
+    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer, sums over time."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
@@ -116,6 +116,10 @@ class Core:
         self.settle = _declare(lib.shoal_settle, None, c_void_p, c_int32)
         self.finish = _declare(lib.shoal_finish, None, c_void_p, c_int32, c_int32)
         self.raster = _declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
+        sums = [c_float, c_float, c_int64, c_int64, c_void_p]
+        self.advantages = _declare(lib.shoal_advantages, None, *[c_void_p] * 5, *sums)
+        sums = [c_float, c_int64, c_int64, c_void_p, c_void_p]
+        self.running_returns = _declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
 
 
 class Module:

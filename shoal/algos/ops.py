@@ -1,0 +1,137 @@
+"""Sums over time and running moments: what algorithms share. Equation in the docstring, a slow twin in the tests.
+
+Time comes first: (steps, rows). `dones[t]` is true where step t ended an episode, so nothing after it flows back.
+Truncated episodes bootstrap before they come here: gamma V(final_obs) is added to the reward of their last step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.native import lib
+
+
+def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
+    """Generalized advantage estimation (Schulman et al. 2016).
+
+        A_t = d_t + gamma lam n_t A_{t+1},   d_t = r_t + gamma n_t V_{t+1} - V_t,   n_t = 0 if dones[t] else 1
+
+    rewards, dones: (steps, rows); values: (steps + 1, rows). Returns (steps, rows).
+    """
+    return _advantages(rewards, values, dones, None, None, gamma, lam)
+
+
+def vtrace(
+    rewards: Tensor,
+    values: Tensor,
+    dones: Tensor,
+    ratios: Tensor,
+    gamma: float,
+    lam: float = 1.0,
+    rho_max: float = 1.0,
+    c_max: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """V-trace (Espeholt et al. 2018) for data of an older policy; ratios = pi(a) / mu(a), (steps, rows).
+
+        v_t = V_t + rho_t d_t + gamma lam c_t n_t (v_{t+1} - V_{t+1}),   rho = min(rho_max, ratio), c = min(c_max, ratio)
+
+    Returns the targets v (steps, rows) and the advantages r_t + gamma n_t v_{t+1} - V_t. The paper's policy gradient
+    multiplies those by rho; PPO's surrogate brings its own ratio.
+    """
+    rho, c = ratios.clamp(max=rho_max), ratios.clamp(max=c_max)
+    targets = values[:-1] + _advantages(rewards, values, dones, rho, c, gamma, lam)
+    later = torch.cat([targets[1:], values[-1:]])
+    return targets, rewards + gamma * (~dones).to(rewards.dtype) * later - values[:-1]
+
+
+def _advantages(
+    rewards: Tensor, values: Tensor, dones: Tensor, rho: Tensor | None, c: Tensor | None, gamma: float, lam: float
+) -> Tensor:
+    steps, rows = rewards.shape
+    if tuple(values.shape) != (steps + 1, rows) or dones.shape != rewards.shape:
+        shapes = f"rewards {tuple(rewards.shape)}, values {tuple(values.shape)}, dones {tuple(dones.shape)}"
+        raise ValueError(f"{shapes}: expected (steps, rows), (steps + 1, rows), (steps, rows).")
+    if rewards.device.type == "cpu" and rewards.dtype == torch.float32:
+        inputs = [rewards.contiguous(), values.contiguous(), dones.contiguous()]
+        inputs += [] if rho is None or c is None else [rho.contiguous(), c.contiguous()]
+        out = torch.empty_like(inputs[0])
+        pointers = [tensor.data_ptr() for tensor in inputs] + [None] * (5 - len(inputs))
+        lib.load_core().advantages(*pointers, gamma, lam, steps, rows, out.data_ptr())
+        return out
+    goes_on = gamma * (~dones).to(rewards.dtype)
+    deltas = rewards + goes_on * values[1:] - values[:-1]
+    if rho is not None and c is not None:
+        deltas, goes_on = rho * deltas, c * goes_on
+    out, later = torch.empty_like(rewards), torch.zeros_like(rewards[0])
+    for t in range(steps - 1, -1, -1):
+        later = torch.addcmul(deltas[t], goes_on[t], later, value=lam)
+        out[t] = later
+    return out
+
+
+def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor) -> Tensor:
+    """R_t = r_t + gamma R_{t-1}, begun anew after each done; `carry` (rows,) is R before and is updated in place."""
+    steps, rows = rewards.shape
+    out = torch.empty_like(rewards)
+    if rewards.device.type == "cpu":
+        inputs = rewards.contiguous(), dones.contiguous()
+        pointers = [tensor.data_ptr() for tensor in inputs]
+        lib.load_core().running_returns(*pointers, gamma, steps, rows, carry.data_ptr(), out.data_ptr())
+        return out
+    for t in range(steps):
+        out[t] = rewards[t] + gamma * carry
+        carry.copy_(out[t] * (~dones[t]).to(out.dtype))
+    return out
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of everything seen so far, merged batch by batch (Chan et al. 1979)."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, batch: Tensor) -> None:
+        """Takes in (n, *shape)."""
+        if not len(batch):
+            return
+        var, mean = torch.var_mean(batch.to(torch.float64), dim=0, correction=0)
+        count, seen = float(len(batch)), self.count
+        total, delta = seen + count, mean - self.mean
+        spread = self.var * seen + var * count + delta**2 * (seen * count / total)
+        self.mean += delta * (count / total)
+        self.var.copy_(spread / total)
+        self.count.copy_(total)
+
+    def normalize(self, batch: Tensor, limit: float = 10.0) -> Tensor:
+        """(x - mean) / std in float32, clipped to +-limit."""
+        scale = (self.var + 1e-8).rsqrt().to(torch.float32)
+        return ((batch.to(torch.float32) - self.mean.to(torch.float32)) * scale).clamp_(-limit, limit)
+
+
+def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
+    """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows only the mean."""
+    spread = returns.var(correction=0)
+    return torch.where(spread > 0, 1.0 - (returns - values).var(correction=0) / spread, torch.nan)
+
+
+def masked_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean over entries of weight 1; over all where there are no weights."""
+    return values.mean() if weights is None else (values * weights).sum() / weights.sum().clamp(min=1.0)
+
+
+def muon_split(policy: Any) -> tuple[list[Any], list[Any]]:
+    """Parameters that Muon takes (matrices of hidden layers) and the rest, which AdamW takes."""
+    hidden = [p for name, p in policy.named_parameters() if p.ndim == 2 and not name.startswith(("actor", "critic"))]
+    chosen = {id(p) for p in hidden}
+    return hidden, [p for p in policy.parameters() if id(p) not in chosen]

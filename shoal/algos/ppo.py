@@ -1,0 +1,318 @@
+"""Proximal Policy Optimization (Schulman et al. 2017): collect a rollout, improve the policy on it a little, again.
+
+    for each iteration:
+        collect      every row plays `horizon` steps with the policy as it is          (algos/rollout.py)
+        advantages   how much better each action was than the critic expected          (algos/ops.py)
+        update       `epochs` times over the rollout in `minibatches` random parts:
+                     make good actions likelier and bad ones less likely, but let the
+                     probability of none move by more than `clip`; fit the critic
+
+Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps, each begun with the
+state that it was played with and cleared inside where an episode began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shoal.algos import ops
+from shoal.algos.actor import Actor
+from shoal.algos.rollout import Rollout
+from shoal.config import LogUniform, Uniform, opt
+from shoal.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class PPO:
+    """The options of `--train.*`."""
+
+    total_steps: int = opt(10_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
+    horizon: int = opt(64, "steps of every row in a rollout", low=1, high=1 << 20, is_count=True)
+    epochs: int = opt(4, "passes over each rollout", low=1, high=1000)
+    minibatches: int = opt(4, "parts that a rollout is divided into", low=1, high=1 << 20, is_count=True)
+    learning_rate: float = opt(3e-4, "step size of the optimizer", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    schedule: Literal["constant", "linear", "cosine"] = opt("linear", "how the learning rate goes to 0 over the run")
+    optimizer: Literal["adam", "adamw", "muon"] = opt("adam", "muon: for the hidden matrices, AdamW for the rest")
+    weight_decay: float = opt(0.0, "of adamw and muon", low=0.0)
+    adam_beta1: float = opt(0.9, "memory of the gradient", low=0.0, high=1.0)
+    adam_beta2: float = opt(0.999, "memory of its square", low=0.0, high=1.0)
+    adam_eps: float = opt(1e-5, "added to its root", low=0.0)
+    max_grad_norm: float = opt(0.5, "gradients are scaled down to this norm; 0: never", low=0.0)
+    gamma: float = opt(0.99, "discount per step", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    gae_lambda: float = opt(0.95, "0 trusts the critic, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.6, 0.999))
+    clip: float = opt(0.2, "how far an action's probability may move, as a ratio", low=0.0)
+    value_clip: float = opt(0.0, "how far a value may move; 0: as far as it wants", low=0.0)
+    value_coef: float = opt(0.5, "weight of the critic's loss", low=0.0)
+    entropy_coef: float = opt(0.01, "weight of the entropy bonus", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    normalize_advantage: Literal["minibatch", "batch", "none"] = opt("minibatch", "scale advantages to mean 0, spread 1")
+    normalize_obs: bool = opt(False, "scale observations by their running mean and spread")
+    normalize_reward: bool = opt(False, "scale rewards by the running spread of their discounted sum")
+    target_kl: float = opt(0.0, "end an update early when the policy has moved this far; 0: never", low=0.0)
+    vtrace: bool = opt(False, "correct advantages for data of an older policy (V-trace)")
+    vtrace_rho: float = opt(1.0, "V-trace: largest weight of a step", low=0.0)
+    vtrace_c: float = opt(1.0, "V-trace: largest weight of what comes after it", low=0.0)
+    priority: float = opt(0.0, "draw segments by |advantage| to this power; 0: evenly", low=0.0, high=4.0)
+    priority_beta: float = opt(1.0, "how much of that bias weights take back, 0 to 1", low=0.0, high=1.0)
+    segment: int = opt(0, "steps of a segment; 0: one, or the horizon for recurrent policies", low=0, is_count=True)
+    compile: bool = opt(False, "compile the policy with torch.compile")
+
+
+METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_norm")
+
+
+class Learner:
+    """An actor with all that trains it: optimizers, moments of rewards, a random stream, the rollout to learn from."""
+
+    def __init__(
+        self,
+        config: PPO,
+        actor: Actor,
+        rows: int,
+        *,
+        seed: int,
+        mask_size: int = 0,
+        has_dead_rows: bool = False,
+    ) -> None:
+        self.config, self.actor, self.head = config, actor, actor.head
+        self.generator = torch.Generator().manual_seed(seed)
+        segment = config.segment or (config.horizon if actor.initial_state(1) else 1)
+        _check_sizes(config, rows, segment)
+        self.rollout = Rollout(
+            actor, config.horizon, rows, segment=segment, mask_size=mask_size, has_dead_rows=has_dead_rows
+        )
+        self.reward_norm = ops.RunningMoments() if config.normalize_reward else None
+        self.running_return = torch.zeros(rows)
+        self.optimizers = make_optimizers(config, actor.policy)
+
+    def set_learning_rate(self, done: float) -> float:
+        """By the schedule, `done` (0 to 1) of the way through the run."""
+        config = self.config
+        left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
+        rate = config.learning_rate * max(0.0, left[config.schedule])
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        return rate
+
+
+def _check_sizes(config: PPO, rows: int, segment: int) -> None:
+    if config.horizon % segment:
+        raise ConfigError(
+            f"--train.segment {segment} does not divide --train.horizon {config.horizon}. "
+            f"Try --train.segment {math.gcd(segment, config.horizon)}."
+        )
+    segments = config.horizon * rows // segment
+    if segments < config.minibatches:
+        what = f"{segments} segments of {segment} steps" if segment > 1 else f"{segments} transitions"
+        raise ConfigError(
+            f"--train.minibatches {config.minibatches} is more than the {what} of a rollout "
+            f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {segments}."
+        )
+
+
+def make_optimizers(config: PPO, policy: nn.Module) -> list[Any]:
+    """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
+    betas = (config.adam_beta1, config.adam_beta2)
+    common: dict[str, Any] = {"lr": config.learning_rate, "betas": betas, "eps": config.adam_eps}
+    parameters = [p for p in policy.parameters() if p.requires_grad]
+    if config.optimizer == "adam":
+        return [torch.optim.Adam(parameters, **common, fused=True)]
+    if config.optimizer == "adamw":
+        return [torch.optim.AdamW(parameters, **common, weight_decay=config.weight_decay, fused=True)]
+    if not hasattr(torch.optim, "Muon"):
+        raise ConfigError(f"--train.optimizer muon needs torch 2.9 or newer; this is {torch.__version__}. Use adamw.")
+    hidden, rest = ops.muon_split(policy)
+    decay = config.weight_decay
+    muon = torch.optim.Muon(hidden, lr=config.learning_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(rest, **common, weight_decay=decay, fused=True)]
+
+
+# ---- one update ----
+
+
+@dataclass
+class Batch:
+    """A rollout seen as transitions: (horizon * rows, ...), time first, with what the loss compares against."""
+
+    obs: list[Tensor]
+    actions: Tensor
+    logprobs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    resets: Tensor
+    masks: Tensor | None
+    counts: Tensor | None  # 1.0 where the agent was in the game
+
+
+def update(learner: Learner) -> dict[str, Tensor]:
+    """Improves the learner's policy on its rollout. Metrics stay tensors until someone prints them."""
+    config = learner.config
+    batch = assess(learner)
+    sums, parts = torch.zeros(len(METRICS)), 0
+    for _ in range(config.epochs):
+        for index, segments, weights in minibatches(learner, batch):
+            sums += improve(learner, batch, index, segments, weights)
+            parts += 1
+        if config.target_kl and float(sums[3]) / parts > config.target_kl:
+            break
+    metrics = dict(zip(METRICS, sums / parts))
+    metrics["explained_variance"] = ops.explained_variance(*_counted(batch))
+    learn_moments(learner)
+    return metrics
+
+
+@torch.no_grad()
+def assess(learner: Learner) -> Batch:
+    """Rewards to advantages: scale, bootstrap what a time limit cut off, sum backwards."""
+    rollout, config = learner.rollout, learner.config
+    rewards = scale_rewards(learner)
+    for cut in rollout.truncated:  # truncation bootstraps from final_obs; termination does not
+        rewards[cut.t, cut.rows] += config.gamma * learner.actor.step(rollout.observations(cut.obs), cut.state)[1]
+    flat_logits, flat_actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
+    logprobs = learner.head.log_prob(flat_logits, flat_actions)
+    if config.vtrace:
+        ratios = (current_logprobs(learner) - logprobs).exp().view_as(rewards)
+        args = (config.gamma, config.gae_lambda, config.vtrace_rho, config.vtrace_c)
+        returns, advantages = ops.vtrace(rewards, rollout.values, rollout.dones, ratios, *args)
+    else:
+        advantages = ops.gae(rewards, rollout.values, rollout.dones, config.gamma, config.gae_lambda)
+        returns = advantages + rollout.values[:-1]
+    counts = None if rollout.alive is None else rollout.alive[:-1].flatten().to(torch.float32)
+    if config.normalize_advantage == "batch":
+        advantages = standardize(advantages.flatten(), counts).view_as(advantages)
+    return Batch(
+        obs=[leaf[:-1].flatten(0, 1) for leaf in rollout.obs],
+        actions=flat_actions,
+        logprobs=logprobs,
+        values=rollout.values[:-1].flatten(),
+        advantages=advantages.flatten(),
+        returns=returns.flatten(),
+        resets=rollout.resets().flatten(),
+        masks=None if rollout.masks is None else rollout.masks[:-1].flatten(0, 1),
+        counts=counts,
+    )
+
+
+def scale_rewards(learner: Learner) -> Tensor:
+    """The rollout's rewards, divided by the spread of their running discounted sum where asked for."""
+    rollout, norm = learner.rollout, learner.reward_norm
+    if norm is None:
+        return rollout.rewards.clone()
+    sums = ops.running_returns(rollout.rewards, rollout.dones, learner.config.gamma, learner.running_return)
+    norm.update(sums.flatten() if rollout.alive is None else sums[rollout.alive[:-1]])
+    scale = (norm.var + 1e-8).rsqrt().to(torch.float32)
+    return (rollout.rewards * scale).clamp_(-10.0, 10.0)
+
+
+def current_logprobs(learner: Learner) -> Tensor:
+    """Of the rollout's actions under the policy as it is now."""
+    rollout = learner.rollout
+    found = []
+    for k in range(rollout.horizon // rollout.segment):
+        steps = slice(k * rollout.segment, (k + 1) * rollout.segment)
+        obs = rollout.observations([leaf[steps].flatten(0, 1) for leaf in rollout.obs])
+        state = tuple(part[k] for part in rollout.starts)
+        logits, _ = learner.actor.unroll(obs, state, rollout.resets()[steps])
+        if rollout.masks is not None:
+            logits = learner.head.mask(logits, rollout.masks[steps].flatten(0, 1))
+        found.append(learner.head.log_prob(logits, rollout.actions[steps].flatten(0, 1)))
+    return torch.cat(found)
+
+
+def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Parts of the batch in random order: indices of transitions, time first; of their segments; their weights."""
+    rollout, config = learner.rollout, learner.config
+    length, rows = rollout.segment, rollout.rows
+    total = rollout.horizon * rows // length
+    offsets = torch.arange(length).unsqueeze(1) * rows
+    chances = None
+    if config.priority:
+        size = batch.advantages.view(-1, length, rows).abs().mean(1).flatten()
+        chances = (size + 1e-6) ** config.priority
+        chances /= chances.sum()
+        order = torch.multinomial(chances, total, replacement=True, generator=learner.generator)
+    else:
+        order = torch.randperm(total, generator=learner.generator)
+    for segments in order.tensor_split(config.minibatches):
+        first = segments if length == 1 else segments // rows * (length * rows) + segments % rows
+        weights = None
+        if chances is not None:
+            weights = (total * chances[segments]) ** -config.priority_beta
+            weights = (weights / weights.max()).repeat(length)
+        yield first if length == 1 else (first + offsets).flatten(), segments, weights
+
+
+def improve(learner: Learner, batch: Batch, index: Tensor, segments: Tensor, weights: Tensor | None) -> Tensor:
+    """One step of the optimizer on a minibatch; returns its METRICS."""
+    config, rollout, head = learner.config, learner.rollout, learner.head
+    obs = rollout.observations([leaf.index_select(0, index) for leaf in batch.obs])
+    state = tuple(part.flatten(0, 1).index_select(0, segments) for part in rollout.starts)
+    resets = batch.resets[index].view(rollout.segment, -1) if state else batch.resets[:0]
+    logits, values = learner.actor.unroll(obs, state, resets)
+    if batch.masks is not None:
+        logits = head.mask(logits, batch.masks[index])
+    logprobs, entropies = head.judge(logits, batch.actions[index])
+
+    counts = None if batch.counts is None else batch.counts[index]
+    advantages, returns = batch.advantages[index], batch.returns[index]
+    if config.normalize_advantage == "minibatch":
+        advantages = standardize(advantages, counts)
+    if weights is not None:
+        advantages = advantages * weights
+    log_ratio = logprobs - batch.logprobs[index]
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    policy_loss = -ops.masked_mean(torch.minimum(advantages * ratio, advantages * clipped), counts)
+    errors = (values - returns).square()
+    if config.value_clip:
+        before = batch.values[index]
+        near = before + (values - before).clamp(-config.value_clip, config.value_clip)
+        errors = torch.maximum(errors, (near - returns).square())
+    value_loss = 0.5 * ops.masked_mean(errors, counts)
+    entropy = ops.masked_mean(entropies, counts)
+    loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+
+    for optimizer in learner.optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    limit = config.max_grad_norm or math.inf
+    norm = nn.utils.clip_grad_norm_(learner.actor.policy.parameters(), limit)
+    for optimizer in learner.optimizers:
+        optimizer.step()
+    with torch.no_grad():
+        kl = ops.masked_mean(ratio - 1.0 - log_ratio, counts)  # Schulman's estimate: never negative
+        moved = ops.masked_mean(((ratio - 1.0).abs() > config.clip).to(torch.float32), counts)
+        return torch.stack([policy_loss, value_loss, entropy, kl, moved, norm]).detach()
+
+
+def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
+    """To mean 0 and spread 1 over the entries that count."""
+    if counts is None:
+        spread, mean = torch.std_mean(advantages, correction=0)
+        return (advantages - mean) / (spread + 1e-8)
+    mean = ops.masked_mean(advantages, counts)
+    centered = advantages - mean
+    return centered / (ops.masked_mean(centered.square(), counts).sqrt() + 1e-8)
+
+
+@torch.no_grad()
+def learn_moments(learner: Learner) -> None:
+    """Takes the rollout's observations into the running moments: the next rollout is scaled by them."""
+    rollout = learner.rollout
+    for key, moments in learner.actor.moments.items():
+        seen = rollout.obs[int(key)][:-1]
+        moments.update(seen.flatten(0, 1) if rollout.alive is None else seen[rollout.alive[:-1]])
+
+
+def _counted(batch: Batch) -> tuple[Tensor, Tensor]:
+    if batch.counts is None:
+        return batch.values, batch.returns
+    kept = batch.counts > 0
+    return batch.values[kept], batch.returns[kept]

@@ -1,0 +1,385 @@
+"""Rollout: what one policy saw and did for `horizon` steps of its rows. Collector: fills rollouts from a vector env.
+
+    recv envs -> copy obs, rewards, flags into the rollout -> policy -> sample -> send actions -> recv the next envs
+
+Each observation is copied once, from the envs' memory into the rollout, where the policy reads it. While the policy
+works on one block of envs, the other blocks step. A block's rows are at a time of their own, and noise is drawn for the
+whole rollout beforehand, so the order in which blocks come back changes nothing.
+
+Time comes first everywhere: `obs[t]` is what a row saw, `actions[t]` what it did, `rewards[t]` and `dones[t]` what came
+of that, `obs[t + 1]` what it saw next. A transition counts where `alive[t]`: an agent that is out plays on as zeros.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from shoal.algos.actor import Actor, Role, gather, kept_dtype, pick, pick_obs
+from shoal.errors import ConfigError
+from shoal.nn.recurrent import State
+from shoal.spec import Array, structure
+from shoal.vector.base import VecEnv
+
+class Rollout:
+    """Preallocated (horizon, rows) tensors."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        horizon: int,
+        rows: int,
+        *,
+        segment: int = 1,
+        mask_size: int = 0,
+        has_dead_rows: bool = False,
+    ) -> None:
+        self.space, self.layout, self.head = actor.space, actor.layout, actor.head
+        self.horizon, self.rows, self.segment = horizon, rows, segment
+        head, state = actor.head, actor.initial_state(rows)
+        self.obs = [
+            torch.from_numpy(np.zeros((horizon + 1, rows, *leaf.shape), kept_dtype(leaf.dtype)))
+            for leaf in self.layout.leaves
+        ]
+        self.actions = torch.zeros(horizon, rows, head.size, dtype=head.dtype)
+        self.logits = torch.zeros(horizon, rows, head.num_params)
+        self.noise = torch.zeros(horizon, rows, head.num_noise)
+        self.values = torch.zeros(horizon + 1, rows)
+        self.rewards = torch.zeros(horizon, rows)
+        self.dones = torch.zeros(horizon, rows, dtype=torch.bool)
+        self.alive = torch.ones(horizon + 1, rows, dtype=torch.bool) if has_dead_rows else None
+        self.masks = torch.ones(horizon + 1, rows, mask_size, dtype=torch.int8) if mask_size else None
+        # recurrent policies: the state now, and at the start of every segment
+        self.state = tuple(torch.zeros_like(part) for part in state)
+        self.starts = tuple(torch.zeros(horizon // segment, *part.shape) for part in state)
+        self.truncated: list[Truncated] = []
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        more = [part for part in (self.alive, self.masks) if part is not None]
+        mine = [self.actions, self.logits, self.noise, self.values, self.rewards, self.dones]
+        return [*self.obs, *mine, *more, *self.state, *self.starts]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return sum(part.numel() * part.element_size() for part in self.tensors())
+
+    def begin(self, generator: torch.Generator | None) -> None:
+        """The end of the last rollout becomes the start of the next."""
+        for leaf in self.obs:
+            leaf[0] = leaf[-1]
+        for part in (self.alive, self.masks):
+            if part is not None:
+                part[0] = part[-1]
+        self.head.draw(self.noise, generator)
+        self.truncated.clear()
+
+    def resets(self) -> Tensor:
+        """(horizon, rows): whether the row's state was cleared before step t. Row 0 is false: `starts` has it right."""
+        out = torch.zeros(self.horizon, self.rows, dtype=torch.bool)
+        out[1:] = self.dones[:-1]
+        if self.alive is not None:
+            out[1:] |= ~self.alive[1:-1]
+        return out
+
+    def observations(self, leaves: Sequence[Tensor]) -> Any:
+        """Leaves put together as the space is."""
+        return structure(self.space, iter(leaves))
+
+
+@dataclass
+class Truncated:
+    """Rows that were cut off by a time limit at step t: their last observations and the state that they came with."""
+
+    t: int
+    rows: Tensor
+    obs: list[Tensor]
+    state: State
+
+
+@dataclass
+class Seat:
+    """An actor, the agents that it plays, and the rollout that they fill."""
+
+    actor: Actor
+    role: Role
+    rollout: Rollout
+
+
+@dataclass
+class Times:
+    """Seconds spent, by kind."""
+
+    env: float = 0.0
+    inference: float = 0.0
+    copy: float = 0.0
+
+    def drain(self) -> dict[str, float]:
+        """The seconds since the last call."""
+        found = {"env": self.env, "inference": self.inference, "copy": self.copy}
+        self.env = self.inference = self.copy = 0.0
+        return found
+
+
+class Cell:
+    """Views of a rollout on one block's rows at one step, made once: nothing is sliced in the loop."""
+
+    def __init__(self, rollout: Rollout, t: int, rows: slice) -> None:
+        self.obs = rollout.observations([leaf[t, rows] for leaf in rollout.obs])
+        self.actions, self.logits = rollout.actions[t, rows], rollout.logits[t, rows]
+        self.noise, self.values = rollout.noise[t, rows], rollout.values[t, rows]
+        self.mask = None if rollout.masks is None else rollout.masks[t, rows]
+        self.starts = ()
+        if t % rollout.segment == 0:
+            self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
+        # the same memory for numpy: what the env's answer to this step is copied into
+        self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
+        self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]
+        self.next_alive = None if rollout.alive is None else rollout.alive[t + 1, rows].numpy()
+        self.next_mask = None if rollout.masks is None else rollout.masks[t + 1, rows].numpy()
+
+
+@dataclass
+class Block:
+    """Envs [lo, hi) that step together, and their cells by seat and step."""
+
+    lo: int
+    hi: int
+    env_id: Array
+    cells: list[list[Cell]] = field(default_factory=list)
+    t: int = 0
+
+
+class Collector:
+    """Plays the seats' policies on a vector env and fills their rollouts."""
+
+    def __init__(self, vec: Any, seats: Sequence[Seat]) -> None:
+        self.vec: Any = vec if isinstance(vec, VecEnv) else Stepped(vec)
+        self.seats, self.agents = list(seats), int(getattr(vec, "agents_per_env", 1))
+        self.horizon = seats[0].rollout.horizon
+        self.blocks: dict[int, Block] = {}
+        self.times = Times()
+        self._roles = [seat.role for seat in seats]
+        self._heads = [seat.actor.head for seat in seats]
+
+    def start(self, seed: int) -> None:
+        """Resets the envs: the first observations are the end of an empty rollout."""
+        self.vec.async_reset(seed=seed)
+        games = 0
+        while games < self.vec.num_envs:
+            obs, *_, infos = self.vec.recv()
+            block = self._block(infos["env_id"])
+            games += block.hi - block.lo
+            for number, seat in enumerate(self.seats):
+                self._take_obs(seat, block.cells[number][-1], obs, infos, block)
+
+    def resume(self, obs: Any, infos: dict[str, Any]) -> None:
+        """Goes on from a restored env: its observations are the end of an empty rollout."""
+        for block in self._whole_blocks():
+            part = slice(block.lo * self.agents, block.hi * self.agents)
+            here = _map(lambda leaf: leaf[part], obs)
+            some = {key: value[part] for key, value in infos.items() if key in ("alive", "action_mask")}
+            for number, seat in enumerate(self.seats):
+                self._take_obs(seat, block.cells[number][-1], here, some, block)
+
+    def collect(self, generators: Sequence[torch.Generator | None]) -> None:
+        """Fills every rollout with `horizon` steps of every row."""
+        for seat, generator in zip(self.seats, generators):
+            seat.rollout.begin(generator)
+        with torch.inference_mode():
+            for block in self.blocks.values():
+                block.t = 0
+                self._act(block)
+            left = self.horizon * len(self.blocks)
+            clock = time.perf_counter
+            while left:
+                before = clock()
+                obs, rewards, terminated, truncated, infos = self.vec.recv()
+                after = clock()
+                self.times.env += after - before
+                block = self.blocks[int(infos["env_id"][0])]
+                for number, seat in enumerate(self.seats):
+                    cell = block.cells[number][block.t]
+                    self._take_flags(seat, cell, rewards, terminated, truncated, infos, block)
+                    self._take_obs(seat, cell, obs, infos, block)
+                self.times.copy += clock() - after
+                block.t, left = block.t + 1, left - 1
+                if block.t < self.horizon:
+                    self._act(block)
+            before = clock()
+            for seat in self.seats:
+                self._last_values(seat)
+            self.times.inference += clock() - before
+
+    # ---- the steps of the loop ----
+
+    def _act(self, block: Block) -> None:
+        """One inference for a block's rows, and their actions on the way to the envs."""
+        clock = time.perf_counter
+        before = clock()
+        found = []
+        for number, seat in enumerate(self.seats):
+            cell, rollout = block.cells[number][block.t], seat.rollout
+            state = tuple(part[_rows_of(seat, block, self.agents)] for part in rollout.state)
+            for kept, part in zip(cell.starts, state):
+                kept.copy_(part)
+            logits, values, new_state = seat.actor.step(cell.obs, state)
+            if cell.mask is not None:
+                logits = rollout.head.mask(logits, cell.mask)
+            cell.logits.copy_(logits)
+            cell.values.copy_(values)
+            cell.actions.copy_(rollout.head.sample(cell.logits, cell.noise))
+            for part, new in zip(state, new_state):
+                part.copy_(new)
+            found.append(rollout.head.to_env(cell.actions.numpy()))
+        actions = gather(found, self._roles, self._heads, block.hi - block.lo, self.agents)
+        middle = clock()
+        self.vec.send(actions, block.env_id)
+        self.times.inference += middle - before
+        self.times.env += clock() - middle
+
+    def _take_flags(
+        self, seat: Seat, cell: Cell, rewards: Array, terminated: Array, truncated: Array, infos: Any, block: Block
+    ) -> None:
+        rewards, terminated, truncated = (
+            pick(part, seat.role, self.agents) for part in (rewards, terminated, truncated)
+        )
+        np.copyto(cell.rewards, rewards, casting="same_kind")
+        np.logical_or(terminated, truncated, out=cell.dones)
+        if not cell.dones.any():
+            return
+        rollout, rows = seat.rollout, _rows_of(seat, block, self.agents)
+        if "final_obs" in infos and truncated.any():
+            cut = np.flatnonzero(truncated & ~terminated)
+            if len(cut):
+                ids = torch.from_numpy(cut)
+                last = [torch.from_numpy(leaf[cut]) for leaf in pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)]
+                state = tuple(part[rows][ids] for part in rollout.state)
+                rollout.truncated.append(Truncated(block.t, ids + rows.start, last, state))
+        if rollout.state:
+            keep = torch.from_numpy(~cell.dones)
+            for part in rollout.state:
+                part[rows].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
+
+    def _take_obs(self, seat: Seat, cell: Cell, obs: Any, infos: dict[str, Any], block: Block) -> None:
+        for kept, leaf in zip(cell.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents)):
+            np.copyto(kept, leaf, casting="unsafe")
+        if cell.next_mask is not None and "action_mask" in infos:
+            cell.next_mask[...] = pick(infos["action_mask"], seat.role, self.agents).reshape(cell.next_mask.shape)
+        if cell.next_alive is not None and "alive" in infos:
+            cell.next_alive[...] = pick(infos["alive"], seat.role, self.agents)
+            if seat.rollout.state and not cell.next_alive.all():
+                keep = torch.from_numpy(cell.next_alive)
+                for part in seat.rollout.state:
+                    part[_rows_of(seat, block, self.agents)].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
+
+    def _last_values(self, seat: Seat) -> None:
+        """V of what each row saw last."""
+        rollout = seat.rollout
+        last = rollout.observations([leaf[-1] for leaf in rollout.obs])
+        rollout.values[-1] = seat.actor.step(last, rollout.state)[1]
+
+    # ---- rows and agents ----
+
+    def _block(self, env_id: Array) -> Block:
+        lo, hi = int(env_id[0]), int(env_id[-1]) + 1
+        if hi - lo != len(env_id):
+            raise ConfigError("recv() returned envs that are not neighbours. Use zero_copy=True, or no batch_size.")
+        if lo not in self.blocks:
+            block = Block(lo, hi, np.array(env_id))
+            for seat in self.seats:
+                rows = _rows_of(seat, block, self.agents)
+                block.cells.append([Cell(seat.rollout, t, rows) for t in range(self.horizon)])
+            self.blocks[lo] = block
+        return self.blocks[lo]
+
+    def _whole_blocks(self) -> list[Block]:
+        """The blocks that recv will return, known without a reset."""
+        sizes = getattr(self.vec, "_groups", None)
+        ranges = [(group.lo, group.hi) for group in sizes] if sizes else [(0, self.vec.num_envs)]
+        return [self._block(np.arange(lo, hi, dtype=np.int32)) for lo, hi in ranges]
+
+
+def _rows_of(seat: Seat, block: Block, agents: int) -> slice:
+    count = seat.role.count(agents)
+    return slice(block.lo * count, block.hi * count)
+
+
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _map(function, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map(function, part) for part in value)
+    return function(value)
+
+
+class Stepped:
+    """Any other Gymnasium vector env, by its reset and step alone, in the words that the Collector uses."""
+
+    backend = "gymnasium"
+
+    def __init__(self, vec: Any) -> None:
+        self.vec, self.num_envs = vec, int(vec.num_envs)
+        self.single_action_space = vec.single_action_space
+        mode = vec.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if mode == AutoresetMode.DISABLED:
+            raise ConfigError("this vector env has autoreset disabled. Make it with same_step or next_step.")
+        self._next_step = mode == AutoresetMode.NEXT_STEP
+        self._env_id = np.arange(self.num_envs, dtype=np.int32)
+        self._result: Any = None
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        self._ended: list[tuple[float, int]] = []
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether some steps are resets, which count for nothing."""
+        return self._next_step
+
+    def async_reset(self, *, seed: int | None = None) -> None:
+        """As VecEnv.async_reset, but done at once."""
+        obs, infos = self.vec.reset(seed=seed)
+        zeros = np.zeros(self.num_envs, np.float32)
+        flags = np.zeros(self.num_envs, np.bool_)
+        self._returns[:], self._lengths[:] = 0.0, 0
+        self._begins = np.zeros(self.num_envs, np.bool_)
+        self._result = (obs, zeros, flags, flags, {**infos, "env_id": self._env_id})
+
+    def send(self, actions: Any, env_id: Array | None = None) -> None:
+        """As VecEnv.send, but done at once."""
+        obs, rewards, terminated, truncated, infos = self.vec.step(actions)
+        done = np.logical_or(terminated, truncated)
+        infos = {**infos, "env_id": self._env_id}
+        if self._next_step:  # the obs of the last step is here, and the step after it is a reset
+            infos["final_obs"], infos["alive"] = obs, ~done
+        self._returns += rewards * ~self._begins
+        self._lengths += ~self._begins
+        for env in np.flatnonzero(done):
+            self._ended.append((float(self._returns[env]), int(self._lengths[env])))
+        self._returns[done], self._lengths[done] = 0.0, 0
+        self._begins = done if self._next_step else np.zeros(self.num_envs, np.bool_)
+        self._result = (obs, np.asarray(rewards, np.float32), terminated, truncated, infos)
+
+    def recv(self) -> Any:
+        """What the last step or reset gave."""
+        return self._result
+
+    def drain_stats(self) -> dict[str, Any]:
+        """As NativeVec.drain_stats."""
+        found: dict[str, Any] = {"episodes": len(self._ended)}
+        if self._ended:
+            for name, values in zip(("return", "length"), np.array(self._ended, np.float64).T):
+                found[name] = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+        self._ended.clear()
+        return found
+
+    def close(self) -> None:
+        """Closes the envs."""
+        self.vec.close()

@@ -1,0 +1,220 @@
+"""ActionHead: what a policy's numbers mean. Sampling, log-probabilities and entropy for every action space.
+
+An action space is a list of parts in the order of its leaves. A policy's `logits` hold, side by side, the logits of each
+choice and the means of each Box part, and then the logarithms of the spreads of all Box parts:
+
+    Discrete(3)                         l l l
+    MultiDiscrete([3, 2])               l l l  l l
+    Box(2)                              m m  s s
+    Dict(a=Discrete(2), b=Box(1))       l l  m  s
+
+Actions are (rows, size) tensors: a column per choice and per Box element; int64, or float32 where there is a Box. A Box
+action is kept as it was drawn, before it is clipped or squashed into its bounds; `to_env` does that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from shoal.errors import ConfigError
+from shoal.spec import Array, Layout, structure
+
+NEVER = -1e9  # logit of a choice that is masked out: its probability is exactly 0, and 0 * NEVER is still 0
+LOG_STD_RANGE = (-20.0, 4.0)
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One choice of `count`, or (count 0) `size` numbers, and where they lie in logits and actions."""
+
+    count: int
+    logits: slice
+    actions: slice
+    spreads: slice  # of the log spreads; empty for a choice
+
+
+class ActionHead:
+    """How a policy's logits become actions of a space."""
+
+    def __init__(self, space: spaces.Space[Any], *, std: str = "free", squash: str = "none") -> None:
+        self.space, self.squash = space, squash == "tanh"
+        self.layout = Layout(space)
+        parts: list[_Part] = []
+        at = column = spread = 0
+        self._leaves: list[tuple[slice, Any]] = []  # columns of each leaf, and its space
+        lows: list[Array] = []
+        highs: list[Array] = []
+        for leaf in self.layout.leaves:
+            leaf_space: Any = space
+            for key in leaf.path:
+                leaf_space = leaf_space.spaces[key]
+            first = column
+            if isinstance(leaf_space, spaces.Box):
+                if leaf_space.dtype is None or leaf_space.dtype.kind != "f":
+                    raise ConfigError(f"actions{leaf.name}: a Box of {leaf_space.dtype} has no distribution.")
+                size = int(np.prod(leaf_space.shape))
+                parts.append(
+                    _Part(0, slice(at, at + size), slice(column, column + size), slice(spread, spread + size))
+                )
+                at, column, spread = at + size, column + size, spread + size
+                lows.append(np.ravel(leaf_space.low).astype(np.float32))
+                highs.append(np.ravel(leaf_space.high).astype(np.float32))
+            else:
+                for count in _counts(leaf_space):
+                    parts.append(_Part(count, slice(at, at + count), slice(column, column + 1), slice(0, 0)))
+                    at, column = at + count, column + 1
+            self._leaves.append((slice(first, column), leaf_space))
+        self.parts, self.size = tuple(parts), column
+        self.num_noise = at  # one random number for every logit and mean
+        self.num_params = at + spread
+        self.num_free = spread if std == "free" else 0
+        self.num_outputs = self.num_params - self.num_free
+        self.has_box = spread > 0
+        self.dtype = torch.float32 if self.has_box else torch.int64
+        self.choices = at if not self.has_box else 0  # what an action mask covers
+        self._one = len(parts) == 1 and not self.has_box
+        low, high = (np.concatenate(ends) if ends else np.zeros(0, np.float32) for ends in (lows, highs))
+        bounded = np.isfinite(low) & np.isfinite(high)
+        if self.squash and self.has_box and not bounded.all():
+            raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use none.")
+        # a bounded Box is drawn in -1 .. 1 and scaled to its bounds
+        self._center = np.where(bounded, (low + high) / 2, 0.0).astype(np.float32)
+        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
+        self._low, self._high = low, high
+        self._log_scale = torch.from_numpy(np.log(np.maximum(self._scale, 1e-30)))
+
+    def __str__(self) -> str:
+        kinds = [f"{part.count} logits" if part.count else f"{_size(part)} means" for part in self.parts]
+        return " + ".join([*kinds, *([f"{self.num_params - self.num_noise} log stds"] if self.has_box else [])])
+
+    # ---- drawing ----
+
+    def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
+        """Fills (..., num_noise) in place with what `sample` needs: Gumbel for choices, normal for numbers."""
+        if not self.has_box:
+            noise.exponential_(generator=generator).log_().neg_()
+            return
+        for part in self.parts:
+            fresh = torch.empty_like(noise[..., part.logits])
+            if part.count:
+                noise[..., part.logits] = fresh.exponential_(generator=generator).log_().neg_()
+            else:
+                noise[..., part.logits] = fresh.normal_(generator=generator)
+
+    def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """Actions (rows, size) by the distribution of each row, from the noise of each row."""
+        if self._one:  # the Gumbel-max trick
+            return (logits + noise).argmax(-1, keepdim=True)
+        drawn = []
+        for part in self.parts:
+            if part.count:
+                drawn.append((logits[:, part.logits] + noise[:, part.logits]).argmax(-1, keepdim=True))
+            else:
+                mean, log_std = self._gaussian(logits, part)
+                drawn.append(mean + log_std.exp() * noise[:, part.logits])
+        return torch.cat([part.to(self.dtype) for part in drawn], 1)
+
+    def greedy(self, logits: Tensor) -> Tensor:
+        """The most probable action of each row."""
+        drawn = [
+            logits[:, part.logits].argmax(-1, keepdim=True) if part.count else logits[:, part.logits]
+            for part in self.parts
+        ]
+        return torch.cat([part.to(self.dtype) for part in drawn], 1)
+
+    # ---- judging ----
+
+    def log_prob(self, logits: Tensor, actions: Tensor) -> Tensor:
+        """Of each row's action: (rows,)."""
+        if self._one:
+            return torch.log_softmax(logits, -1).gather(-1, actions).squeeze(-1)
+        return self.judge(logits, actions)[0]
+
+    def judge(self, logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """(log-probability of each row's action, entropy of each row's distribution).
+
+        The entropy of a squashed Box has no closed form: the Gaussian's, plus the squash's log slope at the action.
+        """
+        if self._one:
+            logp = torch.log_softmax(logits, -1)
+            return logp.gather(-1, actions).squeeze(-1), -(logp.exp() * logp).sum(-1)
+        log_prob = logits.new_zeros(len(logits))
+        entropy = logits.new_zeros(len(logits))
+        for part in self.parts:
+            if part.count:
+                logp = torch.log_softmax(logits[:, part.logits], -1)
+                chosen = actions[:, part.actions].to(torch.int64)
+                log_prob = log_prob + logp.gather(-1, chosen).squeeze(-1)
+                entropy = entropy - (logp.exp() * logp).sum(-1)
+                continue
+            mean, log_std = self._gaussian(logits, part)
+            drawn = actions[:, part.actions]
+            z = (drawn - mean) * (-log_std).exp()
+            log_prob = log_prob - (0.5 * z * z + log_std + HALF_LOG_TWO_PI).sum(-1)
+            entropy = entropy + (log_std + 0.5 + HALF_LOG_TWO_PI).sum(-1)
+            if self.squash:  # a = scale tanh(u): log |da/du| = log scale + 2 (log 2 - u - softplus(-2 u))
+                slope = 2.0 * (math.log(2.0) - drawn - torch.nn.functional.softplus(-2.0 * drawn))
+                slope = (slope + self._log_scale[part.spreads].to(slope)).sum(-1)
+                log_prob, entropy = log_prob - slope, entropy + slope
+        return log_prob, entropy
+
+    def mask(self, logits: Tensor, allowed: Tensor) -> Tensor:
+        """The logits with what is not allowed (0 in a (rows, choices) mask) made impossible."""
+        return torch.where(allowed != 0, logits, NEVER)
+
+    def _gaussian(self, logits: Tensor, part: _Part) -> tuple[Tensor, Tensor]:
+        spreads = slice(self.num_noise + part.spreads.start, self.num_noise + part.spreads.stop)
+        return logits[:, part.logits], logits[:, spreads].clamp(*LOG_STD_RANGE)
+
+    # ---- out to the env ----
+
+    def to_env(self, actions: Array) -> Any:
+        """(rows, size) as `step` of a vector env takes them, in the structure and bounds of the space."""
+        if self._one and self.layout.is_one_array:
+            space = self._leaves[0][1]
+            if isinstance(space, spaces.Discrete):
+                column = actions[:, 0]
+                return column + int(space.start) if int(space.start) else column
+        found = iter([self._leaf_to_env(actions[:, columns], space) for columns, space in self._leaves])
+        return structure(self.space, found)
+
+    def _leaf_to_env(self, columns: Array, space: Any) -> Array:
+        rows = len(columns)
+        if isinstance(space, spaces.Box):
+            at = next(part.spreads for part, owner in self._boxes() if owner is space)
+            unit = np.tanh(columns) if self.squash else columns
+            scaled = unit * self._scale[at] + self._center[at]
+            bounded = np.clip(scaled, self._low[at], self._high[at]).astype(space.dtype)
+            return bounded.reshape(rows, *space.shape)  # type: ignore[no-any-return]
+        whole = columns.astype(np.int64)
+        if isinstance(space, spaces.Discrete):
+            return whole[:, 0] + int(space.start)  # type: ignore[no-any-return]
+        if isinstance(space, spaces.MultiDiscrete):
+            whole = whole + np.ravel(space.start)
+        return whole.reshape(rows, *space.shape).astype(space.dtype)  # type: ignore[no-any-return]
+
+    def _boxes(self) -> list[tuple[_Part, Any]]:
+        boxes = [space for _, space in self._leaves if isinstance(space, spaces.Box)]
+        return list(zip([part for part in self.parts if not part.count], boxes))
+
+
+def _counts(space: spaces.Space[Any]) -> list[int]:
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in np.ravel(space.nvec)]
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * int(np.prod(space.shape))
+    raise ConfigError(f"{type(space).__name__} actions have no distribution here.")
+
+
+def _size(part: _Part) -> int:
+    return int(part.logits.stop - part.logits.start)
