@@ -23,7 +23,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from shoal import video
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 from shoal.spec import Array
 from shoal.vector.base import VecEnv
 
@@ -390,7 +390,12 @@ def _frame(vec: Any, width: int) -> Array:
     if hasattr(vec, "frame"):
         pixels: Array = vec.frame(0, width)
         return pixels
-    drawn = vec.call("render", env_ids=[0])[0]
+    try:
+        drawn = vec.call("render", env_ids=[0])[0]
+    except ShoalError:
+        raise
+    except Exception as error:  # no OpenGL, no pygame, ...
+        raise ConfigError(f"the env's render() raised {type(error).__name__}: {error}") from error
     if drawn is None:
         raise ConfigError("the env's render() gave no picture. Make the envs with render_mode='rgb_array'.")
     return drawn if isinstance(drawn, np.ndarray) else np.asarray(drawn)

@@ -406,6 +406,21 @@ def test_what_cannot_be_recorded_is_told(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_render_that_raises_or_gives_nothing_is_told(tmp_path):
+    class Blind(DrawnEnv):
+        def render(self) -> Any:
+            raise OSError("no OpenGL")
+
+    class Silent(DrawnEnv):
+        def render(self) -> Any:
+            return None
+
+    for kind, said in ((Blind, "render() raised OSError: no OpenGL"), (Silent, "render() gave no picture")):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            record(partial(shoal.make, kind, backend="serial"), RIGHT, tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
 # ---- shoal eval ----
 
 
