@@ -50,7 +50,9 @@ class PPO:
     value_clip: float = opt(0.0, "how far a value may move; 0: as far as it wants", low=0.0)
     value_coef: float = opt(0.5, "weight of the critic's loss", low=0.0)
     entropy_coef: float = opt(0.01, "weight of the entropy bonus", low=0.0, sweep=LogUniform(1e-5, 1e-1))
-    normalize_advantage: Literal["minibatch", "batch", "none"] = opt("minibatch", "scale advantages to mean 0, spread 1")
+    normalize_advantage: Literal["minibatch", "batch", "none"] = opt(
+        "minibatch", "scale advantages to mean 0, spread 1"
+    )
     normalize_obs: bool = opt(False, "scale observations by their running mean and spread")
     normalize_reward: bool = opt(False, "scale rewards by the running spread of their discounted sum")
     target_kl: float = opt(0.0, "end an update early when the policy has moved this far; 0: never", low=0.0)

@@ -28,6 +28,7 @@ from shoal.nn.recurrent import State
 from shoal.spec import Array, structure
 from shoal.vector.base import VecEnv
 
+
 class Rollout:
     """Preallocated (horizon, rows) tensors."""
 
@@ -86,8 +87,8 @@ class Rollout:
         """(horizon, rows): whether the row's state was cleared before step t. Row 0 is false: `starts` has it right."""
         out = torch.zeros(self.horizon, self.rows, dtype=torch.bool)
         out[1:] = self.dones[:-1]
-        if self.alive is not None:
-            out[1:] |= ~self.alive[1:-1]
+        if self.alive is not None:  # also where an agent comes in that was out
+            out[1:] |= ~(self.alive[1:-1] & self.alive[:-2])
         return out
 
     def observations(self, leaves: Sequence[Tensor]) -> Any:
@@ -143,6 +144,7 @@ class Cell:
         # the same memory for numpy: what the env's answer to this step is copied into
         self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
         self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]
+        self.alive = None if rollout.alive is None else rollout.alive[t, rows].numpy()
         self.next_alive = None if rollout.alive is None else rollout.alive[t + 1, rows].numpy()
         self.next_mask = None if rollout.masks is None else rollout.masks[t + 1, rows].numpy()
 
@@ -261,7 +263,10 @@ class Collector:
             cut = np.flatnonzero(truncated & ~terminated)
             if len(cut):
                 ids = torch.from_numpy(cut)
-                last = [torch.from_numpy(leaf[cut]) for leaf in pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)]
+                last = [
+                    torch.from_numpy(leaf[cut])
+                    for leaf in pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)
+                ]
                 state = tuple(part[rows][ids] for part in rollout.state)
                 rollout.truncated.append(Truncated(block.t, ids + rows.start, last, state))
         if rollout.state:
@@ -276,8 +281,9 @@ class Collector:
             cell.next_mask[...] = pick(infos["action_mask"], seat.role, self.agents).reshape(cell.next_mask.shape)
         if cell.next_alive is not None and "alive" in infos:
             cell.next_alive[...] = pick(infos["alive"], seat.role, self.agents)
-            if seat.rollout.state and not cell.next_alive.all():
-                keep = torch.from_numpy(cell.next_alive)
+            alive = cell.next_alive if cell.alive is None else cell.next_alive & cell.alive
+            if seat.rollout.state and not alive.all():
+                keep = torch.from_numpy(alive)
                 for part in seat.rollout.state:
                     part[_rows_of(seat, block, self.agents)].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
 

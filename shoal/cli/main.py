@@ -23,6 +23,10 @@ from shoal.errors import ConfigError, ShoalError, UnknownEnv, did_you_mean
 
 # In the order in which a new user meets them. Two words are a verb with its object.
 VERBS = {
+    "train": "shoal.cli.train:command",
+    "eval": "shoal.cli.evaluate:command",
+    "plot": "shoal.cli.plot:command",
+    "runs": "shoal.cli.runs:command",
     "envs": "shoal.cli.envs:command",
     "bench env": "shoal.cli.bench:command",
     "tune": "shoal.cli.tune:command",
@@ -32,6 +36,9 @@ VERBS = {
 }
 
 EXAMPLES = {
+    "shoal train breakout": "train a policy and watch it learn",
+    "shoal eval last": "how well the newest run plays, and a video of it",
+    "shoal plot last": "its learning curve",
     "shoal bench env all": "how fast the envs are on this machine",
     "shoal envs": "the envs that there are",
     "shoal envs breakout": "all about one of them",
@@ -115,6 +122,8 @@ def load(verb: str) -> Callable[..., int]:
 def call(verb: str, args: list[str]) -> int:
     """Parses the flags by the verb's signature and runs it. Help and bad flags raise SystemExit."""
     function = load(verb)
+    if getattr(function, "takes_words", False):  # its flags depend on its words: it parses them itself
+        return function(args)
     if any(word in args for word in HELP[:2]):
         args = ["--help"]  # on its own, or tyro leaves the arguments out that are given already
     text = inspect.getdoc(function) or ""

@@ -61,9 +61,7 @@ class ActionHead:
                 if leaf_space.dtype is None or leaf_space.dtype.kind != "f":
                     raise ConfigError(f"actions{leaf.name}: a Box of {leaf_space.dtype} has no distribution.")
                 size = int(np.prod(leaf_space.shape))
-                parts.append(
-                    _Part(0, slice(at, at + size), slice(column, column + size), slice(spread, spread + size))
-                )
+                parts.append(_Part(0, slice(at, at + size), slice(column, column + size), slice(spread, spread + size)))
                 at, column, spread = at + size, column + size, spread + size
                 lows.append(np.ravel(leaf_space.low).astype(np.float32))
                 highs.append(np.ravel(leaf_space.high).astype(np.float32))

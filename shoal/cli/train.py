@@ -1,0 +1,240 @@
+"""`shoal train`: from a command line to a run. The flags are the fields of the options (shoal/train.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from shoal.errors import ConfigError
+
+
+def command(args: Sequence[str]) -> int:
+    """Train a policy on an env, with a live dashboard, checkpoints and an evaluation.
+
+    ENV is what 'shoal envs' lists, a header's path, or gymnasium:CartPole-v1 and the like. Stock envs come with tuned
+    options; flags go over them. Ctrl-C saves a checkpoint and leaves; --resume goes on from it.
+
+    Try:
+        shoal train cartpole
+        shoal train breakout --train.total-steps 50M --seed 2
+        shoal train memory --nn.core mingru
+        shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
+        shoal train --resume last
+    """
+    from shoal.cli.main import console
+    from shoal.train import Stopped, train
+
+    request = parse(list(args))
+    try:
+        run = train(
+            request.env,
+            options=request.options,
+            resume=request.resume,
+            runs_folder=request.runs,
+            log=request.log,
+            log_options=request.log_options,
+            console=request.console,
+        )
+    except Stopped as stop:
+        console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
+        return 128 + stop.number
+    return 0 if (run.summary or {}).get("status") == "finished" else 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    env: str
+    options: Any
+    resume: Any
+    runs: Path
+    log: tuple[str, ...]
+    log_options: dict[str, dict[str, Any]]
+    console: str
+
+
+@dataclass(frozen=True)
+class Wandb:
+    """Options of `--log wandb`."""
+
+    mode: Literal["online", "offline", "disabled"] = "offline"
+    project: str = "shoal"
+    entity: str = ""
+    name: str = ""
+
+
+def parse(args: list[str]) -> Request:
+    """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
+    from shoal import config, runs
+    from shoal.train import options_for
+
+    asks_help = any(word in ("-h", "--help") for word in args)
+    env = args[0] if args and not args[0].startswith("-") else None
+    rest = args[1:] if env is not None else list(args)
+    root = Path(_value(rest, "--runs") or runs.ROOT)
+    resume: Any = _value(rest, "--resume")
+    layers: list[Any] = []
+    if (file := _value(rest, "--config")) is not None:
+        layers.append(config.read_toml(Path(file)))
+    if resume is not None and resume != "auto" and not asks_help:
+        resume = runs.find(resume, root)
+        layers.append(resume.config)
+        found = resume.facts.get("env", resume.env)
+        if env is not None and env != found:
+            raise ConfigError(f"--resume {resume.id} is a run of {found}, not of {env}. Leave the env out.")
+        env = found
+    if resume == "auto" and env is not None and not asks_help:
+        from shoal.train import _run_to_resume
+
+        resume = _run_to_resume(env, "auto", root)
+        layers += [resume.config] if resume is not None else []
+    if env is None and not asks_help:
+        raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
+    options = options_for(env, *layers) if env is not None else options_for("")
+    params = _param_fields(env, options.env)
+    given: dict[str, Any] = {}
+    if params is None:  # a Python env: its own keyword arguments, whatever they are
+        rest, given = _free_params(rest)
+        params = []
+    flags = _flags(params, options)
+    parsed: Any = tyro.cli(
+        flags,
+        prog=f"shoal train {env or 'ENV'}",
+        args=["--help"] if asks_help else rest,
+        description=(command.__doc__ or "").strip(),
+        default=flags(),
+        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
+    )
+    tables = {name: getattr(parsed, name) for name in ("train", "vec", "nn", "eval", "save")}
+    for name, table in tables.items():
+        config.check(table, name)
+    changed = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
+    defaults = {name: default for name, _, default, _ in params}
+    own = {**options.env, **{k: v for k, v in changed.items() if v != defaults[k] or k in options.env}, **given}
+    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device")}
+    options = dataclasses.replace(options, **tables, **plain, env=own)
+    config.check(options, "")
+    wandb = {k: v for k, v in dataclasses.asdict(parsed.wandb).items() if v}
+    chosen = tuple(parsed.log)
+    return Request(
+        str(env), options, resume, root, chosen, {"wandb": wandb} if "wandb" in chosen else {}, parsed.console
+    )
+
+
+def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
+    """A dataclass of all flags, with the resolved values as defaults."""
+    from shoal import config, runs
+    from shoal.train import TABLES
+
+    env_fields = [
+        (name, Annotated[kind, tyro.conf.arg(help=text)], field(default=default))
+        for name, kind, default, text in params
+    ]
+    Env = dataclasses.make_dataclass("Env", env_fields, frozen=True)
+    Env.__doc__ = "The env's own params."
+
+    def made(value: Any) -> Any:
+        return field(default_factory=lambda: value)
+
+    def arg(kind: Any, text: str) -> Any:
+        return Annotated[kind, tyro.conf.arg(help=text)]
+
+    top = [
+        ("algo", arg(Literal["ppo"], "the algorithm"), field(default=options.algo)),
+        (
+            "seed",
+            arg(int, "of weights, actions and envs; the same seed gives the same run"),
+            field(default=options.seed),
+        ),
+        ("device", arg(Literal["auto", "cpu"], "where the policy lives"), field(default=options.device)),
+        ("config", arg(str, "a TOML file whose tables go over the tuned ones"), field(default="")),
+        (
+            "resume",
+            arg(str, "a run to go on with: folder, id, 'last', or 'auto': the newest unfinished one of this env"),
+            field(default=""),
+        ),
+        ("runs", arg(str, "where the folders of runs are"), field(default=str(runs.ROOT))),
+        (
+            "log",
+            Annotated[
+                tuple[str, ...],
+                tyro.conf.arg(help="loggers besides metrics.jsonl: tensorboard, wandb", metavar="[NAME ...]"),
+            ],
+            field(default=()),
+        ),
+        (
+            "console",
+            arg(Literal["auto", "dashboard", "lines", "off"], "what is shown while it trains"),
+            field(default="auto"),
+        ),
+        ("wandb", Wandb, made(Wandb())),
+    ]
+    tables = [(name, config.flags(cls), made(getattr(options, name))) for name, cls in TABLES.items()]
+    env = [("env", Env, made(Env()))] if params else []
+    return dataclasses.make_dataclass("Train", [*top, *tables, *env], frozen=True)
+
+
+def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any, Any, str]] | None:
+    """(name, type, default, help) of a native env's params and consts; None for a Python env."""
+    from shoal import registry
+    from shoal.native import lib
+
+    if env is None:
+        return []
+    if ":" in env and not env.endswith(".h"):
+        return None
+    spec = lib.load(registry.find(env)).spec
+    fields: list[tuple[str, Any, Any, str]] = []
+    for param in spec.params:
+        kind: Any = float if param.kind == "float" else int
+        fields.append((param.name, kind, kind(given.get(param.name, param.default)), param.help))
+    for const in spec.consts:
+        fields.append((const.name, int, int(given.get(const.name, const.default)), f"{const.help} (rebuilds the env)"))
+    unknown = [name for name in given if name not in {f[0] for f in fields}]
+    if unknown:
+        spec.split({unknown[0]: given[unknown[0]]})  # raises, with a suggestion
+    return fields
+
+
+def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """Takes `--env.name value` out of the flags. Values are read as TOML, or else as text."""
+    from shoal.config import tomllib
+
+    rest: list[str] = []
+    given: dict[str, Any] = {}
+    words = iter(args)
+    for word in words:
+        if not word.startswith("--env."):
+            rest.append(word)
+            continue
+        name, _, value = word[len("--env.") :].partition("=")
+        if not value:
+            value = next(words, "")
+            if not value:
+                raise ConfigError(f"--env.{name} needs a value.")
+        try:
+            given[name.replace("-", "_")] = tomllib.loads(
+                f"value = {value.lower() if value in ('True', 'False') else value}"
+            )["value"]
+        except tomllib.TOMLDecodeError:
+            given[name.replace("-", "_")] = value
+    return rest, given
+
+
+def _value(args: Sequence[str], flag: str) -> str | None:
+    """The value of one flag, found before the others are parsed."""
+    for k, word in enumerate(args):
+        if word == flag and k + 1 < len(args):
+            return args[k + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
+
+
+command.takes_words = True  # type: ignore[attr-defined]

@@ -1,0 +1,773 @@
+"""Training: collect -> update -> log -> checkpoint -> evaluate, in a run's folder, until the steps are done.
+
+    from shoal.train import train
+
+    run = train("cartpole", seed=1, train={"total_steps": "500k"})
+    print(run.summary["eval"])
+
+`Trainer` is the loop's body, for loops of your own: `trainer.iterate()` is one iteration. Two runs with the same seed
+write the same weights, and a run that is stopped and resumed writes the weights of one that was not, to the bit, where
+the env can give its state (all native envs can).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import shoal
+from shoal import checkpoint, config, evaluate, registry, runs
+from shoal.algos import ppo
+from shoal.algos.actor import Actor, Role, cast, mask_size
+from shoal.algos.ppo import PPO
+from shoal.algos.rollout import Collector, Seat, Stepped
+from shoal.config import opt
+from shoal.entry import make
+from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
+from shoal.log import Loggers, RunFacts, open_all
+from shoal.nn.policy import Net
+from shoal.player import PolicyPlayer
+from shoal.runs import Run
+from shoal.vector.base import VecEnv
+from shoal.vector.native import NativeVec
+from shoal.vector.threads import available_cores
+
+LOG_EVERY_S = 0.25  # at first; later every 1/200 of the time so far, so that a log never grows large
+SMALL_WORK = 1 << 19  # rows of a minibatch times width: below, a second torch thread costs more than it gives
+
+
+@dataclass(frozen=True)
+class Vec:
+    """How the envs are stepped: the options of `--vec.*`."""
+
+    num_envs: int = opt(0, "games at a time; 0: 1024 native ones, or 4 Python ones for each core", low=0, is_count=True)
+    backend: Literal["auto", "serial", "threads", "process"] = opt(
+        "auto", "threads for native envs, process for Python"
+    )
+    num_groups: int = opt(0, "native: groups that step in turns; 0: 2 where it pays", low=0, high=64)
+    num_threads: int = opt(0, "native: threads that step; 0: every core", low=0, high=1024)
+    num_workers: int = opt(0, "Python: worker processes; 0: every core", low=0, high=4096)
+    overlap: bool = opt(True, "Python: half of the workers step while the policy works for the others")
+    torch_threads: int = opt(0, "threads of the policy; 0: every core, or one where the batches are small", low=0)
+    timeout_s: float = opt(60.0, "Python: an env that takes longer to answer is reported", low=0.0)
+    on_crash: Literal["raise", "restart"] = opt("raise", "Python: what happens when a worker dies")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """How the policy is judged: the options of `--eval.*`."""
+
+    episodes: int = opt(100, "held-out episodes at the end; 0: none", low=0, high=1_000_000)
+    every: int = opt(0, "steps between evaluations on the way; 0: only at the end", low=0, is_count=True)
+    greedy: bool = opt(True, "take the likeliest action, not one drawn from the distribution")
+
+
+@dataclass(frozen=True)
+class Save:
+    """When checkpoints are written: the options of `--save.*`."""
+
+    every_s: float = opt(60.0, "seconds between checkpoints; 0: none by time", low=0.0)
+    every: int = opt(0, "steps between checkpoints; 0: none by steps", low=0, is_count=True)
+    keep: int = opt(2, "how many of the newest are kept, besides the best", low=1, high=1000)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything about a run. The fields are the tables of a TOML file."""
+
+    algo: Literal["ppo"] = opt("ppo", "the algorithm")
+    seed: int = opt(1, "of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
+    device: Literal["auto", "cpu"] = opt("auto", "where the policy lives")
+    train: PPO = field(default_factory=PPO)
+    vec: Vec = field(default_factory=Vec)
+    nn: Net = field(default_factory=Net)
+    eval: Eval = field(default_factory=Eval)
+    save: Save = field(default_factory=Save)
+    env: dict[str, Any] = field(default_factory=dict)
+
+
+TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
+PLAIN = ("algo", "seed", "device")
+
+
+def tuned(env: str) -> dict[str, Any]:
+    """The tables of the env's own TOML file; empty where it has none. `score` is what they reached."""
+    prefix, _, name = env.rpartition(":")
+    path = registry.STOCK / (f"{prefix}/{name}.toml" if prefix else f"{env}.toml")
+    if env.endswith(".h"):
+        path = Path(env).with_suffix(".toml")
+    if "/" in name and not env.endswith(".h"):
+        return {}
+    return config.read_toml(path) if path.is_file() else {}
+
+
+def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
+    """The options with what the tables say put over them. Unknown keys and wrong types raise."""
+    for name, value in tables.items():
+        if name in ("score", "run"):
+            continue
+        if name in PLAIN:
+            options = config.from_dict(Options, {name: value}, where, options)
+        elif name == "env":
+            options = dataclasses.replace(options, env={**options.env, **dict(value)})
+        elif name in TABLES and isinstance(value, Mapping):
+            part = config.from_dict(TABLES[name], value, name, getattr(options, name))
+            options = dataclasses.replace(options, **{name: part})  # type: ignore[arg-type]
+        else:
+            known = [*TABLES, "env", *PLAIN]
+            raise ConfigError(f"{where}: '{name}'.{shoal.errors.did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return options
+
+
+def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
+    """Defaults, then the env's tuned values, then the layers, each over the one before."""
+    options = merge(Options(), tuned(env), f"{env}.toml") if isinstance(env, str) else Options()
+    for layer in layers:
+        options = merge(options, layer, "options")
+    return options
+
+
+# ---- the loop's body ----
+
+
+def env_seed(seed: int) -> int:
+    """Where the env seeds of a run begin: runs with different seeds share no env's stream (up to 2^20 envs)."""
+    return (seed << 20) % (1 << 30)
+
+
+def make_vec(env: Any, options: Options) -> VecEnv:
+    """The envs that a run steps."""
+    vec = options.vec
+    is_native = isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
+    cores = available_cores()
+    common: dict[str, Any] = dict(options.env)
+    if vec.backend != "auto":
+        common["backend"] = vec.backend
+    if is_native:
+        count = vec.num_envs or 1024
+        backend = vec.backend if vec.backend != "auto" else "threads" if count >= 1024 else "serial"
+        groups = vec.num_groups or (2 if backend == "threads" and count >= 1024 else 1)
+        threads = {"num_threads": vec.num_threads or cores} if backend == "threads" else {}
+        return make(env, count, **{**common, "backend": backend, "num_groups": groups, **threads})
+    count = vec.num_envs or 4 * cores
+    if vec.backend == "serial" or (vec.backend == "auto" and count == 1):
+        return make(env, count, **{**common, "backend": "serial"})
+    workers = vec.num_workers or max(w for w in range(1, min(cores, count) + 1) if count % w == 0)
+    halves = {"batch_size": count // 2, "zero_copy": True} if vec.overlap and workers % 2 == 0 else {}
+    return make(
+        env,
+        count,
+        **{
+            **common,
+            "backend": "process",
+            "num_workers": workers,
+            "timeout_s": vec.timeout_s,
+            "on_crash": vec.on_crash,
+        },
+        **halves,
+    )
+
+
+class Trainer:
+    """Envs, actors and learners of one run, and where it stands. `iterate` is one iteration."""
+
+    def __init__(
+        self,
+        env: Any,
+        options: Options,
+        *,
+        vec: Any = None,
+        policy: nn.Module | Callable[..., nn.Module] | None = None,
+    ) -> None:
+        self.env, self.options = env, options
+        self.vec: Any = make_vec(env, options) if vec is None else vec
+        try:
+            self._build(policy)
+        except BaseException:
+            if vec is None:
+                self.vec.close()
+            raise
+        self.step = self.iteration = 0
+        self.wall_s = 0.0
+        self.exact = True  # whether a resume so far was to the bit
+        self._sums: dict[str, Tensor] = {}
+        self._updates = 0
+        self._learn_s = 0.0
+        self._started = False
+
+    def _build(self, policy: Any) -> None:
+        options, vec = self.options, self.vec
+        self.agents = int(getattr(vec, "agents_per_env", 1))
+        self.num_rows = int(vec.num_envs) * self.agents
+        self.roles = cast(vec, options.nn.policies)
+        self.actors = [make_actor(role, options, k, policy) for k, role in enumerate(self.roles)]
+        may_skip = not isinstance(vec, VecEnv) and Stepped(vec).may_skip
+        self.learners = [
+            ppo.Learner(
+                options.train,
+                actor,
+                int(vec.num_envs) * role.count(self.agents),
+                seed=options.seed + (k << 40),
+                mask_size=mask_size(vec, actor.head),
+                has_dead_rows=self.agents > 1 or may_skip,
+            )
+            for k, (actor, role) in enumerate(zip(self.actors, self.roles))
+        ]
+        seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
+        self.collector = Collector(vec, seats)
+        self.threads = options.vec.torch_threads or self._torch_threads()
+
+    def _torch_threads(self) -> int:
+        rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
+        width = max(self.options.nn.hidden, 1)
+        return available_cores() if rows * width >= SMALL_WORK else 1
+
+    @property
+    def num_params(self) -> int:
+        """Weights that are trained."""
+        return sum(p.numel() for actor in self.actors for p in actor.policy.parameters())
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Transitions of one rollout, over all rows."""
+        return self.options.train.horizon * self.num_rows
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps are done."""
+        return self.step >= self.options.train.total_steps
+
+    def start(self) -> None:
+        """Resets the envs for a new run."""
+        self.collector.start(env_seed(self.options.seed))
+        self._started = True
+
+    def iterate(self) -> None:
+        """Collects one rollout and learns from it."""
+        before = time.perf_counter()
+        torch.set_num_threads(self.threads)
+        if not self._started:
+            self.start()
+        self.collect()
+        self.learn()
+        self.wall_s += time.perf_counter() - before
+
+    def collect(self) -> None:
+        """Fills the rollouts."""
+        self.collector.collect([learner.generator for learner in self.learners])
+        self.step += self.steps_per_iteration
+
+    def learn(self) -> None:
+        """One update of every policy on its rollout."""
+        before = time.perf_counter()
+        done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
+        found: dict[str, Tensor] = {}
+        for learner in self.learners:
+            rate = learner.set_learning_rate(done)
+            metrics = ppo.update(learner)
+            for name, value in metrics.items():
+                found[name] = found.get(name, torch.zeros(())) + value / len(self.learners)
+            found["learning_rate"] = torch.tensor(rate)
+        self._refuse_nonsense(found)
+        for name, value in found.items():
+            self._sums[name] = self._sums.get(name, torch.zeros(())) + value
+        self._updates += 1
+        self.iteration += 1
+        self._learn_s += time.perf_counter() - before
+
+    def drain(self) -> dict[str, float]:
+        """The numbers since the last call: losses, episodes, seconds by kind."""
+        record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
+        for name, value in self._sums.items():
+            record[name] = float(value) / self._updates
+        self._sums.clear()
+        self._updates = 0
+        stats = self.collector.vec.drain_stats()
+        record["episode/n"] = stats.pop("episodes", 0)
+        for name, numbers in stats.items():
+            record |= {f"episode/{name}": numbers["mean"]}
+            record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
+        for name, seconds in self.collector.times.drain().items():
+            record[f"time/{name}"] = seconds
+        record["time/learn"], self._learn_s = self._learn_s, 0.0
+        return record
+
+    def close(self) -> None:
+        """Ends the envs."""
+        self.vec.close()
+
+    # ---- saving and going on ----
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that going on to the bit needs, as the files of a checkpoint."""
+        weights: dict[str, Tensor] = {}
+        state: dict[str, Tensor] = {}
+        for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
+            weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
+            rollout = learner.rollout
+            state[f"{k}.generator"] = learner.generator.get_state()
+            state[f"{k}.running_return"] = learner.running_return
+            if learner.reward_norm is not None:
+                state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
+            for name, optimizer in enumerate(learner.optimizers):
+                for index, values in optimizer.state_dict()["state"].items():
+                    for key, value in values.items():
+                        state[f"{k}.optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
+            state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
+        if isinstance(self.vec, NativeVec) and self._started:
+            state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
+        return {"weights": weights, "state": state}
+
+    def counters(self) -> dict[str, Any]:
+        """What meta.json says besides."""
+        facts = {"iteration": self.iteration, "wall_s": self.wall_s, "env": str(self.env)}
+        return {**facts, "envs_saved": isinstance(self.vec, NativeVec), "rows": self.num_rows}
+
+    def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint. Envs that cannot give their state start anew, and `exact` says so."""
+        weights, state = files["weights"], files["state"]
+        for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
+            load_actor(actor, weights, k)
+            learner.generator.set_state(state[f"{k}.generator"])
+            _put(learner.running_return, state.get(f"{k}.running_return"))
+            if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
+                learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
+            for number, optimizer in enumerate(learner.optimizers):
+                _load_optimizer(optimizer, _under(state, f"{k}.optimizer.{number}."))
+            for i, part in enumerate(learner.rollout.state):
+                _put(part, state.get(f"{k}.recurrent.{i}"))
+        self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
+        if "envs" in state and isinstance(self.vec, NativeVec) and meta.get("rows") == self.num_rows:
+            obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
+            arrays = self.vec.memory.arrays
+            infos = {"alive": arrays["alive"], "action_mask": arrays["masks"]}
+            self.collector.resume(obs, infos)
+        else:
+            self.exact = False
+            for learner in self.learners:
+                for part in learner.rollout.state:
+                    part.zero_()
+            # not the seeds of the start again: those episodes have been seen
+            self.collector.start((env_seed(self.options.seed) + self.step) % (1 << 30))
+        self._started = True
+
+    def player(self, greedy: bool) -> PolicyPlayer:
+        """The policy as it is, to be evaluated."""
+        return PolicyPlayer(self.actors, self.roles, self.agents, greedy=greedy, seed=self.options.seed)
+
+    # ---- when numbers go wrong ----
+
+    def _refuse_nonsense(self, metrics: Mapping[str, Tensor]) -> None:
+        watched = [value for name, value in metrics.items() if name != "explained_variance"]
+        if bool(torch.isfinite(torch.stack(watched)).all()):
+            return
+        raise TrainingError(f"{self._culprit(metrics)} The last good checkpoint is as it was.")
+
+    def _culprit(self, metrics: Mapping[str, Tensor]) -> str:
+        at = f"step {self.step:,} (iteration {self.iteration + 1})"
+        for learner, role in zip(self.learners, self.roles):
+            rollout = learner.rollout
+            places: list[tuple[str, Tensor]] = [("reward", rollout.rewards)]
+            names = [leaf.name for leaf in rollout.layout.leaves]
+            places += [(f"observation{n}", leaf) for n, leaf in zip(names, rollout.obs) if leaf.dtype.is_floating_point]
+            for what, values in places:
+                bad = ~torch.isfinite(values.reshape(len(values), rollout.rows, -1))
+                if bool(bad.any()):
+                    t, row, element = (int(x) for x in bad.nonzero()[0])
+                    env, agent = divmod(row, role.count(self.agents))
+                    value = values.reshape(len(values), rollout.rows, -1)[t, row, element]
+                    who = f"env {env}" + (f", agent {agent}" if self.agents > 1 else "")
+                    return f"the {what} of {who} is {float(value)} (element {element}), seen before {at}."
+        named = [name for name, value in metrics.items() if not bool(torch.isfinite(value))]
+        rate = self.options.train.learning_rate
+        return (
+            f"{', '.join(named)} became not finite at {at}, though observations and rewards are finite. "
+            f"Try a smaller --train.learning-rate than {rate:g}, or --train.normalize-obs True."
+        )
+
+
+def make_actor(role: Role, options: Options, number: int, policy: Any = None) -> Actor:
+    """The actor of a role: the user's own policy, or the one that `--nn.*` describes."""
+    own = policy
+    if policy is not None and not isinstance(policy, nn.Module):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(options.seed)
+            own = policy(role.observation_space, role.action_space)
+    return Actor(
+        role.observation_space,
+        role.action_space,
+        options.nn,
+        seed=options.seed + (number << 40),
+        policy=own,
+        normalize_obs=options.train.normalize_obs,
+        compile=options.train.compile,
+    )
+
+
+def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:
+    """Puts a checkpoint's weights into an actor, or says what does not fit."""
+    mine = _under(weights, f"{number}.")
+    try:
+        actor.load_state_dict(mine)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise CheckpointError(
+            f"this checkpoint is of another policy: {' '.join(lines)} Give the --nn options it was trained with."
+        ) from None
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _put(into: Tensor, value: Tensor | None) -> None:
+    if value is not None and value.shape == into.shape:
+        into.copy_(value)
+
+
+def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
+    whole = optimizer.state_dict()
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, value in flat.items():
+        index, _, key = name.partition(".")
+        states.setdefault(int(index), {})[key] = value
+    whole["state"] = states
+    optimizer.load_state_dict(whole)
+
+
+# ---- one run ----
+
+
+def train(
+    env: Any,
+    *,
+    policy: nn.Module | Callable[..., nn.Module] | None = None,
+    config_file: str | Path | None = None,
+    resume: str | Path | Run | None = None,
+    runs_folder: str | Path = runs.ROOT,
+    log: tuple[str, ...] = (),
+    log_options: Mapping[str, Mapping[str, Any]] | None = None,
+    console: str = "auto",
+    options: Options | None = None,
+    **tables: Any,
+) -> Run:
+    """Trains a policy on an env and returns the run. The keyword tables are those of a TOML file.
+
+        train("breakout", seed=3, train={"total_steps": "20M"}, vec={"num_envs": 2048}, nn={"core": "lstm"})
+
+    Args:
+        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
+        policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
+        config_file: a TOML file whose tables go over the env's tuned ones.
+        resume: a run to go on with: its folder, id, `last`, or `auto` for this env's newest unfinished one.
+        runs_folder: where the folders of runs are.
+        log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
+        log_options: options of those, by name.
+        console: `auto`, `dashboard`, `lines` or `off`.
+        options: all options at once, instead of tables.
+        **tables: algo, seed, device, and the tables train, vec, nn, eval, save, env.
+    """
+    root = Path(runs_folder)
+    old = _run_to_resume(env, resume, root)
+    if options is None:
+        layers = [config.read_toml(Path(config_file))] if config_file is not None else []
+        layers += [old.config] if old is not None else []
+        options = options_for(env, *layers, tables)
+    _check_devices(options)
+    loaded = checkpoint.load_newest(old.checkpoints()) if old is not None else None
+    trainer = Trainer(env, options, policy=policy)
+    try:
+        run = old if old is not None else runs.create(_env_name(env), root)
+        if loaded is not None:
+            trainer.restore(loaded[1], loaded[2])
+        _describe(run, env, options, is_new=old is None)
+        loggers = open_all(_run_facts(run, trainer), log, log_options, console=console)
+    except BaseException:
+        trainer.close()
+        raise
+    session = _Session(run, trainer, loggers)
+    if old is not None and not trainer.exact:
+        loggers.note(f"{_env_name(env)} cannot give its state: its envs start anew, so this resume is not to the bit")
+    return session.go()
+
+
+class _Session:
+    """A trainer at work in a run's folder: logs, checkpoints, signals, the end."""
+
+    def __init__(self, run: Run, trainer: Trainer, loggers: Loggers) -> None:
+        self.run, self.trainer, self.loggers, self.options = run, trainer, loggers, trainer.options
+        self.folder = run.folder / "checkpoints"
+        self.signal = 0
+        now = time.perf_counter()
+        self.logged_at = self.saved_at = self.began = now
+        self.first_step, self.logged_step = trainer.step, trainer.step
+        self.saved_step, self.judged_step = trainer.step, trainer.step
+        self.score: tuple[float, int] = (0.0, 0)  # sum and count of returns since the last checkpoint
+        self.best = _best_score(run)
+        self.usage = _Usage()
+
+    def go(self) -> Run:
+        """Trains to the end, or until a signal; what happened is in summary.json."""
+        trainer, status, reason = self.trainer, "failed", ""
+        (self.run.folder / "summary.json").unlink(missing_ok=True)
+        try:
+            with self._signals():
+                while not trainer.is_done and not self.signal:
+                    trainer.iterate()
+                    self._after_iteration()
+                self._log()
+                self._save(must=True)
+            status = "interrupted" if self.signal else "finished"
+            reason = signal.Signals(self.signal).name if self.signal else ""
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._finish("failed", reason, None)
+            raise
+        score = None if self.signal or not self.options.eval.episodes else self._judge()
+        self._finish(status, reason, score)
+        if self.signal:
+            raise Stopped(self.signal, self.run)
+        return self.run
+
+    def _after_iteration(self) -> None:
+        now, trainer, options = time.perf_counter(), self.trainer, self.options
+        if now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
+            self._log()
+        if options.eval.every and trainer.step - self.judged_step >= options.eval.every and not trainer.is_done:
+            self._judge()
+        by_time = options.save.every_s and now - self.saved_at >= options.save.every_s
+        by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
+        if (by_time or by_steps) and not trainer.is_done:
+            self._log()
+            self._save()
+
+    def _log(self) -> None:
+        trainer, now = self.trainer, time.perf_counter()
+        if trainer.step == self.logged_step:
+            return
+        record = trainer.drain()
+        total = now - self.logged_at
+        known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
+        record |= {"time/total": total, "time/other": max(0.0, total - known), "time": time.time()}
+        record |= {"sps": (trainer.step - self.logged_step) / total, **self.usage.read()}
+        if record.get("episode/n"):
+            total_return, count = self.score
+            n = int(record["episode/n"])
+            self.score = total_return + record["episode/return"] * n, count + n
+        self.logged_at, self.logged_step = now, trainer.step
+        self.loggers.log(record)
+
+    def _save(self, must: bool = False) -> None:
+        trainer, options = self.trainer, self.options
+        total_return, count = self.score
+        score = total_return / count if count else None
+        try:
+            facts = {**trainer.counters(), "score": score}
+            path = checkpoint.save(self.folder, trainer.step, trainer.state(), facts, options.save.keep)
+            if score is not None and (self.best is None or score >= self.best):
+                self.best = score
+                checkpoint.mark_best(self.folder, path, score)
+        except (CheckpointError, OSError) as error:
+            if must:
+                raise
+            self.loggers.note(f"warning: {error}")
+        else:
+            told = "" if score is None else f", return {score:.4g}"
+            self.loggers.note(f"checkpoint at {trainer.step:,} steps{told}")
+        self.saved_at, self.saved_step, self.score = time.perf_counter(), trainer.step, (0.0, 0)
+
+    def _judge(self) -> evaluate.Score | None:
+        """Plays held-out episodes with the policy as it is."""
+        options, trainer = self.options, self.trainer
+        creator = partial(make, trainer.env, **options.env)
+        try:
+            player = trainer.player(options.eval.greedy)
+            score = evaluate.play(creator, player, max(1, options.eval.episodes), env_seed(options.seed))
+        except ShoalError as error:
+            self.loggers.note(f"warning: no evaluation: {error}")
+            return None
+        self.judged_step = trainer.step
+        self.loggers.note(f"evaluation: return {score.describe()}")
+        record: dict[str, float] = {"step": trainer.step, "iteration": trainer.iteration, "wall_s": trainer.wall_s}
+        record |= {"eval/return": score.mean, "eval/return_min": score.min, "eval/return_max": score.max}
+        self.loggers.log({**record, "eval/length": score.length, "eval/n": len(score.returns), "time": time.time()})
+        return score
+
+    def _finish(self, status: str, reason: str, score: evaluate.Score | None) -> None:
+        trainer = self.trainer
+        trainer.close()
+        seconds = time.perf_counter() - self.began
+        summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
+        summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
+        summary |= {"eval": None if score is None else score.facts(), "exact": trainer.exact}
+        with contextlib.suppress(OSError):
+            self.run.write("summary.json", summary)
+        self.loggers.close(summary)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT, SIGTERM and SIGUSR1 end the run after this iteration, with a checkpoint. A second SIGINT ends it now."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, _frame: Any) -> None:
+            if self.signal and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal = number
+            self.loggers.note(f"{signal.Signals(number).name}: saving a checkpoint after this iteration")
+
+        wanted = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+        before = {number: signal.signal(number, ask) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the run after a checkpoint. `run` is where to go on; the exit code is 128 + signal."""
+
+    def __init__(self, number: int, run: Run) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; go on with --resume {run.folder}")
+        self.number, self.run = number, run
+
+
+class _Usage:
+    """CPU and memory of this process and its workers."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self.process = psutil.Process()
+        psutil.cpu_percent(None)
+        self._cpu = psutil.cpu_percent
+
+    def read(self) -> dict[str, float]:
+        """Percent of all cores, and MB of this process and its children."""
+        used = self.process.memory_info().rss
+        for child in self.process.children():
+            with contextlib.suppress(Exception):
+                used += child.memory_info().rss
+        return {"cpu_percent": self._cpu(None), "memory_mb": used / 1e6}
+
+
+def load_player(run: Run, at: Path | None = None, device: str = "cpu", greedy: bool | None = None) -> tuple[Any, Any]:
+    """A run's policy as a player, and the keyword arguments of `shoal.make` for its env."""
+    name = run.facts.get("env", run.env)
+    if not run.facts.get("env_is_a_name", True):
+        raise ConfigError(f"{run.id} was trained on {name}, a function: evaluate it from Python, with the function.")
+    options = options_for(name, run.config)
+    path = at or run.best
+    if path is None:
+        raise ConfigError(f"{run.folder} has no checkpoint yet.")
+    files, _ = checkpoint.load(path, ("weights",))
+    with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
+        roles, agents = cast(vec, options.nn.policies), vec.agents_per_env
+    if run.facts.get("own_policy"):
+        raise ConfigError(f"{run.id} was trained with a policy of your own. Load its weights into it: {path}.")
+    actors = [make_actor(role, options, k) for k, role in enumerate(roles)]
+    for k, actor in enumerate(actors):
+        load_actor(actor, files["weights"], k)
+    chosen = options.eval.greedy if greedy is None else greedy
+    return PolicyPlayer(actors, roles, agents, greedy=chosen, seed=options.seed), {"env": name, **options.env}
+
+
+def _check_devices(options: Options) -> None:
+    if options.train.total_steps < 1:
+        raise ConfigError("--train.total-steps must be at least 1.")
+
+
+def _env_name(env: Any) -> str:
+    return str(env) if isinstance(env, (str, Path)) else getattr(env, "__name__", type(env).__name__)
+
+
+def _run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
+    if resume is None:
+        return None
+    if isinstance(resume, Run):
+        return resume
+    if str(resume) != "auto":
+        return runs.find(resume, root)
+    name = runs.folder_name(_env_name(env))
+    mine = [run for run in runs.all_runs(root) if run.env == name and run.checkpoints() and not run.is_running]
+    unfinished = [run for run in mine if (run.summary or {}).get("status") != "finished"]
+    return unfinished[-1] if unfinished else None
+
+
+def _best_score(run: Run) -> float | None:
+    with contextlib.suppress(Exception):
+        import json
+
+        return float(json.loads((run.folder / "checkpoints" / "best.json").read_text())["score"])
+    return None
+
+
+def as_tables(options: Options) -> dict[str, Any]:
+    """The options as the tables of a TOML file."""
+    tables: dict[str, Any] = {name: getattr(options, name) for name in PLAIN}
+    for name in TABLES:
+        tables[name] = config.to_dict(getattr(options, name))
+    return {**tables, "env": {key: _plain(value) for key, value in options.env.items()}}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
+    """Writes config.toml and run.json."""
+    tables = as_tables(options)
+    plain = {key: value for key, value in tables["env"].items() if isinstance(value, (int, float, str, bool, list))}
+    tables["env"] = plain
+    runs.write_atomic(run.folder / "config.toml", config.write_toml(tables).encode())
+    facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    name = _env_name(env)
+    facts |= {"id": run.id, "env": name, "env_is_a_name": isinstance(env, (str, Path)), "algo": options.algo}
+    facts |= {"seed": options.seed, "device": "cpu", "command": sys.argv, "commit": runs.commit(), "pid": os.getpid()}
+    facts["versions"] = {
+        "shoal": shoal.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    facts["machine"] = {"system": platform.platform(), "cores": available_cores()}
+    run.write("run.json", facts)
+    run.__dict__.pop("facts", None)
+
+
+def _run_facts(run: Run, trainer: Trainer) -> RunFacts:
+    options = trainer.options
+    return RunFacts(
+        folder=run.folder,
+        id=run.id,
+        env=_env_name(trainer.env),
+        algo=options.algo,
+        backend=getattr(trainer.vec, "backend", "gymnasium"),
+        device="cpu",
+        seed=options.seed,
+        num_envs=int(trainer.vec.num_envs),
+        num_rows=trainer.num_rows,
+        horizon=options.train.horizon,
+        num_threads=int(getattr(trainer.vec, "num_threads", 0) or getattr(trainer.vec, "num_workers", 0) or 1),
+        total_steps=options.train.total_steps,
+        num_params=trainer.num_params,
+        resumed_from=trainer.step,
+        config=as_tables(options),
+    )
