@@ -84,7 +84,7 @@ class Guarded:
         self._waiting: deque[tuple[str, Any]] = deque()
         self._changed = threading.Condition()
         self._told: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="x")
+        self._thread = threading.Thread(target=self._run, name=f"shoal-log-{name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
