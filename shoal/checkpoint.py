@@ -150,7 +150,7 @@ def from_bytes(data: bytes) -> Tensor:
 
 def to_bytes(tensor: Tensor) -> bytes:
     """The bytes again."""
-    return tensor.numpy().tobytes()
+    return bytes(tensor.numpy().tobytes())
 
 
 def _crc(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Options as dataclasses: each number is written once, and its flag, help, check, TOML key and sweep range follow from it.
+"""Options as dataclasses: each number is written once; its flag, help, check, TOML key and sweep range follow from it.
 
     @dataclass(frozen=True)
     class PPO:
@@ -23,9 +23,9 @@ from typing import Annotated, Any, TypeVar
 from shoal.errors import ConfigError, did_you_mean
 
 if sys.version_info >= (3, 11):
-    import tomllib
+    import tomllib as toml
 else:
-    import tomli as tomllib
+    import tomli as toml
 
 T = TypeVar("T")
 
@@ -118,13 +118,22 @@ def to_dict(config: Any) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or a ConfigError that says what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text())
+        data: dict[str, Any] = toml.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except toml.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from None
+    return data
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML spells it (True and False also in Python's way), or else the text itself."""
+    try:
+        return toml.loads(f"value = {text.lower() if text in ('True', 'False') else text}")["value"]
+    except toml.TOMLDecodeError:
+        return text
 
 
 def write_toml(data: Mapping[str, Any]) -> str:
@@ -143,7 +152,7 @@ def flags(cls: type[T]) -> type[T]:
     hints = typing.get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             flags(hint)
         text = field.metadata.get("help")
         if text is None:

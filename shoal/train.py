@@ -127,7 +127,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
             options = dataclasses.replace(options, env={**options.env, **dict(value)})
         elif name in TABLES and isinstance(value, Mapping):
             part = config.from_dict(TABLES[name], value, name, getattr(options, name))
-            options = dataclasses.replace(options, **{name: part})  # type: ignore[arg-type]
+            options = dataclasses.replace(options, **{name: part})
         else:
             known = [*TABLES, "env", *PLAIN]
             raise ConfigError(f"{where}: '{name}'.{shoal.errors.did_you_mean(name, known)} Known: {', '.join(known)}.")
@@ -162,8 +162,10 @@ def make_vec(env: Any, options: Options) -> VecEnv:
         count = vec.num_envs or 1024
         backend = vec.backend if vec.backend != "auto" else "threads" if count >= 1024 else "serial"
         groups = vec.num_groups or (2 if backend == "threads" and count >= 1024 else 1)
-        threads = {"num_threads": vec.num_threads or cores} if backend == "threads" else {}
-        return make(env, count, **{**common, "backend": backend, "num_groups": groups, **threads})
+        common |= {"backend": backend, "num_groups": groups}
+        if backend == "threads":
+            common["num_threads"] = vec.num_threads or cores
+        return make(env, count, **common)
     count = vec.num_envs or 4 * cores
     if vec.backend == "serial" or (vec.backend == "auto" and count == 1):
         return make(env, count, **{**common, "backend": "serial"})
@@ -621,7 +623,7 @@ class _Session:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGUSR1 end the run after this iteration, with a checkpoint. A second SIGINT ends it now."""
+        """SIGINT, SIGTERM and SIGUSR1 end the run after this iteration, with a checkpoint; a second SIGINT now."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

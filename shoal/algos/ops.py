@@ -36,15 +36,18 @@ def vtrace(
 ) -> tuple[Tensor, Tensor]:
     """V-trace (Espeholt et al. 2018) for data of an older policy; ratios = pi(a) / mu(a), (steps, rows).
 
-        v_t = V_t + rho_t d_t + gamma lam c_t n_t (v_{t+1} - V_{t+1}),   rho = min(rho_max, ratio), c = min(c_max, ratio)
+        v_t = V_t + rho_t d_t + gamma lam c_t n_t (v_{t+1} - V_{t+1}),  rho = min(rho_max, ratio), c = min(c_max, ratio)
 
-    Returns the targets v (steps, rows) and the advantages r_t + gamma n_t v_{t+1} - V_t. The paper's policy gradient
-    multiplies those by rho; PPO's surrogate brings its own ratio.
+    Returns the targets v (steps, rows) and the advantages r_t + gamma n_t (lam v_{t+1} + (1 - lam) V_{t+1}) - V_t, as
+    rlax has them: with ratios of 1 they are GAE's. The paper's policy gradient multiplies them by rho; PPO's surrogate
+    brings its own ratio.
     """
+    if ratios.shape != rewards.shape:
+        raise ValueError(f"ratios {tuple(ratios.shape)}: expected {tuple(rewards.shape)}, as rewards.")
     rho, c = ratios.clamp(max=rho_max), ratios.clamp(max=c_max)
-    targets = values[:-1] + _advantages(rewards, values, dones, rho, c, gamma, lam)
-    later = torch.cat([targets[1:], values[-1:]])
-    return targets, rewards + gamma * (~dones).to(rewards.dtype) * later - values[:-1]
+    excess = _advantages(rewards, values, dones, rho, c, gamma, lam)  # v - V
+    later = values[1:] + lam * torch.cat([excess[1:], torch.zeros_like(excess[:1])])
+    return values[:-1] + excess, rewards + gamma * (~dones).to(rewards.dtype) * later - values[:-1]
 
 
 def _advantages(
@@ -54,9 +57,9 @@ def _advantages(
     if tuple(values.shape) != (steps + 1, rows) or dones.shape != rewards.shape:
         shapes = f"rewards {tuple(rewards.shape)}, values {tuple(values.shape)}, dones {tuple(dones.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps + 1, rows), (steps, rows).")
-    if rewards.device.type == "cpu" and rewards.dtype == torch.float32:
-        inputs = [rewards.contiguous(), values.contiguous(), dones.contiguous()]
-        inputs += [] if rho is None or c is None else [rho.contiguous(), c.contiguous()]
+    numbers = [rewards, values, *([] if rho is None or c is None else [rho, c])]
+    if _is_for_c(dones, *numbers):
+        inputs = [part.contiguous() for part in (rewards, values, dones, *numbers[2:])]
         out = torch.empty_like(inputs[0])
         pointers = [tensor.data_ptr() for tensor in inputs] + [None] * (5 - len(inputs))
         lib.load_core().advantages(*pointers, gamma, lam, steps, rows, out.data_ptr())
@@ -75,8 +78,11 @@ def _advantages(
 def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor) -> Tensor:
     """R_t = r_t + gamma R_{t-1}, begun anew after each done; `carry` (rows,) is R before and is updated in place."""
     steps, rows = rewards.shape
-    out = torch.empty_like(rewards)
-    if rewards.device.type == "cpu":
+    if dones.shape != rewards.shape or tuple(carry.shape) != (rows,):
+        shapes = f"rewards {tuple(rewards.shape)}, dones {tuple(dones.shape)}, carry {tuple(carry.shape)}"
+        raise ValueError(f"{shapes}: expected (steps, rows), (steps, rows), (rows,).")
+    out = torch.empty(rewards.shape, dtype=rewards.dtype, device=rewards.device)
+    if _is_for_c(dones, rewards, carry) and carry.is_contiguous():
         inputs = rewards.contiguous(), dones.contiguous()
         pointers = [tensor.data_ptr() for tensor in inputs]
         lib.load_core().running_returns(*pointers, gamma, steps, rows, carry.data_ptr(), out.data_ptr())
@@ -85,6 +91,12 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor)
         out[t] = rewards[t] + gamma * carry
         carry.copy_(out[t] * (~dones[t]).to(out.dtype))
     return out
+
+
+def _is_for_c(dones: Tensor, *numbers: Tensor) -> bool:
+    """Whether the C kernels can read these: float32 in this machine's memory, and flags of one byte."""
+    fits = all(part.dtype == torch.float32 and part.device.type == "cpu" for part in numbers)
+    return fits and dones.dtype == torch.bool and dones.device.type == "cpu"
 
 
 class RunningMoments(nn.Module):

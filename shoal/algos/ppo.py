@@ -7,8 +7,8 @@
                      make good actions likelier and bad ones less likely, but let the
                      probability of none move by more than `clip`; fit the critic
 
-Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps, each begun with the
-state that it was played with and cleared inside where an episode began.
+Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps, each begun with
+the state that it was played with and cleared inside where an episode began.
 """
 
 from __future__ import annotations

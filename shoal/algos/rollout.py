@@ -12,6 +12,7 @@ of that, `obs[t + 1]` what it saw next. A transition counts where `alive[t]`: an
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -138,7 +139,7 @@ class Cell:
         self.actions, self.logits = rollout.actions[t, rows], rollout.logits[t, rows]
         self.noise, self.values = rollout.noise[t, rows], rollout.values[t, rows]
         self.mask = None if rollout.masks is None else rollout.masks[t, rows]
-        self.starts = ()
+        self.starts: State = ()
         if t % rollout.segment == 0:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
         # the same memory for numpy: what the env's answer to this step is copied into
@@ -187,7 +188,7 @@ class Collector:
         """Goes on from a restored env: its observations are the end of an empty rollout."""
         for block in self._whole_blocks():
             part = slice(block.lo * self.agents, block.hi * self.agents)
-            here = _map(lambda leaf: leaf[part], obs)
+            here = _map(operator.itemgetter(part), obs)
             some = {key: value[part] for key, value in infos.items() if key in ("alive", "action_mask")}
             for number, seat in enumerate(self.seats):
                 self._take_obs(seat, block.cells[number][-1], here, some, block)
@@ -347,7 +348,7 @@ class Stepped:
     @property
     def may_skip(self) -> bool:
         """Whether some steps are resets, which count for nothing."""
-        return self._next_step
+        return bool(self._next_step)
 
     def async_reset(self, *, seed: int | None = None) -> None:
         """As VecEnv.async_reset, but done at once."""

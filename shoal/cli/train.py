@@ -204,7 +204,7 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
 
 def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Takes `--env.name value` out of the flags. Values are read as TOML, or else as text."""
-    from shoal.config import tomllib
+    from shoal.config import parse_value
 
     rest: list[str] = []
     given: dict[str, Any] = {}
@@ -218,12 +218,7 @@ def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
             value = next(words, "")
             if not value:
                 raise ConfigError(f"--env.{name} needs a value.")
-        try:
-            given[name.replace("-", "_")] = tomllib.loads(
-                f"value = {value.lower() if value in ('True', 'False') else value}"
-            )["value"]
-        except tomllib.TOMLDecodeError:
-            given[name.replace("-", "_")] = value
+        given[name.replace("-", "_")] = parse_value(value)
     return rest, given
 
 

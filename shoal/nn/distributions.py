@@ -1,7 +1,7 @@
 """ActionHead: what a policy's numbers mean. Sampling, log-probabilities and entropy for every action space.
 
-An action space is a list of parts in the order of its leaves. A policy's `logits` hold, side by side, the logits of each
-choice and the means of each Box part, and then the logarithms of the spreads of all Box parts:
+An action space is a list of parts in the order of its leaves. A policy's `logits` hold, side by side, the logits of
+each choice and the means of each Box part, and then the logarithms of the spreads of all Box parts:
 
     Discrete(3)                         l l l
     MultiDiscrete([3, 2])               l l l  l l
@@ -191,13 +191,14 @@ class ActionHead:
             unit = np.tanh(columns) if self.squash else columns
             scaled = unit * self._scale[at] + self._center[at]
             bounded = np.clip(scaled, self._low[at], self._high[at]).astype(space.dtype)
-            return bounded.reshape(rows, *space.shape)  # type: ignore[no-any-return]
-        whole = columns.astype(np.int64)
+            return bounded.reshape(rows, *space.shape)
+        whole: Array = columns.astype(np.int64)
         if isinstance(space, spaces.Discrete):
-            return whole[:, 0] + int(space.start)  # type: ignore[no-any-return]
+            first: Array = whole[:, 0] + int(space.start)
+            return first
         if isinstance(space, spaces.MultiDiscrete):
             whole = whole + np.ravel(space.start)
-        return whole.reshape(rows, *space.shape).astype(space.dtype)  # type: ignore[no-any-return]
+        return whole.reshape(rows, *space.shape).astype(space.dtype)
 
     def _boxes(self) -> list[tuple[_Part, Any]]:
         boxes = [space for _, space in self._leaves if isinstance(space, spaces.Box)]

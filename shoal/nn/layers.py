@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def layer_init(layer: Any, std: float = 2.0**0.5, bias: float = 0.0) -> Any:
 def mlp(sizes: Sequence[int], activation: str = "relu") -> nn.Sequential:
     """Linear layers from sizes[0] to sizes[-1], each followed by the activation."""
     parts: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:]):
+    for before, after in pairwise(sizes):
         parts += [layer_init(nn.Linear(before, after)), ACTIVATIONS[activation]()]
     return nn.Sequential(*parts)
 

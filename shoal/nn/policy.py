@@ -47,9 +47,9 @@ class Policy(nn.Module):
     def __init__(self, observation_space: spaces.Space[Any], head: ActionHead, net: Net) -> None:
         super().__init__()
         self.body = _Body(observation_space, net)
-        self.critic_body = _Body(observation_space, net) if net.separate else None
+        self.critic_body: Any = _Body(observation_space, net) if net.separate else None
         size = net.core_size or net.hidden
-        self.core = None
+        self.core: Any = None
         features = self.body.features
         if net.core != "none":
             if net.separate:

@@ -49,14 +49,13 @@ def throughput(envs: int, surplus: int, slow: float) -> tuple[float, Counter]:
 
 def test_one_slow_env_costs_the_others_nothing():
     """Item 17: at least 90 % of what the others do alone, no starvation, ids right."""
-    ratios = []
-    for _ in range(3):
+    seen = []
+    for _ in range(5):  # another process may take a core away at any time: it must hold in one round, all at once
         alone, _ = throughput(3, 0, 1.0)
         beside, counts = throughput(4, 1, 100.0)
-        ratios.append(beside / alone)
-        assert 2 <= counts[0] <= SECONDS / (100 * FAST_S) + 1  # it comes whenever it is ready
         fast = [counts[env] for env in (1, 2, 3)]
-        assert min(fast) > 0.9 * max(fast)
-        if ratios[-1] >= 0.9:
-            break
-    assert max(ratios) >= 0.9, ratios
+        comes_when_ready = 2 <= counts[0] <= SECONDS / (100 * FAST_S) + 1
+        seen.append({"ratio": beside / alone, "fairness": min(fast) / max(fast), "slow env": counts[0]})
+        if comes_when_ready and beside >= 0.9 * alone and min(fast) > 0.9 * max(fast):
+            return
+    raise AssertionError(seen)
