@@ -66,25 +66,26 @@ class Image(nn.Module):
 
 
 class Ids(nn.Module):
-    """Choices (Discrete, MultiDiscrete, MultiBinary): one-hot where few, embedded where many."""
+    """Choices (Discrete, MultiDiscrete): one-hot where few, embedded where many."""
 
-    def __init__(self, counts: list[int], start: int = 0) -> None:
+    def __init__(self, counts: list[int], starts: list[int]) -> None:
         super().__init__()
-        self.counts, self.start = counts, start
+        self.counts, self.starts = counts, starts
         many = [count for count in counts if count > IDS_AS_ONE_HOT]
         self.tables = nn.ModuleList([nn.Embedding(count, EMBEDDING) for count in many])
         self.features = sum(EMBEDDING if count > IDS_AS_ONE_HOT else count for count in counts)
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows,) or (rows, parts) ints -> (rows, features)."""
-        ids = obs.reshape(len(obs), -1).to(torch.int64) - self.start
+        columns = obs.reshape(len(obs), -1).to(torch.int64)
         tables = iter(self.tables)
         parts = []
-        for k, count in enumerate(self.counts):
+        for k, (count, start) in enumerate(zip(self.counts, self.starts)):
+            ids = (columns[:, k] - start).clamp(0, count - 1)  # the zeros of an agent that is out may be no member
             if count > IDS_AS_ONE_HOT:
-                parts.append(next(tables)(ids[:, k]))
+                parts.append(next(tables)(ids))
             else:
-                parts.append(nn.functional.one_hot(ids[:, k], count).to(torch.float32))
+                parts.append(nn.functional.one_hot(ids, count).to(torch.float32))
         return torch.cat(parts, 1)
 
 
@@ -118,9 +119,9 @@ def _leaf_space(space: Any, path: tuple[Any, ...]) -> spaces.Space[Any]:
 
 def _for_leaf(space: spaces.Space[Any], kind: str) -> Any:
     if isinstance(space, spaces.Discrete):
-        return Ids([int(space.n)], int(space.start))
+        return Ids([int(space.n)], [int(space.start)])
     if isinstance(space, spaces.MultiDiscrete):
-        return Ids([int(n) for n in np.ravel(space.nvec)])
+        return Ids([int(n) for n in np.ravel(space.nvec)], [int(k) for k in np.ravel(space.start)])
     if isinstance(space, spaces.MultiBinary):
         return Numbers(spaces.Box(0, 1, space.shape, np.int8))
     if not isinstance(space, spaces.Box):
