@@ -41,7 +41,7 @@ class Image(nn.Module):
     def __init__(self, space: spaces.Box, kind: str) -> None:
         super().__init__()
         shape = space.shape
-        self.channels_last = len(shape) == 3 and shape[2] <= shape[0]
+        self.channels_last = len(shape) == 3 and _has_channels_last(shape)
         if len(shape) == 2:
             shape = (1, *shape)
         elif self.channels_last:
@@ -63,6 +63,13 @@ class Image(nn.Module):
             obs = obs.permute(0, 3, 1, 2)
         obs = obs.to(torch.float32)
         return self.cnn(obs if self.scale == 1.0 else obs * self.scale)
+
+
+def _has_channels_last(shape: tuple[int, ...]) -> bool:
+    """The two equal sides are height and width; where that does not tell, the smaller end is the channels."""
+    if (shape[0] == shape[1]) != (shape[1] == shape[2]):
+        return shape[0] == shape[1]
+    return shape[2] <= shape[0]
 
 
 class Ids(nn.Module):
