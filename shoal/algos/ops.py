@@ -144,6 +144,10 @@ def masked_mean(values: Tensor, weights: Tensor | None) -> Tensor:
 
 def muon_split(policy: Any) -> tuple[list[Any], list[Any]]:
     """Parameters that Muon takes (matrices of hidden layers) and the rest, which AdamW takes."""
-    hidden = [p for name, p in policy.named_parameters() if p.ndim == 2 and not name.startswith(("actor", "critic"))]
+    trained = [(name, p) for name, p in policy.named_parameters() if p.requires_grad]
+    tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
+    hidden = [
+        p for name, p in trained if p.ndim == 2 and not name.startswith(("actor.", "critic.")) and id(p) not in tables
+    ]
     chosen = {id(p) for p in hidden}
-    return hidden, [p for p in policy.parameters() if id(p) not in chosen]
+    return hidden, [p for _, p in trained if id(p) not in chosen]

@@ -131,8 +131,13 @@ def make_optimizers(config: PPO, policy: nn.Module) -> list[Any]:
         raise ConfigError(f"--train.optimizer muon needs torch 2.9 or newer; this is {torch.__version__}. Use adamw.")
     hidden, rest = ops.muon_split(policy)
     decay = config.weight_decay
-    muon = torch.optim.Muon(hidden, lr=config.learning_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(rest, **common, weight_decay=decay, fused=True)]
+    made: list[Any] = []
+    if hidden:
+        rate = config.learning_rate
+        made.append(torch.optim.Muon(hidden, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+    if rest:
+        made.append(torch.optim.AdamW(rest, **common, weight_decay=decay, fused=True))
+    return made
 
 
 # ---- one update ----
@@ -236,7 +241,8 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor
     offsets = torch.arange(length).unsqueeze(1) * rows
     chances = None
     if config.priority:
-        size = batch.advantages.view(-1, length, rows).abs().mean(1).flatten()
+        counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
+        size = counted.view(-1, length, rows).abs().mean(1).flatten()
         chances = (size + 1e-6) ** config.priority
         chances /= chances.sum()
         order = torch.multinomial(chances, total, replacement=True, generator=learner.generator)
