@@ -23,10 +23,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from shoal.algos.actor import Actor, Role, gather, kept_dtype, pick, pick_obs
+from shoal.algos.actor import Actor, Role, flat, gather, kept_dtype, pick, pick_obs
 from shoal.errors import ConfigError
 from shoal.nn.recurrent import State
-from shoal.spec import Array, structure
+from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
 
 
@@ -366,6 +366,8 @@ class Stepped:
         infos = {**infos, "env_id": self._env_id}
         if self._next_step:  # the obs of the last step is here, and the step after it is a reset
             infos["final_obs"], infos["alive"] = obs, ~done
+        elif "final_obs" in infos:
+            infos["final_obs"] = self._as_batch(infos["final_obs"], obs)
         self._returns += rewards * ~self._begins
         self._lengths += ~self._begins
         for env in np.flatnonzero(done):
@@ -373,6 +375,17 @@ class Stepped:
         self._returns[done], self._lengths[done] = 0.0, 0
         self._begins = done if self._next_step else np.zeros(self.num_envs, np.bool_)
         self._result = (obs, np.asarray(rewards, np.float32), terminated, truncated, infos)
+
+    def _as_batch(self, last: Any, obs: Any) -> Any:
+        """Gymnasium's final_obs, an array of objects with None where no episode ended, as a batch like obs."""
+        if not isinstance(last, np.ndarray) or last.dtype != object:
+            return last
+        batch = _map(np.copy, obs)
+        layout = Layout(self.vec.single_observation_space)
+        leaves = flat(batch, layout)
+        for env in (k for k, value in enumerate(last) if value is not None):
+            layout.write(leaves, env, last[env])
+        return batch
 
     def recv(self) -> Any:
         """What the last step or reset gave."""
