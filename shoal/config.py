@@ -17,6 +17,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -69,11 +70,11 @@ def parse_count(text: str) -> int:
     >>> parse_count("1.5M")
     1500000
     """
-    found = re.fullmatch(r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE]\+?[0-9]+)?)\s*([kKmMbBgG]?)\s*", text)
+    found = re.fullmatch(r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE]\+?[0-9]{1,3})?)\s*([kKmMbBgG]?)\s*", text)
     scale = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
     if found:
-        value = float(found[1].replace("_", "")) * scale[found[2].lower()]
-        if value == int(value):
+        value = Decimal(found[1].replace("_", "")) * scale[found[2].lower()]
+        if value < 2**63 and value == int(value):
             return int(value)
     raise ConfigError(f"'{text}' is not a count. Write it as 20M, 500k, 4096 or 1e6.")
 
@@ -101,8 +102,8 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
         name = key.replace("-", "_")
         if name not in known:
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
-        if known[name].metadata.get("is_count") and isinstance(value, str):
-            value = parse_count(value)
+        if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
+            value = parse_count(str(value))
         values[name] = _checked(value, hints[name], f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
     check(config, where)
