@@ -152,6 +152,14 @@ def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
         raise ConfigError(f"the policy's value has shape {tuple(value.shape)}, expected ({rows},).")
     if len(out) == 3 and not hasattr(policy, "initial_state"):
         raise ConfigError("the policy returns a state but has no initial_state(rows). Define it.")
+    before, after = [
+        [tuple(part.shape) for part in state]
+        for state in (initial_state(policy, rows), _as_state(out[2]) if len(out) == 3 else ())
+    ]
+    if before != after:
+        raise ConfigError(f"the policy's initial_state({rows}) has shapes {before}; its call returned a state of {after}.")
+    if any(shape[:1] != (rows,) for shape in before):
+        raise ConfigError(f"the policy's initial_state({rows}) has shapes {before}: each must begin with {rows}, the rows.")
 
 
 def _as_state(state: Any) -> State:
