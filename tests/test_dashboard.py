@@ -71,6 +71,14 @@ def test_speed_follows_a_change_within_seconds():
     assert told.split(whole=True)["env"] == pytest.approx(99 / 110), "and at the end, of the run"
 
 
+def test_at_the_end_the_speed_is_that_of_the_whole_run():
+    some = [{"step": 1000 * k, "wall_s": k, "time/total": 1.0} for k in range(1, 100)]
+    told = history([*some, {"step": 99_000 + 50_000, "wall_s": 149.0}], total_steps=149_000)
+    assert "1k steps/s" in text(told, done=True)
+    told.add({"step": 149_000, "wall_s": 298.0})  # a long evaluation
+    assert "500 steps/s" in text(told, done=True)
+
+
 def test_the_split_sums_to_the_whole():
     some = list(records(200))
     told = history(some)
@@ -148,7 +156,8 @@ def test_what_is_no_number_is_red_and_breaks_nothing(value):
 def test_keys_may_be_absent():
     for record in ({"step": 5}, {"step": 5, "sps": 3.0}, {"step": 5, "wall_s": 1.0, "episode/return": 2.0}):
         assert "5 / 20M" in text(history([record, record]))
-    assert "waiting for the first update" in text(history([]))
+    first = text(history([])).splitlines()
+    assert "waiting for the first update" in first[-2], "and no empty lines below"
 
 
 def test_a_number_stays_until_the_next_one():
@@ -221,6 +230,12 @@ def test_a_hint_when_one_phase_dominates(split, changes, said):
     assert said in told
     assert bool(said) == bool(told)
     assert "GPU" not in told or changes.get("device", "cpu") == "cpu"
+
+
+def test_a_hint_is_whole_on_a_narrow_terminal():
+    told = history([{"step": 1, "wall_s": 9.0, "time/learn": 9.0}])
+    shown = " ".join(re.sub("[│→]", "", text(told, 60)).split())
+    assert hint(told.facts, told.split(), 9.0) in shown
 
 
 def test_no_hint_before_there_is_something_to_go_by():

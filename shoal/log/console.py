@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 import sys
+import textwrap
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,7 @@ class History:
         self.intervals: deque[tuple[float, float, list[float]]] = deque()  # step, wall_s and phases of the recent ones
         self.recent, self.whole = [0.0] * len(PHASES), [0.0] * len(PHASES)
         self.best = -math.inf
+        self.began: tuple[float, float] | None = None  # step and wall_s where the first interval began
 
     def add(self, record: Record) -> None:
         """Takes one record; null is what JSON makes of NaN."""
@@ -106,7 +108,8 @@ class History:
         phases = [max(0.0, numbers.get(f"time/{phase}", 0.0)) for phase in PHASES]
         wall = numbers.get("wall_s", math.nan)
         if not self.intervals:  # where the first interval began
-            self.intervals.append((self.facts.resumed_from, wall - numbers.get("time/total", sum(phases)), phases[:0]))
+            self.began = self.facts.resumed_from, wall - numbers.get("time/total", sum(phases))
+            self.intervals.append((*self.began, []))
         self.intervals.append((numbers.get("step", math.nan), wall, phases))
         for k, seconds in enumerate(phases):
             self.recent[k] += seconds
@@ -120,14 +123,19 @@ class History:
         """How far the run is."""
         return self.latest["step"]
 
-    @property
-    def sps(self) -> float:
-        """Steps per second of the last seconds, by the step counter itself."""
-        if self.intervals:
-            (first, began, _), (last, ended, _) = self.intervals[0], self.intervals[-1]
+    def speed(self, whole: bool = False) -> float:
+        """Steps per second of the last seconds, or of the whole run, by the step counter itself."""
+        if self.began and self.intervals:
+            first, began = self.began if whole else self.intervals[0][:2]
+            last, ended = self.intervals[-1][:2]
             if ended > began:
                 return (last - first) / (ended - began)
         return self.latest.get("sps", math.nan)
+
+    @property
+    def sps(self) -> float:
+        """Steps per second of the last seconds."""
+        return self.speed()
 
     @property
     def left_s(self) -> float:
@@ -181,21 +189,19 @@ def frame(history: History, width: int, height: int, done: bool = False) -> list
     facts, inner = history.facts, width - 4
     rows = 4 if height >= 29 else 2 if height >= 25 else 1
     # (what goes first when the terminal is small, lines); 0 always stays
-    sections: list[tuple[int, list[Line]]] = [
-        (5, _head(facts, inner)),
-        (9, [[]]),
-        (0, _progress(history, inner, done)),
-        (8, [[]]),
-        (1, _split_bar(history, inner, done)),
-        (7, _hint(history, inner, done)),
-        (8, [[]]),
-        (2, _numbers(history, inner)),
-        (8, [[]]),
-        (3, _curve("return", history.returns, inner, rows, "green")),
-        (6, _curve("steps/s", history.speeds, inner, 1, "blue", floor=0.0)),
-        (4, _machine(history, inner)),
-    ]
-    sections = [(rank, lines) for rank, lines in sections if lines]
+    sections: list[tuple[int, list[Line]]] = []
+    for rank, lines, has_gap in (
+        (5, _head(facts, inner), False),
+        (0, _progress(history, inner, done), True),
+        (1, _split_bar(history, inner, done), True),
+        (7, _hint(history, inner, done), False),
+        (2, _numbers(history, inner), True),
+        (3, _curve("return", history.returns, inner, rows, "green"), True),
+        (6, _curve("steps/s", history.speeds, inner, 1, "blue", floor=0.0), False),
+        (4, _machine(history, inner), False),
+    ):
+        sections += [(8, [[]])] if has_gap and lines else []
+        sections += [(rank, lines)] if lines else []
     notes = [_note(text) for text in history.notes]
     while notes and _height(sections) + len(notes) > max(height - 3, 1) and len(notes) > 1:
         notes.pop(0)
@@ -294,9 +300,9 @@ def _progress(history: History, width: int, done: bool) -> list[Line]:
     part = " ▏▎▍▌▋▊▉"[int(8 * (full - whole))].strip() if whole < room else ""
     bar: Line = [("█" * whole + part, "bar"), ("─" * (room - whole - len(part)), "edge")]
     head: Line = [*bar, (f" {share:4.0%} ", "strong"), (f"{text:>17}", "")]
-    wall = history.latest.get("wall_s", 0.0)
+    wall, speed = history.latest.get("wall_s", 0.0), history.speed(whole=done)
     facts: Line = [
-        (human(history.sps) if math.isfinite(history.sps) else "-", "strong"),
+        (human(speed) if math.isfinite(speed) else "-", "strong"),
         (" steps/s", "dim"),
         ("    elapsed ", "dim"),
         (duration(wall), "strong"),
@@ -328,7 +334,7 @@ def _split_bar(history: History, width: int, done: bool) -> list[Line]:
 
 def _hint(history: History, width: int, done: bool) -> list[Line]:
     text = hint(history.facts, history.split(whole=done), history.latest.get("wall_s", 0.0))
-    return [[("→ ", "hint"), (text, "hint")]] if text else []
+    return [[("  " if k else "→ ", "hint"), (part, "hint")] for k, part in enumerate(textwrap.wrap(text, width - 2))]
 
 
 def _numbers(history: History, width: int) -> list[Line]:
@@ -379,10 +385,11 @@ def _curve(name: str, series: Series, width: int, rows: int, style: str, floor: 
     room = width - 18
     drawn = chart(values, room, rows, floor)
     shown = _resample(values, room)
-    low, high = number(min(shown)), number(max(shown))
+    say = human if name == "steps/s" else number
+    low, high = say(min(shown)), say(max(shown))
     lines: list[Line] = [[(" " * 8, ""), (" " * 9, ""), (" ", ""), (text, style)] for text in drawn]
     if rows == 1:
-        lines[0][1] = (f"{f'{high}':>9}", "dim")
+        lines[0][1] = (f"{high:>9}", "dim")
     else:
         lines[0][1], lines[-1][1] = (f"{high:>9}", "dim"), (f"{low:>9}", "dim")
     lines[0][0] = (f"{name:<8}", "title")
