@@ -190,7 +190,7 @@ class ActionHead:
             at = next(part.spreads for part, owner in self._boxes() if owner is space)
             unit = np.tanh(columns) if self.squash else columns
             scaled = unit * self._scale[at] + self._center[at]
-            bounded = np.clip(scaled.astype(space.dtype), np.ravel(space.low), np.ravel(space.high))
+            bounded: Array = np.clip(scaled.astype(space.dtype), np.ravel(space.low), np.ravel(space.high))
             return bounded.reshape(rows, *space.shape)
         whole: Array = columns.astype(np.int64)
         if isinstance(space, spaces.Discrete):

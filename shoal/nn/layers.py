@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
+# in place where the gradient allows it: a fresh batch of activations costs more than the arithmetic
+ACTIVATIONS = {"relu": partial(nn.ReLU, inplace=True), "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 def layer_init(layer: Any, std: float = 2.0**0.5, bias: float = 0.0) -> Any:
