@@ -63,8 +63,8 @@ class ActionHead:
                 size = int(np.prod(leaf_space.shape))
                 parts.append(_Part(0, slice(at, at + size), slice(column, column + size), slice(spread, spread + size)))
                 at, column, spread = at + size, column + size, spread + size
-                lows.append(np.ravel(leaf_space.low).astype(np.float32))
-                highs.append(np.ravel(leaf_space.high).astype(np.float32))
+                lows.append(np.ravel(leaf_space.low).astype(np.float64))
+                highs.append(np.ravel(leaf_space.high).astype(np.float64))
             else:
                 for count in _counts(leaf_space):
                     parts.append(_Part(count, slice(at, at + count), slice(column, column + 1), slice(0, 0)))
@@ -79,14 +79,13 @@ class ActionHead:
         self.dtype = torch.float32 if self.has_box else torch.int64
         self.choices = at if not self.has_box else 0  # what an action mask covers
         self._one = len(parts) == 1 and not self.has_box
-        low, high = (np.concatenate(ends) if ends else np.zeros(0, np.float32) for ends in (lows, highs))
+        low, high = (np.concatenate(ends) if ends else np.zeros(0) for ends in (lows, highs))
         bounded = np.isfinite(low) & np.isfinite(high)
         if self.squash and self.has_box and not bounded.all():
             raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use none.")
         # a bounded Box is drawn in -1 .. 1 and scaled to its bounds
-        self._center = np.where(bounded, (low + high) / 2, 0.0).astype(np.float32)
-        self._scale = np.where(bounded, (high - low) / 2, 1.0).astype(np.float32)
-        self._low, self._high = low, high
+        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        self._center, self._scale = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
         self._log_scale = torch.from_numpy(np.log(np.maximum(self._scale, 1e-30)))
 
     def __str__(self) -> str:
