@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ from shoal.runs import write_atomic
 FORMAT = 1
 META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
 FILES = ("weights", "state")
+NAME = r"\d{12}"  # of a checkpoint's folder: its step
 
 
 def save(
@@ -42,7 +44,7 @@ def save(
     temporary = folder / f".{final.name}.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        recover(folder)
         temporary.mkdir()
         described = {}
         for name, tensors in files.items():
@@ -53,7 +55,9 @@ def save(
         meta = {"format": FORMAT, "step": step, "files": described, **facts}
         write_atomic(temporary / "meta.json", json.dumps(meta, indent=1).encode())
         _sync(temporary)
-        if final.exists():  # the same step again: what is there is whole, and the new one replaces it
+        if final.exists() and _is_same(final, described):  # the same step again: what is there is whole and stays
+            shutil.rmtree(temporary, ignore_errors=True)
+        elif final.exists():
             old = folder / f".{final.name}.{os.getpid()}.old"
             final.rename(old)
             temporary.rename(final)
@@ -62,7 +66,8 @@ def save(
             temporary.rename(final)
         _sync(folder)
     except Exception as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            recover(folder)
         reason = getattr(error, "strerror", None) or str(error)
         raise CheckpointError(
             f"the checkpoint of step {step} cannot be written to {folder}: {reason}. "
@@ -74,15 +79,18 @@ def save(
 
 def mark_best(folder: Path, checkpoint: Path, score: float) -> None:
     """Remembers which checkpoint is the best one: it is never pruned."""
-    write_atomic(folder / "best.json", json.dumps({"checkpoint": checkpoint.name, "score": score}).encode())
+    try:
+        write_atomic(folder / "best.json", json.dumps({"checkpoint": checkpoint.name, "score": score}).encode())
+    except OSError as error:
+        raise CheckpointError(f"{folder / 'best.json'} cannot be written: {error.strerror}. Make room.") from error
 
 
 def prune(folder: Path, keep: int) -> None:
     """Removes all but the newest `keep` checkpoints and the best one."""
     best = ""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         best = str(json.loads((folder / "best.json").read_text()).get("checkpoint"))
-    found = sorted(path for path in folder.iterdir() if re.fullmatch(r"\d{12}", path.name))
+    found = sorted(path for path in folder.iterdir() if re.fullmatch(NAME, path.name))
     for path in found[:-keep] if keep else []:
         if path.name != best:
             shutil.rmtree(path, ignore_errors=True)
@@ -97,18 +105,21 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint: it {kind}.{hint}")
     try:
         if file.stat().st_size > META_LIMIT:
-            raise CheckpointError(f"{file} is larger than {META_LIMIT} bytes: it is not ours.")
+            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: it is not ours.")
         meta = json.loads(file.read_text())
         files = {str(name): (int(about["bytes"]), int(about["crc32"])) for name, about in meta["files"].items()}
-        step = int(meta["step"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        step, iteration = int(meta["step"]), int(meta.get("iteration", 0))
+        wall_s = float(meta.get("wall_s", 0.0))
+        if not (0 <= step < 10**12 and 0 <= iteration < 10**12 and 0.0 <= wall_s < math.inf):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise CheckpointError(f"{file} cannot be read: it is damaged.") from None
     if meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} has format {meta.get('format')}; this Shoal reads format {FORMAT}.")
     for name in files:
         if name not in {f"{known}.safetensors" for known in FILES}:  # no path of someone else's choosing is opened
             raise CheckpointError(f"{file} names the file {name!r}, which no checkpoint has.")
-    return {**meta, "step": step, "files": files}
+    return {**meta, "step": step, "iteration": iteration, "wall_s": wall_s, "files": files}
 
 
 def load(path: Path, names: tuple[str, ...] = FILES) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -153,6 +164,15 @@ def to_bytes(tensor: Tensor) -> bytes:
     return bytes(tensor.numpy().tobytes())
 
 
+def _is_same(path: Path, described: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a checkpoint that is there is whole and holds these very files."""
+    with contextlib.suppress(CheckpointError):
+        load(path)
+        files = read_meta(path)["files"]
+        return bool(files == {name: (about["bytes"], about["crc32"]) for name, about in described.items()})
+    return False
+
+
 def _crc(path: Path) -> int:
     value = 0
     with path.open("rb") as file:
@@ -169,11 +189,11 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sweep(folder: Path) -> None:
-    """Removes what a killed save left behind; what a replaced one left is put back."""
+def recover(folder: Path) -> None:
+    """Removes what a killed save left behind, and puts back what it was about to replace. For who writes here only."""
     for path in folder.glob(".*.old"):
         final = folder / path.name[1:13]
-        if final.exists():
+        if final.exists() or not re.fullmatch(NAME, final.name):
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.rename(final)
