@@ -358,7 +358,15 @@ class Trainer:
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint. Envs that cannot give their state start anew, and `exact` says so."""
-        weights, state = files["weights"], files["state"]
+        try:
+            self._restore(files["weights"], files["state"], meta)
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, ShoalError):
+                raise
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\\n")[0]
+            raise CheckpointError(f"this checkpoint does not fit this run: {reason}.") from None
+
+    def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
             learner.generator.set_state(state[f"{k}.generator"])
@@ -440,6 +448,9 @@ def make_actor(role: Role, options: Options, number: int, policy: Any = None) ->
 def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:
     """Puts a checkpoint's weights into an actor, or says what does not fit."""
     mine = _under(weights, f"{number}.")
+    for name, value in actor.state_dict().items():
+        if name in mine and mine[name].dtype != value.dtype:
+            raise CheckpointError(f"this checkpoint's {name} is {mine[name].dtype}, not {value.dtype}: it is not ours.")
     try:
         actor.load_state_dict(mine)
     except RuntimeError as error:
@@ -464,6 +475,16 @@ def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
     for name, value in flat.items():
         index, _, key = name.partition(".")
         states.setdefault(int(index), {})[key] = value
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if states and sorted(states) != list(range(len(parameters))):
+        raise CheckpointError(f"this checkpoint's optimizer has {len(states)} entries for {len(parameters)} parameters.")
+    for index, values in states.items():
+        for key, value in values.items():
+            if value.ndim and value.shape != parameters[index].shape or not value.dtype.is_floating_point:
+                wanted = f"{tuple(parameters[index].shape)} of floats"
+                raise CheckpointError(
+                    f"this checkpoint's optimizer has {key} {tuple(value.shape)} of {value.dtype} where {wanted} fit."
+                )
     whole["state"] = states
     optimizer.load_state_dict(whole)
 
@@ -473,6 +494,7 @@ def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
 
 def train(
     env: Any,
+    /,
     *,
     policy: nn.Module | Callable[..., nn.Module] | None = None,
     config_file: str | Path | None = None,
@@ -507,6 +529,9 @@ def train(
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _check_devices(options)
+    if old is not None:
+        with contextlib.suppress(OSError):
+            checkpoint.recover(old.folder / "checkpoints")
     loaded = checkpoint.load_newest(old.checkpoints()) if old is not None else None
     trainer = Trainer(env, options, policy=policy)
     try:
