@@ -476,15 +476,13 @@ def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
         index, _, key = name.partition(".")
         states.setdefault(int(index), {})[key] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if states and sorted(states) != list(range(len(parameters))):
-        raise CheckpointError(f"this checkpoint's optimizer has {len(states)} entries for {len(parameters)} parameters.")
-    for index, values in states.items():
-        for key, value in values.items():
-            if value.ndim and value.shape != parameters[index].shape or not value.dtype.is_floating_point:
-                wanted = f"{tuple(parameters[index].shape)} of floats"
-                raise CheckpointError(
-                    f"this checkpoint's optimizer has {key} {tuple(value.shape)} of {value.dtype} where {wanted} fit."
-                )
+    kinds = {"Muon": {"momentum_buffer"}}
+    keys = kinds.get(type(optimizer).__name__, {"step", "exp_avg", "exp_avg_sq"})
+    for index, values in states.items():  # a parameter that never had a gradient has no state
+        shape = parameters[index].shape
+        fits = all(v.shape == (() if k == "step" else shape) and v.dtype == torch.float32 for k, v in values.items())
+        if not fits or set(values) != keys:
+            raise CheckpointError(f"this checkpoint's optimizer state is not of this {type(optimizer).__name__}.")
     whole["state"] = states
     optimizer.load_state_dict(whole)
 
