@@ -58,11 +58,9 @@ class Run:
         """Whether the process that trains is there."""
         if self.summary is not None or (pid := self.facts.get("pid")) is None:
             return False
-        try:
-            os.kill(int(pid), 0)
-        except (OSError, ValueError):
-            return False
-        return True
+        began = process_began(pid) if isinstance(pid, int) else None
+        # the pid may be another process's by now; in a restarted container it is often our own
+        return began is not None and abs(began - float(self.facts.get("pid_began", began))) < 5.0
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl. One that was torn by a kill is left out."""
@@ -71,7 +69,7 @@ class Run:
         for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 lines.append(record)
@@ -149,6 +147,16 @@ def find(text: str | Path, root: Path = ROOT) -> Run:
     raise ConfigError(f"no run '{text}'.{did_you_mean(name, known)} 'shoal runs' lists all {len(runs)}.")
 
 
+def process_began(pid: int) -> float | None:
+    """When a process began, in seconds since 1970; None where there is none."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, ValueError, OverflowError):
+        return None
+
+
 def commit() -> str | None:
     """The commit of the working folder, with + where files differ from it; None outside git."""
     try:
@@ -178,6 +186,6 @@ def write_atomic(path: Path, data: bytes) -> None:
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
