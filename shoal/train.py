@@ -782,6 +782,7 @@ def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
     name = _env_name(env)
     facts |= {"id": run.id, "env": name, "env_is_a_name": isinstance(env, (str, Path)), "algo": options.algo}
     facts |= {"seed": options.seed, "device": "cpu", "command": sys.argv, "commit": runs.commit(), "pid": os.getpid()}
+    facts["pid_began"] = runs.process_began(os.getpid())
     facts["versions"] = {
         "shoal": shoal.__version__,
         "torch": torch.__version__,
