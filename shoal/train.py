@@ -579,7 +579,11 @@ class _Session:
             reason = f"{type(error).__name__}: {error}"
             self._finish("failed", reason, None)
             raise
-        score = None if self.signal or not self.options.eval.episodes else self._judge()
+        try:
+            score = None if self.signal or not self.options.eval.episodes else self._judge()
+        except BaseException as error:  # the training is done and saved
+            self._finish(status, f"no evaluation: {type(error).__name__}", None)
+            raise
         self._finish(status, reason, score)
         if self.signal:
             raise Stopped(self.signal, self.run)
