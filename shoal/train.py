@@ -64,6 +64,9 @@ class Vec:
     num_threads: int = opt(0, "native: threads that step; 0: every core", low=0, high=1024)
     num_workers: int = opt(0, "Python: worker processes; 0: every core", low=0, high=4096)
     overlap: bool = opt(True, "Python: half of the workers step while the policy works for the others")
+    surplus_envs: int = opt(
+        0, "Python: envs that a rollout does not wait for; their steps are of an older policy: --train.vtrace", low=0
+    )
     torch_threads: int = opt(0, "threads of the policy; 0: every core, or one where the batches are small", low=0)
     timeout_s: float = opt(60.0, "Python: an env that takes longer to answer is reported", low=0.0)
     on_crash: Literal["raise", "restart"] = opt("raise", "Python: what happens when a worker dies")
@@ -160,6 +163,8 @@ def make_vec(env: Any, options: Options) -> VecEnv:
     if vec.backend != "auto":
         common["backend"] = vec.backend
     if is_native:
+        if vec.surplus_envs:
+            raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
         count = vec.num_envs or 1024
         backend = vec.backend if vec.backend != "auto" else "threads" if count >= 1024 else "serial"
         groups = vec.num_groups or (2 if backend == "threads" and count >= 1024 else 1)
@@ -172,19 +177,13 @@ def make_vec(env: Any, options: Options) -> VecEnv:
         common["backend"] = "serial"
         return make(env, count, **common)
     workers = vec.num_workers or max(w for w in range(1, min(cores, count) + 1) if count % w == 0)
-    halves = {"batch_size": count // 2, "zero_copy": True} if vec.overlap and workers % 2 == 0 else {}
-    return make(
-        env,
-        count,
-        **{
-            **common,
-            "backend": "process",
-            "num_workers": workers,
-            "timeout_s": vec.timeout_s,
-            "on_crash": vec.on_crash,
-        },
-        **halves,
-    )
+    common |= {"backend": "process", "num_workers": workers, "timeout_s": vec.timeout_s, "on_crash": vec.on_crash}
+    if vec.surplus_envs:
+        check_surplus(vec.surplus_envs, count, workers)
+        common |= {"batch_size": count // workers, "zero_copy": True}
+    elif vec.overlap and workers % 2 == 0:
+        common |= {"batch_size": count // 2, "zero_copy": True}
+    return make(env, count, **common)
 
 
 def keep_freed_memory() -> None:
@@ -198,6 +197,18 @@ def keep_freed_memory() -> None:
         mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
         mallopt(mmap_threshold, 32 << 20)
         mallopt(trim_threshold, 1 << 30)
+
+
+def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
+    """Surplus envs are whole workers, and not all of them."""
+    each = num_envs // workers
+    if surplus % each or surplus >= num_envs:
+        options = [str(each * k) for k in range(1, min(workers, 5))]
+        raise ConfigError(
+            f"--vec.surplus-envs {surplus} does not fit {workers} workers of {each} envs. Try {' or '.join(options)}."
+            if options
+            else f"--vec.surplus-envs {surplus} needs several workers; there is {workers}. Use --vec.num-workers."
+        )
 
 
 class Trainer:
@@ -247,7 +258,7 @@ class Trainer:
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
         seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
-        self.collector = Collector(vec, seats)
+        self.collector = Collector(vec, seats, options.vec.surplus_envs)
         self.threads = options.vec.torch_threads or self._torch_threads()
 
     def _torch_threads(self) -> int:
@@ -262,8 +273,8 @@ class Trainer:
 
     @property
     def steps_per_iteration(self) -> int:
-        """Transitions of one rollout, over all rows."""
-        return self.options.train.horizon * self.num_rows
+        """Transitions of one rollout, over all rows that it waits for."""
+        return self.options.train.horizon * (self.num_rows - self.options.vec.surplus_envs * self.agents)
 
     @property
     def is_done(self) -> bool:

@@ -180,7 +180,9 @@ def assess(learner: Learner) -> Batch:
     """Rewards to advantages: scale, bootstrap what a time limit cut off, sum backwards."""
     rollout, config = learner.rollout, learner.config
     rewards = scale_rewards(learner)
-    for cut in rollout.truncated:  # truncation bootstraps from final_obs; termination does not
+    for cut in filter(
+        rollout.is_ready, rollout.truncated
+    ):  # truncation bootstraps from final_obs; termination does not
         rewards[cut.t, cut.rows] += config.gamma * learner.actor.step(rollout.observations(cut.obs), cut.state)[1]
     flat_logits, flat_actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
     logprobs = learner.head.log_prob(flat_logits, flat_actions)
@@ -191,7 +193,8 @@ def assess(learner: Learner) -> Batch:
     else:
         advantages = ops.gae(rewards, rollout.values, rollout.dones, config.gamma, config.gae_lambda)
         returns = advantages + rollout.values[:-1]
-    counts = None if rollout.alive is None else rollout.alive[:-1].flatten().to(torch.float32)
+    counted = rollout.counted()
+    counts = None if counted is None else counted.flatten().to(torch.float32)
     if config.normalize_advantage == "batch":
         advantages = standardize(advantages.flatten(), counts).view_as(advantages)
     return Batch(
@@ -212,8 +215,15 @@ def scale_rewards(learner: Learner) -> Tensor:
     rollout, norm = learner.rollout, learner.reward_norm
     if norm is None:
         return rollout.rewards.clone()
-    sums = ops.running_returns(rollout.rewards, rollout.dones, learner.config.gamma, learner.running_return)
-    norm.update(sums.flatten() if rollout.alive is None else sums[rollout.alive[:-1]])
+    rows, counted = rollout.ready, rollout.counted()
+    if rows is None:
+        sums = ops.running_returns(rollout.rewards, rollout.dones, learner.config.gamma, learner.running_return)
+    else:  # the others' sums go on when they are full
+        carry, sums = learner.running_return[rows], torch.zeros_like(rollout.rewards)
+        part = rollout.rewards[:, rows], rollout.dones[:, rows]
+        sums[:, rows] = ops.running_returns(*part, learner.config.gamma, carry)
+        learner.running_return[rows] = carry
+    norm.update(sums.flatten() if counted is None else sums[counted])
     scale = (norm.var + 1e-8).rsqrt().to(torch.float32)
     return (rollout.rewards * scale).clamp_(-10.0, 10.0)
 
@@ -244,10 +254,14 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor
         counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
         size = counted.view(-1, length, rows).abs().mean(1).flatten()
         chances = (size + 1e-6) ** config.priority
+        if rollout.ready is not None:
+            chances.view(-1, rows)[:, _others(rollout.ready, rows)] = 0.0
         chances /= chances.sum()
         order = torch.multinomial(chances, total, replacement=True, generator=learner.generator)
     else:
         order = torch.randperm(total, generator=learner.generator)
+        if rollout.ready is not None:  # segments of rows that are not full are no one's turn
+            order = order[torch.isin(order % rows, rollout.ready)]
     for segments in order.tensor_split(config.minibatches):
         first = segments if length == 1 else segments // rows * (length * rows) + segments % rows
         weights = None
@@ -313,10 +327,16 @@ def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
 @torch.no_grad()
 def learn_moments(learner: Learner) -> None:
     """Takes the rollout's observations into the running moments: the next rollout is scaled by them."""
-    rollout = learner.rollout
+    rollout, counted = learner.rollout, learner.rollout.counted()
     for key, moments in learner.actor.moments.items():
         seen = rollout.obs[int(key)][:-1]
-        moments.update(seen.flatten(0, 1) if rollout.alive is None else seen[rollout.alive[:-1]])
+        moments.update(seen.flatten(0, 1) if counted is None else seen[counted])
+
+
+def _others(ready: Tensor, rows: int) -> Tensor:
+    out = torch.ones(rows, dtype=torch.bool)
+    out[ready] = False
+    return out
 
 
 def _counted(batch: Batch) -> tuple[Tensor, Tensor]:

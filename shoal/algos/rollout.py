@@ -62,6 +62,7 @@ class Rollout:
         self.state = tuple(torch.zeros_like(part) for part in state)
         self.starts = tuple(torch.zeros(horizon // segment, *part.shape) for part in state)
         self.truncated: list[Truncated] = []
+        self.ready: Tensor | None = None  # rows that are full; None: all
 
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
@@ -75,14 +76,24 @@ class Rollout:
         return sum(part.numel() * part.element_size() for part in self.tensors())
 
     def begin(self, generator: torch.Generator | None) -> None:
-        """The end of the last rollout becomes the start of the next."""
-        for leaf in self.obs:
-            leaf[0] = leaf[-1]
-        for part in (self.alive, self.masks):
-            if part is not None:
+        """The end of the last rollout becomes the start of the next, for the rows that are full."""
+        carried = [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
+        if self.ready is None:
+            for part in carried:
                 part[0] = part[-1]
-        self.head.draw(self.noise, generator)
-        self.truncated.clear()
+            self.head.draw(self.noise, generator)
+            self.truncated.clear()
+            return
+        for part in carried:
+            part[0, self.ready] = part[-1, self.ready]
+        fresh = torch.empty_like(self.noise[:, self.ready])
+        self.head.draw(fresh, generator)
+        self.noise[:, self.ready] = fresh
+        self.truncated = [cut for cut in self.truncated if not self.is_ready(cut)]
+
+    def is_ready(self, cut: Truncated) -> bool:
+        """Whether the rows that were cut off are full, and so learned from in this update."""
+        return self.ready is None or bool(torch.isin(cut.rows[0], self.ready))
 
     def resets(self) -> Tensor:
         """(horizon, rows): whether the row's state was cleared before step t. Row 0 is false: `starts` has it right."""
@@ -91,6 +102,14 @@ class Rollout:
         if self.alive is not None:  # also where an agent comes in that was out
             out[1:] |= ~(self.alive[1:-1] & self.alive[:-2])
         return out
+
+    def counted(self) -> Tensor | None:
+        """(horizon, rows): transitions to learn from, where not all are: of full rows, with the agent in the game."""
+        if self.ready is None:
+            return None if self.alive is None else self.alive[:-1]
+        full = torch.zeros(self.horizon, self.rows, dtype=torch.bool)
+        full[:, self.ready] = True
+        return full if self.alive is None else full & self.alive[:-1]
 
     def observations(self, leaves: Sequence[Tensor]) -> Any:
         """Leaves put together as the space is."""
@@ -158,18 +177,20 @@ class Block:
     hi: int
     env_id: Array
     cells: list[list[Cell]] = field(default_factory=list)
-    t: int = 0
+    t: int = 0  # steps of the rollout that are done
+    is_under_way: bool = False
 
 
 class Collector:
     """Plays the seats' policies on a vector env and fills their rollouts."""
 
-    def __init__(self, vec: Any, seats: Sequence[Seat]) -> None:
+    def __init__(self, vec: Any, seats: Sequence[Seat], surplus_envs: int = 0) -> None:
         self.vec: Any = vec if isinstance(vec, VecEnv) else Stepped(vec)
         self.seats, self.agents = list(seats), int(getattr(vec, "agents_per_env", 1))
         self.horizon = seats[0].rollout.horizon
         self.blocks: dict[int, Block] = {}
         self.times = Times()
+        self.surplus_envs = surplus_envs
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
 
@@ -194,16 +215,21 @@ class Collector:
                 self._take_obs(seat, block.cells[number][-1], here, some, block)
 
     def collect(self, generators: Sequence[torch.Generator | None]) -> None:
-        """Fills every rollout with `horizon` steps of every row."""
+        """Fills every rollout with `horizon` steps of every row.
+
+        With surplus envs it does not wait for the slowest blocks: when all but so many envs are full, those are learned
+        from, and the others go on in the next rollout from where they are.
+        """
         for seat, generator in zip(self.seats, generators):
             seat.rollout.begin(generator)
         with torch.inference_mode():
+            left = self.vec.num_envs - self.surplus_envs
             for block in self.blocks.values():
-                block.t = 0
-                self._act(block)
-            left = self.horizon * len(self.blocks)
+                if block.t == self.horizon or not block.is_under_way:
+                    block.t, block.is_under_way = 0, True
+                    self._act(block)
             clock = time.perf_counter
-            while left:
+            while left > 0:
                 before = clock()
                 obs, rewards, terminated, truncated, infos = self.vec.recv()
                 after = clock()
@@ -214,10 +240,14 @@ class Collector:
                     self._take_flags(seat, cell, rewards, terminated, truncated, infos, block)
                     self._take_obs(seat, cell, obs, infos, block)
                 self.times.copy += clock() - after
-                block.t, left = block.t + 1, left - 1
+                block.t += 1
                 if block.t < self.horizon:
                     self._act(block)
+                else:
+                    left -= block.hi - block.lo
             before = clock()
+            if self.surplus_envs:
+                self._mark_ready()
             for seat in self.seats:
                 self._last_values(seat)
             self.times.inference += clock() - before
@@ -287,6 +317,12 @@ class Collector:
                 keep = torch.from_numpy(alive)
                 for part in seat.rollout.state:
                     part[_rows_of(seat, block, self.agents)].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
+
+    def _mark_ready(self) -> None:
+        full = [block for block in self.blocks.values() if block.t == self.horizon]
+        for seat in self.seats:
+            ranges = [_rows_of(seat, block, self.agents) for block in full]
+            seat.rollout.ready = torch.cat([torch.arange(rows.start, rows.stop) for rows in ranges])
 
     def _last_values(self, seat: Seat) -> None:
         """V of what each row saw last."""

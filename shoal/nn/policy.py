@@ -157,9 +157,13 @@ def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
         for state in (initial_state(policy, rows), _as_state(out[2]) if len(out) == 3 else ())
     ]
     if before != after:
-        raise ConfigError(f"the policy's initial_state({rows}) has shapes {before}; its call returned a state of {after}.")
+        raise ConfigError(
+            f"the policy's initial_state({rows}) has shapes {before}; its call returned a state of {after}."
+        )
     if any(shape[:1] != (rows,) for shape in before):
-        raise ConfigError(f"the policy's initial_state({rows}) has shapes {before}: each must begin with {rows}, the rows.")
+        raise ConfigError(
+            f"the policy's initial_state({rows}) has shapes {before}: each must begin with {rows}, the rows."
+        )
 
 
 def _as_state(state: Any) -> State:

@@ -13,6 +13,13 @@ from torch import Tensor, nn
 
 State = tuple[Tensor, ...]
 
+LONGEST = 64.0  # steps that the slowest units remember at the start of training
+
+
+def time_scales(size: int) -> Tensor:
+    """Biases of forget gates by which units remember for 1 to LONGEST steps (Tallec & Ollivier 2018), evenly spread."""
+    return torch.linspace(1.0, LONGEST, size).log()
+
 
 class LSTM(nn.Module):
     """Hochreiter & Schmidhuber 1997, as torch.nn.LSTMCell computes it."""
@@ -25,6 +32,9 @@ class LSTM(nn.Module):
         nn.init.orthogonal_(self.input.weight)
         nn.init.orthogonal_(self.hidden.weight)
         nn.init.zeros_(self.input.bias)
+        with torch.no_grad():  # gates i, f, g, o
+            self.input.bias[:size] = -time_scales(size)
+            self.input.bias[size : 2 * size] = time_scales(size)
 
     def initial_state(self, rows: int) -> State:
         """Zeros."""
@@ -69,6 +79,8 @@ class MinGRU(nn.Module):
         self.gates = nn.Linear(inputs, 3 * size)
         nn.init.orthogonal_(self.gates.weight)
         nn.init.zeros_(self.gates.bias)
+        with torch.no_grad():
+            self.gates.bias[:size] = -time_scales(size)
         self.skip: Any = nn.Identity() if inputs == size else nn.Linear(inputs, size, bias=False)
 
     def initial_state(self, rows: int) -> State:

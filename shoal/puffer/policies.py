@@ -1,0 +1,212 @@
+"""From a PufferLib user's policy to what Shoal's trainer asks of one: `(logits, value)`, or with a state.
+
+A policy may return
+    (logits, value)              logits a tensor, or a list of one for each choice (MultiDiscrete)
+    (mean, std, value)           Box actions, in the units of the env
+    (distribution, value)        a torch Normal or Categorical
+    (…, state)                   with `forward(obs, state)`; a state of None is the start of an episode
+or define encode_observations and decode_actions, as PufferLib 3 has it. Its weights stay where they are: training moves
+them in place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from shoal.errors import ConfigError
+from shoal.nn.distributions import ActionHead
+from shoal.nn.recurrent import State
+from shoal.spec import Layout, structure
+
+
+class Adapted(nn.Module):
+    """A user's policy behind the words of `shoal.nn.policy`: `forward`, `initial_state`, and `unroll` where it has one."""
+
+    def __init__(self, policy: nn.Module, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        super().__init__()
+        self.policy = policy
+        self.head = ActionHead(action_space)
+        self.space, self.layout = observation_space, Layout(observation_space)
+        self.register_buffer("center", torch.from_numpy(self.head._center.copy()), persistent=False)
+        self.register_buffer("scale", torch.from_numpy(self.head._scale.copy()), persistent=False)
+        self._call, takes_state = _calls(policy)
+        self._parts: list[tuple[tuple[int, ...], int]] = []  # of the state: its shape for two rows, the axis of rows
+        self._is_one = False
+        out, state = self._try(2)
+        if takes_state and state is not None:
+            self._learn_state(state, self._try(3)[1])
+        elif state is not None:
+            raise ConfigError(f"{_name(policy)} returns a state: its forward must take it, as forward(obs, state=None).")
+        self._read(out, 2)
+        if self._parts and hasattr(policy, "unroll"):
+            self.unroll = self._unroll
+
+    # ---- what the trainer calls ----
+
+    def initial_state(self, rows: int) -> State:
+        """Zeros, rows first."""
+        return tuple(torch.zeros(rows, *shape[:axis], *shape[axis + 1 :]) for shape, axis in self._parts)
+
+    def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
+        """One step of a batch of rows."""
+        obs = self._seen(obs)
+        rows = len(_first(obs))
+        if not self._parts:
+            return self._read(self._call(obs, None), rows)[:2]
+        theirs = tuple(part.movedim(0, axis) for part, (_, axis) in zip(state, self._parts))
+        logits, value, new = self._read(self._call(obs, theirs[0] if self._is_one else theirs), rows)
+        news = (new,) if self._is_one else tuple(new)
+        return logits, value, tuple(part.movedim(axis, 0) for part, (_, axis) in zip(news, self._parts))
+
+    def _unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
+        logits, value = self.policy.unroll(self._seen(obs), state, resets)
+        return self._read((logits, value), resets.numel())[:2]
+
+    # ---- reading what a policy returns ----
+
+    def _read(self, out: Any, rows: int) -> tuple[Tensor, Tensor, Any]:
+        """(logits, value, state) of what the policy returned for so many rows."""
+        if not isinstance(out, (tuple, list)) or not 2 <= len(out) <= 4:
+            raise ConfigError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
+        parts = list(out)
+        state = parts.pop() if len(parts) == 4 or (len(parts) == 3 and not _is_value(parts[2], rows)) else None
+        if len(parts) == 3:
+            mean, std, value = parts
+            return self._gaussian(mean, std, rows), value.reshape(rows), state
+        acting, value = parts
+        if not _is_value(value, rows):
+            raise ConfigError(f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1).")
+        if isinstance(acting, torch.distributions.Normal):
+            return self._gaussian(acting.loc, acting.scale, rows), value.reshape(rows), state
+        if isinstance(acting, torch.distributions.Categorical):
+            acting = acting.logits
+        if isinstance(acting, (list, tuple)):
+            acting = torch.cat([part.reshape(rows, -1) for part in acting], 1)
+        if tuple(acting.shape) != (rows, self.head.num_params):
+            more = " A policy for Box actions returns (mean, std, value)." if self.head.has_box else ""
+            raise ConfigError(
+                f"{_name(self.policy)}: its logits have shape {tuple(acting.shape)}, expected "
+                f"({rows}, {self.head.num_params}): {self.head}.{more}"
+            )
+        return acting, value.reshape(rows), state
+
+    def _gaussian(self, mean: Tensor, std: Tensor, rows: int) -> Tensor:
+        """Shoal draws bounded actions in -1 .. 1 and scales them; the user's numbers are in the units of the env."""
+        size = self.head.num_params // 2
+        if not self.head.has_box or self.head.size != size or mean.shape[0] != rows or mean.numel() != rows * size:
+            raise ConfigError(
+                f"{_name(self.policy)} returned (mean, std, value) with a mean of shape {tuple(mean.shape)}; "
+                f"the actions of {rows} rows are {self.head}."
+            )
+        mean, std = mean.reshape(rows, size), std.expand(mean.shape).reshape(rows, size)
+        return torch.cat([(mean - self.center) / self.scale, (std / self.scale).log()], 1)
+
+    def _seen(self, obs: Any) -> Any:
+        """Doubles and halves as float32: that is what the layers of a policy are."""
+        return _map(lambda leaf: leaf.float() if leaf.dtype in (torch.float64, torch.float16) else leaf, obs)
+
+    # ---- trying it before any work ----
+
+    def _try(self, rows: int) -> tuple[Any, Any]:
+        zeros = [torch.zeros((rows, *leaf.shape), dtype=_torch_dtype(leaf.dtype)) for leaf in self.layout.leaves]
+        obs = self._seen(structure(self.space, iter(zeros)))
+        try:
+            with torch.no_grad():
+                out = self._call(obs, None)
+        except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"{_name(self.policy)} failed on a batch of observations, {_shapes(obs)}: "
+                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. A policy is made from the spaces "
+                "of one row, env.single_observation_space and env.single_action_space; env.observation_space is that of "
+                "the whole batch."
+            ) from error
+        return out, self._read(out, rows)[2]
+
+    def _learn_state(self, two: Any, three: Any) -> None:
+        """Which axis of each part of the state is that of rows: the one that differs between two and three rows."""
+        self._is_one = isinstance(two, Tensor)
+        pairs = [(two, three)] if self._is_one else list(zip(two, three))
+        for small, large in pairs:
+            axes = [k for k, (a, b) in enumerate(zip(small.shape, large.shape)) if (a, b) == (2, 3)]
+            if len(axes) != 1:
+                raise ConfigError(
+                    f"{_name(self.policy)}: its state has shape {tuple(small.shape)} for 2 rows and "
+                    f"{tuple(large.shape)} for 3: one axis must be that of rows."
+                )
+            self._parts.append((tuple(small.shape), axes[0]))
+
+
+def _calls(policy: Any) -> tuple[Any, bool]:
+    """(a function of obs and state, whether it takes a state)."""
+    own = getattr(policy, "_orig_mod", policy)  # of torch.compile
+    if type(own).forward is not nn.Module.forward:
+        takes_state = _takes(own.forward, 2)
+        return ((lambda obs, state: policy(obs, state)) if takes_state else (lambda obs, _: policy(obs))), takes_state
+    if not hasattr(own, "encode_observations"):
+        raise ConfigError(f"{_name(policy)} has no forward(obs), and no encode_observations and decode_actions.")
+    takes_state = _takes(own.encode_observations, 2)
+
+    def step(obs: Any, state: Any) -> Any:
+        hidden = own.encode_observations(obs, state) if takes_state else own.encode_observations(obs)
+        if isinstance(hidden, tuple) and len(hidden) > 2:
+            return hidden  # it was the whole step: (logits, value, state)
+        more = hidden if isinstance(hidden, tuple) else (hidden,)  # (hidden, lookup) of PufferLib 2
+        return own.decode_actions(*more)
+
+    return step, takes_state
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether it takes so many positional arguments."""
+    kinds = [part.kind for part in inspect.signature(function).parameters.values()]
+    fixed = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    return fixed >= count or inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+def _is_value(value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and tuple(value.shape) in ((rows,), (rows, 1))
+
+
+def _name(policy: Any) -> str:
+    return type(getattr(policy, "_orig_mod", policy)).__name__
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
+
+
+def _shapes(obs: Any) -> str:
+    if isinstance(obs, dict):
+        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
+    if isinstance(obs, tuple):
+        return "(" + ", ".join(_shapes(part) for part in obs) + ")"
+    return f"{str(obs.dtype).removeprefix('torch.')} {tuple(obs.shape)}"
+
+
+def _first(obs: Any) -> Tensor:
+    while isinstance(obs, (dict, tuple)):
+        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
+    return obs
+
+
+def _map(function: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _map(function, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map(function, part) for part in value)
+    return function(value)
+
+
+def _torch_dtype(dtype: Any) -> Any:
+    import numpy as np
+
+    from shoal.algos.actor import kept_dtype
+
+    return torch.from_numpy(np.zeros(1, kept_dtype(dtype))).dtype

@@ -1,0 +1,280 @@
+"""From any vector env of a PufferLib user to a VecEnv that Shoal's trainer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
+from shoal.errors import BadOutput, ConfigError
+from shoal.puffer import adapt, core
+from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer.vectorization import Infos
+from shoal.spec import Array, Layout, structure
+from shoal.vector.base import VecEnv
+
+Info = dict[str, Any]
+
+
+def vec_for(env: Any) -> tuple[Any, Any]:
+    """(what the trainer steps, the seed that the env was given or None)."""
+    if isinstance(env, core.Vec) and hasattr(env, "vec") and not _has_own_calls(env):
+        seed = env._next_seed(None) if env._seed is not None else None
+        return _steady(env.vec), seed
+    if isinstance(env, VecEnv):
+        return _steady(env), None
+    if isinstance(env, GymnasiumVectorEnv):
+        return env, None
+    if isinstance(env, PufferEnv) and env.is_in_place:
+        return _steady(core.make_python([partial(adapt.slot, env)], "serial", {})[0]), env.first_seed
+    if isinstance(env, (core.Vec, Wrapper)) or hasattr(env, "num_envs"):
+        return Played(env), getattr(env, "_seed", None)
+    raise ConfigError(
+        f"env is a {type(env).__name__}: give PuffeRL a vector env, such as shoal.puffer.make(name, num_envs=…) "
+        "or shoal.puffer.emulate(env, num_envs=…)."
+    )
+
+
+def _has_own_calls(env: core.Vec) -> bool:
+    """Whether a subclass of the user's steps or resets in its own way."""
+    return any(
+        not getattr(type(env), name).__module__.startswith("shoal.puffer")
+        for name in ("reset", "step", "send", "recv", "async_reset")
+        if hasattr(type(env), name)
+    )
+
+
+def _steady(vec: VecEnv) -> VecEnv:
+    """The same VecEnv, or one around it: envs that reset themselves have no final_obs; batches must be neighbours."""
+    face = getattr(vec, "face", None)
+    resets_itself = face is not None and face.agents == (adapt.ROW,)
+    units = getattr(vec, "units", ())
+    is_mixed = not getattr(vec, "zero_copy", True) and getattr(vec, "_need", len(units)) < len(units)
+    return Around(vec, resets_itself=resets_itself, in_step=is_mixed) if resets_itself or is_mixed else vec
+
+
+class Around(VecEnv):
+    """A VecEnv whose answers are mended on their way."""
+
+    def __init__(self, vec: Any, *, resets_itself: bool, in_step: bool) -> None:
+        self.vec, self.resets_itself, self.in_step = vec, resets_itself, in_step
+        self.backend, self.spec_env, self.metadata = vec.backend, getattr(vec, "spec_env", None), vec.metadata  # type: ignore[assignment]
+        self.num_envs, self.num_rows, self.agents_per_env = vec.num_envs, vec.num_rows, vec.agents_per_env
+        self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
+        self.face, self.num_workers = vec.face, getattr(vec, "num_workers", 1)
+        self.has_dead_rows = resets_itself
+        self._env_id = np.arange(self.num_envs, dtype=np.int32)
+        self._result: Any = None
+
+    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
+        """The wrapped env's."""
+        return self.vec.reset(seed=seed, options=options)  # type: ignore[no-any-return]
+
+    def step(self, actions: Any) -> Any:
+        """One transition of every env."""
+        *rest, infos = self.vec.step(actions)
+        return (*rest, self._mended({**infos, "env_id": self._env_id}))
+
+    def async_reset(self, *, seed: Any = None) -> None:
+        """Starts episodes."""
+        if not self.in_step:
+            self.vec.async_reset(seed=seed)
+            return
+        obs, infos = self.vec.reset(seed=seed)
+        zeros, flags = np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.bool_)
+        self._result = (obs, zeros, flags, flags, self._mended({**infos, "env_id": self._env_id}))
+
+    def send(self, actions: Any, env_id: Array | None = None) -> None:
+        """Starts a step of the envs of `env_id`; of all, and at once, where batches would be no neighbours."""
+        if self.in_step:
+            self._result = self.step(actions)
+        else:
+            self.vec.send(actions, env_id)
+
+    def recv(self) -> Any:
+        """The next batch."""
+        if self.in_step:
+            return self._result
+        *rest, infos = self.vec.recv()
+        return (*rest, self._mended(infos))
+
+    def _mended(self, infos: Info) -> Info:
+        if not self.resets_itself:
+            return infos
+        infos.pop("final_obs", None)  # the env has replaced it before anyone could see it
+        ids = infos["env_id"]
+        infos["alive"] = self.vec.block.arrays["alive"][int(ids[0]) : int(ids[-1]) + 1]
+        return infos
+
+    def drain_stats(self) -> Info:
+        """The wrapped env's."""
+        return self.vec.drain_stats()  # type: ignore[no-any-return]
+
+    def close(self, **kwargs: Any) -> None:
+        """Closes the wrapped env."""
+        self.vec.close()
+
+
+class Played(VecEnv):
+    """A vector env with a reset or step of the user's own: guide style (four values) or PufferLib 3's (five).
+
+    `step` is expected to reset the envs that are done. Where the last observation of a truncated episode is not in the
+    infos (`final_obs` of its row), or a Wrapper may have changed observations, the one before stands in for it.
+    """
+
+    backend = "puffer"
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        inner = getattr(env, "vec", None)
+        self.agents_per_env = int(getattr(inner, "agents_per_env", 1))
+        self.num_envs = int(getattr(inner, "num_envs", getattr(env, "num_envs", 0)))
+        if self.num_envs < 1:
+            raise ConfigError(f"{type(env).__name__} has no num_envs: set it in __init__.")
+        self.num_rows = self.num_envs * self.agents_per_env
+        face = getattr(inner, "face", None)
+        if face is not None and not face.alike:
+            raise ConfigError(f"the agents of {type(env).__name__} have different spaces: train on the vector itself.")
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = _single(env, "observation_space")
+        self.single_action_space = _single(env, "action_space")
+        self.has_dead_rows = self.agents_per_env > 1
+        self._layout = Layout(self.single_observation_space)
+        self._env_id = np.arange(self.num_envs, dtype=np.int32)
+        self._returns, self._lengths = np.zeros(self.num_rows), np.zeros(self.num_rows, np.int64)
+        self._ended: list[tuple[float, int]] = []
+        self._before: list[Array] = []
+        self._result: Any = None
+
+    def reset(self, *, seed: int | Sequence[int] | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts episodes: the seed goes to the vector's reset, or to each env's `seed` where that takes none."""
+        env = self.env
+        if seed is None:
+            result = env.reset()
+        elif adapt.takes(env.reset, "seed", by_any=True):
+            result = env.reset(seed=seed)
+        else:
+            if hasattr(env, "seed"):
+                env.seed(seed)
+            for number, one in enumerate(getattr(env, "envs", ())):
+                if hasattr(one, "seed"):
+                    one.seed(seed + number if isinstance(seed, int) else seed[number])
+            result = env.reset()
+        self._returns[:], self._lengths[:] = 0.0, 0
+        obs, infos = adapt.split_reset(result, self.single_observation_space)
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (list, Infos)):
+            obs, infos = result[0], {}
+        self._keep(obs)
+        return obs, self._told(infos)
+
+    def step(self, actions: Any) -> Any:
+        """One transition of every env: five values, whatever the user's step returns."""
+        before = self._before
+        result = self.env.step(actions)
+        if not isinstance(result, tuple) or len(result) not in (4, 5):
+            raise BadOutput(f"step of {type(self.env).__name__} did not return four or five values")
+        obs, rewards, infos = result[0], np.asarray(result[1], np.float32), result[-1]
+        if len(result) == 5:
+            terminated, truncated = (np.asarray(part, np.bool_) for part in result[2:4])
+            done = terminated | truncated
+        else:
+            done = np.asarray(result[2], np.bool_)
+            truncated = np.zeros_like(done)
+            for row in np.flatnonzero(done):
+                truncated[row] = bool(_of_row(infos, int(row)).get("TimeLimit.truncated", False))
+            terminated = done & ~truncated
+        told = self._told(infos)
+        if truncated.any():
+            told["final_obs"] = self._final_obs(before, infos, np.flatnonzero(truncated))
+        self._count(rewards, done)
+        self._keep(obs)
+        return obs, rewards, terminated, truncated, told
+
+    def _final_obs(self, before: list[Array], infos: Any, rows: Array) -> Any:
+        final = [leaf.copy() for leaf in before]
+        for row in rows.tolist() if not isinstance(self.env, Wrapper) else ():
+            given = _of_row(infos, row).get("final_obs")
+            if given is not None:
+                self._layout.write(final, row, given)
+        return structure(self.single_observation_space, iter(final))
+
+    def _keep(self, obs: Any) -> None:
+        leaves = []
+        for leaf in self._layout.leaves:
+            part = obs
+            for key in leaf.path:
+                part = part[key]
+            leaves.append(np.array(part, leaf.dtype))
+            if leaves[-1].shape != (self.num_rows, *leaf.shape):
+                raise BadOutput(
+                    f"observations{leaf.name} of {type(self.env).__name__} have shape {leaves[-1].shape}, "
+                    f"expected {(self.num_rows, *leaf.shape)}"
+                )
+        self._before = leaves
+
+    def _told(self, infos: Any) -> Info:
+        arrays = infos.arrays if isinstance(infos, Infos) else infos if isinstance(infos, dict) else {}
+        kept = {key: arrays[key] for key in ("alive", "action_mask") if key in arrays}
+        return {**kept, "env_id": self._env_id}
+
+    def _count(self, rewards: Array, done: Array) -> None:
+        self._returns += rewards
+        self._lengths += 1
+        self._ended += [(float(self._returns[row]), int(self._lengths[row])) for row in np.flatnonzero(done)]
+        self._returns[done], self._lengths[done] = 0.0, 0
+
+    def async_reset(self, *, seed: Any = None) -> None:
+        """Starts episodes, at once."""
+        obs, infos = self.reset(seed=seed)
+        flags = np.zeros(self.num_rows, np.bool_)
+        self._result = (obs, np.zeros(self.num_rows, np.float32), flags, flags, infos)
+
+    def send(self, actions: Any, env_id: Array | None = None) -> None:
+        """Steps, at once."""
+        self._result = self.step(actions)
+
+    def recv(self) -> Any:
+        """What the last step or reset gave."""
+        return self._result
+
+    def drain_stats(self) -> Info:
+        """As NativeVec.drain_stats."""
+        found: Info = {"episodes": len(self._ended)}
+        if self._ended:
+            for name, values in zip(("return", "length"), np.array(self._ended, np.float64).T):
+                found[name] = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+        self._ended.clear()
+        return found
+
+    def close(self, **kwargs: Any) -> None:
+        """Closes the user's envs."""
+        self.env.close()
+
+
+def _of_row(infos: Any, row: int) -> Info:
+    """What the infos say of one row: a sequence of dicts, or Gymnasium's dict of arrays."""
+    if isinstance(infos, dict):
+        return {key: infos[key][row] for key in ("final_obs", "TimeLimit.truncated") if key in infos}
+    if isinstance(infos, Sequence) and row < len(infos):
+        info: Info = infos[row] or {}
+        return info
+    return {}
+
+
+def _single(env: Any, name: str) -> spaces.Space[Any]:
+    """The space of one row: `single_…` of the vector, else the space of its first env, else what it was set to."""
+    for owner, attribute in ((env, f"single_{name}"), *((one, name) for one in list(getattr(env, "envs", ()))[:1])):
+        try:
+            found = getattr(owner, attribute)
+        except AttributeError:
+            continue
+        if isinstance(found, spaces.Space):
+            return found
+    if isinstance(found := vars(env).get(name), spaces.Space):
+        return found
+    raise ConfigError(f"{type(env).__name__} has no single_{name}: set self.single_{name} in __init__.")
