@@ -124,7 +124,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from None
-    except toml.TOMLDecodeError as error:
+    except (toml.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}.") from None
     return data
 
