@@ -58,6 +58,9 @@ class Policy(nn.Module):
             features = size
         self.actor = layer_init(nn.Linear(features, head.num_outputs), 0.01)
         self.critic = layer_init(nn.Linear(features, 1), 1.0)
+        spreads = head.num_outputs - head.num_noise
+        if spreads:  # those that the state sets are the last outputs
+            nn.init.constant_(self.actor.bias[-spreads:], net.log_std)
         # a free spread is a parameter of its own beside the actor's outputs (means)
         self.log_std = nn.Parameter(torch.full((head.num_free,), net.log_std)) if head.num_free else None
 
