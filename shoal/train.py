@@ -253,7 +253,7 @@ class Trainer:
                 int(vec.num_envs) * role.count(self.agents),
                 seed=options.seed + (k << 40),
                 mask_size=mask_size(vec, actor.head),
-                has_dead_rows=self.agents > 1 or may_skip,
+                has_dead_rows=self.agents > 1 or may_skip or getattr(vec, "has_dead_rows", False),
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
@@ -281,9 +281,9 @@ class Trainer:
         """Whether all steps are done."""
         return self.step >= self.options.train.total_steps
 
-    def start(self) -> None:
-        """Resets the envs for a new run."""
-        self.collector.start(env_seed(self.options.seed))
+    def start(self, seed: Any = None) -> None:
+        """Resets the envs for a new run, by the run's seed or by one of their own."""
+        self.collector.start(env_seed(self.options.seed) if seed is None else seed)
         self._started = True
 
     def iterate(self) -> None:

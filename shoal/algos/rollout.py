@@ -194,7 +194,7 @@ class Collector:
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
 
-    def start(self, seed: int) -> None:
+    def start(self, seed: Any) -> None:
         """Resets the envs: the first observations are the end of an empty rollout."""
         self.vec.async_reset(seed=seed)
         games = 0
@@ -290,14 +290,15 @@ class Collector:
         if not cell.dones.any():
             return
         rollout, rows = seat.rollout, _rows_of(seat, block, self.agents)
-        if "final_obs" in infos and truncated.any():
+        if truncated.any():
             cut = np.flatnonzero(truncated & ~terminated)
             if len(cut):
                 ids = torch.from_numpy(cut)
-                last = [
-                    torch.from_numpy(leaf[cut])
-                    for leaf in pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)
-                ]
+                if "final_obs" in infos:
+                    final = pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)
+                else:  # an env that resets itself has lost it: the observation before stands in for it
+                    final = [leaf[block.t, rows].numpy() for leaf in rollout.obs]
+                last = [torch.from_numpy(leaf[cut]) for leaf in final]
                 state = tuple(part[rows][ids] for part in rollout.state)
                 rollout.truncated.append(Truncated(block.t, ids + rows.start, last, state))
         if rollout.state:
