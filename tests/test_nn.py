@@ -1,0 +1,462 @@
+"""Encoders, recurrent cores and policies: every space is seen, and stepping is the same as unrolling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from torch import nn
+
+from shoal.algos.actor import Actor
+from shoal.errors import ConfigError
+from shoal.nn import policy as policies
+from shoal.nn.distributions import ActionHead
+from shoal.nn.encoders import EMBEDDING, Encoder
+from shoal.nn.layers import layer_init
+from shoal.nn.policy import Net, Policy
+from shoal.nn.recurrent import CORES, LSTM, MinGRU
+
+from .envs import DictEnv
+
+torch.set_num_threads(1)
+
+OBSERVATIONS = {
+    "numbers": spaces.Box(-1, 1, (3,), np.float32),
+    "numbers of float64": spaces.Box(-1, 1, (2, 3), np.float64),
+    "one number": spaces.Box(-9, 9, (), np.float32),
+    "bytes": spaces.Box(0, 255, (5,), np.uint8),
+    "wide ints": spaces.Box(0, 2**16 - 1, (2,), np.uint16),
+    "image, channels last": spaces.Box(0, 255, (84, 84, 3), np.uint8),
+    "image, channels first": spaces.Box(0, 255, (4, 84, 84), np.uint8),
+    "gray image": spaces.Box(0, 255, (64, 64), np.uint8),
+    "small grid": spaces.Box(0, 1, (10, 10, 4), np.float32),
+    "one pixel": spaces.Box(0, 255, (1, 1, 3), np.uint8),
+    "id": spaces.Discrete(5, start=2),
+    "id of many": spaces.Discrete(1000, start=-7),
+    "ids": spaces.MultiDiscrete([3, 40, 5], start=[0, 9, -4]),
+    "switches": spaces.MultiBinary((2, 3)),
+    "dict": DictEnv().observation_space,
+    "tuple": spaces.Tuple((spaces.Discrete(3), spaces.Dict({"x": spaces.Box(0, 255, (8, 8, 1), np.uint8)}))),
+}
+
+
+def sampled(space, rows, seed=0):
+    """A batch of members as torch gets to see it."""
+    whole = batch_space(space, rows)
+    whole.seed(seed)
+    return _tensors(whole.sample())
+
+
+def _tensors(value):
+    if isinstance(value, dict):
+        return {key: _tensors(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_tensors(part) for part in value)
+    wide = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
+    return torch.from_numpy(np.ascontiguousarray(value).astype(wide.get(value.dtype.name, value.dtype)))
+
+
+def actor_of(space=None, action_space=None, policy=None, seed=1, **net: Any) -> Actor:
+    seen = OBSERVATIONS["numbers"] if space is None else space
+    return Actor(seen, action_space or spaces.Discrete(3), Net(**{"hidden": 16, **net}), seed=seed, policy=policy)
+
+
+# ---- encoders ----
+
+
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_every_space_can_be_seen(name, core):
+    actor = actor_of(OBSERVATIONS[name], core=core)
+    obs = sampled(OBSERVATIONS[name], 5)
+    logits, values, state = actor.step(obs, actor.initial_state(5))
+    assert logits.shape == (5, 3)
+    assert values.shape == (5,)
+    assert torch.isfinite(logits).all()
+    assert [part.shape for part in state] == [part.shape for part in actor.initial_state(5)]
+    values.sum().backward()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in actor.parameters())
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_a_row_is_seen_as_if_it_were_alone(name):
+    encoder = Encoder(OBSERVATIONS[name])
+    obs = sampled(OBSERVATIONS[name], 4)
+    whole = encoder(obs)
+    assert whole.shape == (4, encoder.features)
+    assert whole.dtype == torch.float32
+    for row in range(4):
+        torch.testing.assert_close(encoder(policies._at(obs, row, 1)), whole[row : row + 1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_every_element_of_an_observation_matters(name):
+    """Another member of the space gives other features: no leaf is left out."""
+    encoder = Encoder(OBSERVATIONS[name])
+    for seed in range(20):
+        one, other = sampled(OBSERVATIONS[name], 1, seed), sampled(OBSERVATIONS[name], 1, seed + 100)
+        for changed in _one_leaf_changed(one, other):
+            assert not torch.equal(encoder(one), encoder(changed))
+
+
+def _one_leaf_changed(one, other):
+    """`one` with each leaf in turn that of `other`, where they differ."""
+    if isinstance(one, (dict, tuple)):
+        keys = list(one) if isinstance(one, dict) else range(len(one))
+        for key in keys:
+            for part in _one_leaf_changed(one[key], other[key]):
+                if isinstance(one, dict):
+                    yield {**one, key: part}
+                else:
+                    yield (*one[:key], part, *one[key + 1 :])
+    elif not torch.equal(one, other):
+        yield other
+
+
+def test_few_ids_are_one_hot_and_many_are_embedded():
+    encoder = Encoder(OBSERVATIONS["ids"])
+    assert encoder.features == 3 + EMBEDDING + 5
+    got = encoder(torch.tensor([[0, 9, -4], [2, 48, 0]]))
+    assert got[0, :3].tolist() == [1, 0, 0]
+    assert got[1, :3].tolist() == [0, 0, 1]
+    assert got[0, -5:].tolist() == [1, 0, 0, 0, 0]
+    assert got[1, -5:].tolist() == [0, 0, 0, 0, 1]
+    table = encoder.parts[0].tables[0].weight
+    assert torch.equal(got[:, 3:-5], table[[0, 39]])
+
+
+def test_the_zeros_of_an_agent_that_is_out_can_be_seen():
+    for name in ("id", "ids", "id of many"):
+        actor = actor_of(OBSERVATIONS[name])
+        zeros = torch.zeros_like(sampled(OBSERVATIONS[name], 2))
+        assert torch.isfinite(actor.step(zeros, ())[0]).all()
+
+
+def test_bytes_are_scaled_to_one():
+    assert Encoder(OBSERVATIONS["bytes"])(torch.tensor([[0, 51, 255, 0, 0]], dtype=torch.uint8))[0].tolist() == (
+        pytest.approx([0.0, 0.2, 1.0, 0.0, 0.0])
+    )
+
+
+def test_channels_last_and_first_are_the_same_picture():
+    last, first = (Encoder(OBSERVATIONS[f"image, channels {end}"]) for end in ("last", "first"))
+    first = Encoder(spaces.Box(0, 255, (3, 84, 84), np.uint8))
+    first.load_state_dict(last.state_dict())
+    image = sampled(OBSERVATIONS["image, channels last"], 2)
+    torch.testing.assert_close(last(image), first(image.permute(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"),
+    [((84, 84, 3), 3), ((3, 84, 84), 3), ((10, 10, 26), 26), ((26, 10, 10), 26), ((64, 48, 3), 3), ((4, 64, 48), 4)],
+)
+def test_the_channels_of_an_image_are_found(shape, channels):
+    encoder = Encoder(spaces.Box(0, 1, shape, np.float32), "grid")
+    convolution = next(m for m in encoder.modules() if isinstance(m, nn.Conv2d))
+    assert convolution.in_channels == channels
+
+
+@pytest.mark.parametrize("kind", ["mlp", "grid", "nature", "impala"])
+def test_every_way_to_see_images_works(kind):
+    space = OBSERVATIONS["image, channels last"]
+    encoder = Encoder(space, kind)
+    assert encoder(sampled(space, 2)).shape == (2, encoder.features)
+
+
+def test_an_image_too_small_for_nature_is_told():
+    with pytest.raises(ConfigError, match="36 pixels"):
+        Encoder(OBSERVATIONS["small grid"], "nature")
+
+
+def test_a_space_without_an_encoder_is_told():
+    with pytest.raises(ConfigError, match="Text"):
+        Encoder(spaces.Text(3))
+
+
+def test_layer_init_is_orthogonal_with_the_given_gain():
+    layer = layer_init(nn.Linear(8, 4), 0.5, 0.25)
+    torch.testing.assert_close(layer.weight @ layer.weight.t(), 0.25 * torch.eye(4))
+    assert torch.equal(layer.bias, torch.full((4,), 0.25))
+
+
+# ---- recurrent cores ----
+
+
+class OwnMemory(nn.Module):
+    """A user's recurrent policy: state of two parts of different ranks, no unroll of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.logits, self.value = nn.Linear(3 + 4, 4), nn.Linear(4 + 2, 3), nn.Linear(4, 1)
+
+    def initial_state(self, rows: int) -> Any:
+        return torch.zeros(rows, 4), torch.zeros(rows, 2, 1)
+
+    def forward(self, obs: Any, state: Any) -> Any:
+        hidden = torch.tanh(self.mix(torch.cat([obs, state[0]], 1)))
+        sums = state[1] + hidden[:, :2].unsqueeze(-1)
+        return self.logits(torch.cat([hidden, sums.squeeze(-1)], 1)), self.value(hidden), (hidden, sums)
+
+
+class OwnGRU(nn.Module):
+    """A user's recurrent policy whose state is one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.heads = nn.GRUCell(3, 4), nn.Linear(4, 4)
+
+    def initial_state(self, rows: int) -> Any:
+        return torch.zeros(rows, 4)
+
+    def forward(self, obs: Any, state: Any) -> Any:
+        hidden = self.cell(obs, state[0])
+        out = self.heads(hidden)
+        return out[:, :3], out[:, 3], hidden
+
+
+RECURRENT = {
+    "lstm": lambda: actor_of(core="lstm"),
+    "lstm of its own width": lambda: actor_of(core="lstm", core_size=5),
+    "mingru": lambda: actor_of(core="mingru"),
+    "mingru of its own width": lambda: actor_of(core="mingru", core_size=5),
+    "own": lambda: actor_of(policy=OwnMemory()),
+    "own, one tensor": lambda: actor_of(policy=OwnGRU()),
+}
+
+
+@pytest.fixture(params=RECURRENT)
+def recurrent(request) -> Actor:
+    torch.manual_seed(0)
+    actor = RECURRENT[request.param]()
+    for p in actor.parameters():
+        nn.init.normal_(p, std=0.7)  # gates that are neither shut nor open
+    return actor
+
+
+def stepped(actor, obs, state, resets):
+    """The slow way: a step at a time, as in play."""
+    steps, rows = resets.shape
+    logits, values = [], []
+    for t in range(steps):
+        if t:
+            state = tuple(torch.where(resets[t].view(-1, *[1] * (s.ndim - 1)), torch.zeros(()), s) for s in state)
+        out = actor.step(obs[t * rows : (t + 1) * rows], state)
+        logits.append(out[0])
+        values.append(out[1])
+        state = out[2]
+    return torch.cat(logits), torch.cat(values)
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(1, 1), (2, 3), (17, 5), (32, 2)])
+def test_unrolling_a_segment_equals_stepping_through_it(recurrent, steps, rows):
+    generator = torch.Generator().manual_seed(steps)
+    obs = torch.randn(steps * rows, 3, generator=generator)
+    resets = torch.rand(steps, rows, generator=generator) < 0.25
+    state = tuple(torch.randn(part.shape, generator=generator) for part in recurrent.initial_state(rows))
+    for got, exact in zip(recurrent.unroll(obs, state, resets), stepped(recurrent, obs, state, resets)):
+        torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_unrolling_equal_those_of_stepping(recurrent):
+    generator = torch.Generator().manual_seed(0)
+    obs = torch.randn(9 * 3, 3, generator=generator)
+    resets = torch.rand(9, 3, generator=generator) < 0.25
+    state = tuple(torch.randn(part.shape, generator=generator) for part in recurrent.initial_state(3))
+    weight = torch.randn(27, 3, generator=generator)
+    grads = []
+    for logits, values in (recurrent.unroll(obs, state, resets), stepped(recurrent, obs, state, resets)):
+        grads.append(torch.autograd.grad((logits * weight).sum() + values.square().sum(), list(recurrent.parameters())))
+    for got, exact in zip(*grads):
+        torch.testing.assert_close(got, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_a_row_that_is_reset_has_forgotten_everything(recurrent):
+    """From the step of the reset on, its outputs are those of a fresh row, whatever it has seen before."""
+    obs = torch.randn(8 * 2, 3, generator=torch.Generator().manual_seed(3))
+    resets = torch.zeros(8, 2, dtype=torch.bool)
+    resets[3, 0] = True
+    state = tuple(torch.randn(part.shape) for part in recurrent.initial_state(2))
+    logits, values = (part.view(8, 2, -1) for part in recurrent.unroll(obs, state, resets))
+    fresh = recurrent.unroll(
+        obs.view(8, 2, 3)[3:, :1].flatten(0, 1), recurrent.initial_state(1), torch.zeros(5, 1, dtype=torch.bool)
+    )
+    torch.testing.assert_close(logits[3:, 0], fresh[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(values[3:, 0, 0], fresh[1], rtol=1e-5, atol=1e-5)
+    other = tuple(part + 1.0 for part in state)
+    again = recurrent.unroll(obs, other, resets)[0].view(8, 2, -1)
+    assert torch.equal(again[3:, 0], logits[3:, 0])  # to the bit
+    assert not torch.equal(again[3:, 1], logits[3:, 1])  # the row beside it remembers
+    assert not torch.equal(again[:3, 0], logits[:3, 0])
+
+
+def test_a_reset_of_the_first_step_leaves_the_stored_state_as_it_is(recurrent):
+    """The start state of a segment was stored after the reset: it must not be cleared a second time."""
+    obs = torch.randn(4 * 2, 3, generator=torch.Generator().manual_seed(3))
+    state = tuple(torch.ones_like(part) for part in recurrent.initial_state(2))
+    resets = torch.zeros(4, 2, dtype=torch.bool)
+    without = recurrent.unroll(obs, state, resets)[0]
+    resets[0] = True
+    assert torch.equal(recurrent.unroll(obs, state, resets)[0], without)
+
+
+def test_lstm_equals_torch():
+    torch.manual_seed(0)
+    mine, theirs = LSTM(6, 5), nn.LSTMCell(6, 5)
+    with torch.no_grad():
+        nn.init.normal_(mine.input.bias)
+        theirs.weight_ih.copy_(mine.input.weight)
+        theirs.weight_hh.copy_(mine.hidden.weight)
+        theirs.bias_ih.copy_(mine.input.bias)
+        theirs.bias_hh.zero_()
+    state = theirs_state = torch.randn(3, 5), torch.randn(3, 5)
+    x = torch.randn(7, 3, 6)
+    outputs = mine.unroll(x, state, torch.zeros(7, 3, dtype=torch.bool))
+    for t in range(7):
+        hidden, state = mine(x[t], state)
+        theirs_state = theirs(x[t], theirs_state)
+        torch.testing.assert_close(hidden, theirs_state[0])
+        torch.testing.assert_close(state[1], theirs_state[1])
+        torch.testing.assert_close(outputs[t], theirs_state[0])
+
+
+def test_mingru_equals_its_equation():
+    torch.manual_seed(0)
+    core = MinGRU(4, 4)
+    x, before = torch.randn(3, 4), torch.randn(3, 4)
+    out, (after,) = core(x, (before,))
+    w_z, w_h, w_g = (x @ w.t() + b for w, b in zip(core.gates.weight.chunk(3), core.gates.bias.chunk(3)))
+    z, candidate = torch.sigmoid(w_z), torch.where(w_h >= 0, w_h + 0.5, torch.sigmoid(w_h))
+    hidden = (1 - z) * before + z * candidate
+    torch.testing.assert_close(after, hidden)
+    torch.testing.assert_close(out, (1 - torch.sigmoid(w_g)) * x + torch.sigmoid(w_g) * hidden)
+
+
+@pytest.mark.parametrize("kind", CORES)
+def test_a_core_remembers(kind):
+    """What was seen 20 steps ago changes what is said now."""
+    torch.manual_seed(0)
+    core, x = CORES[kind](3, 8), torch.randn(20, 1, 3)
+    resets = torch.zeros(20, 1, dtype=torch.bool)
+    x2 = x.clone()
+    x2[0] += 1.0
+    one, other = (core.unroll(part, core.initial_state(1), resets) for part in (x, x2))
+    assert not torch.equal(one[-1], other[-1])
+
+
+# ---- policies ----
+
+
+def test_the_same_seed_makes_the_same_policy_and_leaves_torch_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, same, other = actor_of(seed=3), actor_of(seed=3), actor_of(seed=4)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters()))
+    assert not all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
+
+
+@pytest.mark.parametrize("std", ["free", "state"])
+def test_a_fresh_policy_draws_box_actions_with_the_asked_spread(std):
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    actor = actor_of(action_space=space, std=std, log_std=-1.0)
+    logits, _, _ = actor.step(sampled(OBSERVATIONS["numbers"], 6), ())
+    assert logits.shape == (6, 4)
+    torch.testing.assert_close(logits[:, 2:], torch.full((6, 2), -1.0), rtol=0, atol=0.05)
+
+
+def test_separate_bodies_share_no_weight():
+    actor = actor_of(separate=True)
+    logits, values, _ = actor.step(sampled(OBSERVATIONS["numbers"], 4), ())
+    of_logits = torch.autograd.grad(logits.sum(), list(actor.parameters()), allow_unused=True, retain_graph=True)
+    of_values = torch.autograd.grad(values.sum(), list(actor.parameters()), allow_unused=True)
+    assert all((a is None) != (b is None) for a, b in zip(of_logits, of_values))
+    with pytest.raises(ConfigError, match="separate"):
+        actor_of(separate=True, core="lstm")
+
+
+def test_no_layers_is_a_linear_policy():
+    actor = actor_of(layers=0)
+    assert sorted(name for name, _ in actor.policy.named_parameters()) == [
+        f"{part}.{kind}" for part in ("actor", "critic") for kind in ("bias", "weight")
+    ]
+
+
+class Plain(nn.Module):
+    """A user's policy that returns what it is told to."""
+
+    def __init__(self, outputs: Any, state: Any = None) -> None:
+        super().__init__()
+        self.outputs, self.weight = outputs, nn.Parameter(torch.zeros(()))
+        if state is not None:
+            self.initial_state = state
+
+    def forward(self, obs: Any, *state: Any) -> Any:
+        return self.outputs(len(obs))
+
+
+def zeros(*shape):
+    return torch.zeros(*shape)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [lambda n: (zeros(n, 3), zeros(n)), lambda n: (zeros(n, 3), zeros(n, 1)), lambda n: [zeros(n, 3), zeros(n)]],
+)
+def test_a_users_policy_is_taken_as_it_is(outputs):
+    actor = actor_of(policy=Plain(outputs))
+    logits, values, state = actor.step(zeros(5, 3), ())
+    assert (logits.shape, values.shape, state) == ((5, 3), (5,), ())
+    logits, values = actor.unroll(zeros(10, 3), (), torch.zeros(0, dtype=torch.bool))
+    assert (logits.shape, values.shape) == ((10, 3), (10,))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Plain(lambda n: zeros(n, 3)), r"returned Tensor; it must return \(logits, value\)"),
+        (Plain(lambda n: (zeros(n, 3),)), "returned tuple"),
+        (Plain(lambda n: (zeros(n, 4), zeros(n))), r"logits have shape \(2, 4\), expected \(2, 3\): 3 logits"),
+        (Plain(lambda n: (zeros(3), zeros(n))), r"logits have shape \(3,\)"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n, 3))), r"value has shape \(2, 3\), expected \(2,\)"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n), zeros(n, 4))), r"no initial_state\(rows\)"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n)), lambda n: zeros(n, 4)), "state"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n), zeros(n, 5)), lambda n: zeros(n, 4)), "state"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n), (zeros(n, 4), zeros(n, 4))), lambda n: zeros(n, 4)), "state"),
+        (Plain(lambda n: (zeros(n, 3), zeros(n), zeros(1, n, 4)), lambda n: zeros(1, n, 4)), "rows"),
+    ],
+)
+def test_a_users_policy_that_does_not_fit_is_told(policy, message):
+    with pytest.raises(ConfigError, match=message):
+        actor_of(policy=policy)
+
+
+def test_logits_of_a_box_are_named_in_the_message():
+    with pytest.raises(ConfigError, match="2 means \\+ 2 log stds"):
+        actor_of(action_space=spaces.Box(-1, 1, (2,)), policy=Plain(lambda n: (zeros(n, 2), zeros(n))))
+
+
+def test_observations_are_scaled_before_any_policy_sees_them():
+    space = spaces.Dict({"x": spaces.Box(-9, 9, (2,), np.float32), "k": spaces.Discrete(3)})
+    actor = Actor(space, spaces.Discrete(2), Net(hidden=8), seed=0, normalize_obs=True)
+    assert list(actor.moments) == ["1"]  # the leaves are k, x; ids are not scaled
+    actor.moments["1"].update(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
+    seen = actor.see({"x": torch.tensor([[3.0, 20.0]]), "k": torch.tensor([2])})
+    torch.testing.assert_close(seen["x"], torch.tensor([[2.0, 0.0]]))
+    assert seen["k"].tolist() == [2]
+
+
+def test_state_and_policy_come_back_from_a_state_dict():
+    one, other = actor_of(core="lstm", seed=1), actor_of(core="lstm", seed=2)
+    other.load_state_dict(one.state_dict())
+    obs = sampled(OBSERVATIONS["numbers"], 3)
+    assert torch.equal(one.step(obs, one.initial_state(3))[0], other.step(obs, other.initial_state(3))[0])
+
+
+def test_policy_is_a_plain_module_without_an_actor():
+    head = ActionHead(spaces.Discrete(3))
+    logits, values = Policy(OBSERVATIONS["numbers"], head, Net(hidden=8))(sampled(OBSERVATIONS["numbers"], 2))
+    assert (logits.shape, values.shape) == ((2, 3), (2,))
