@@ -489,8 +489,8 @@ def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     kinds = {"Muon": {"momentum_buffer"}}
     keys = kinds.get(type(optimizer).__name__, {"step", "exp_avg", "exp_avg_sq"})
-    for index, values in states.items():  # a parameter that never had a gradient has no state
-        shape = parameters[index].shape
+    for place, values in states.items():  # a parameter that never had a gradient has no state
+        shape = parameters[place].shape
         fits = all(v.shape == (() if k == "step" else shape) and v.dtype == torch.float32 for k, v in values.items())
         if not fits or set(values) != keys:
             raise CheckpointError(f"this checkpoint's optimizer state is not of this {type(optimizer).__name__}.")

@@ -24,9 +24,22 @@ WALLS = {
     "measure": {"vector"},
     "tune": {"errors", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
-    "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"},
+    "config": {"errors"},
+    "runs": {"errors", "config"},
+    "video": {"errors", "spec"},
+    "evaluate": {"errors", "spec", "vector", "video"},
+    "nn": {"errors", "spec", "config"},
+    "algos": {"errors", "spec", "config", "native", "vector", "nn"},
+    "player": {"spec", "algos"},
+    "checkpoint": {"errors", "runs"},
+    "log": {"errors"},
+    "plot": {"errors", "spec", "log", "runs"},
+    "train": {"errors", "config", "registry", "vector", "entry", "nn", "algos", "player", "evaluate"}
+    | {"runs", "checkpoint", "log"},
+    "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
+    | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
-    | {"conformance", "measure", "tune"},
+    | {"conformance", "measure", "tune", "config", "runs", "log", "plot", "video", "evaluate", "train"},
 }
 
 
@@ -69,7 +82,7 @@ def test_import_is_light():
     """No torch, no CLI libraries, nothing compiled or loaded, no thread started, nothing written."""
     code = (
         "import sys, threading; before = set(sys.modules); import shoal; after = set(sys.modules);"
-        "heavy = {'torch', 'rich', 'tyro', 'matplotlib', 'pygame'} & after; assert not heavy, heavy;"
+        "heavy = {'torch', 'rich', 'tyro', 'matplotlib', 'pygame', 'av', 'PIL'} & after; assert not heavy, heavy;"
         "assert threading.active_count() == 1;"
         "from shoal.native import lib; assert lib.load_core.cache_info().currsize == 0"
     )

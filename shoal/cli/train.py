@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +108,7 @@ def parse(args: list[str]) -> Request:
         flags,
         prog=f"shoal train {env or 'ENV'}",
         args=["--help"] if asks_help else rest,
-        description=(command.__doc__ or "").strip(),
+        description=inspect.getdoc(command),
         default=flags(),
         config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
     )
