@@ -806,7 +806,8 @@ def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
     }
     facts["machine"] = {"system": platform.platform(), "cores": available_cores()}
     run.write("run.json", facts)
-    run.__dict__.pop("facts", None)
+    for name in ("facts", "config"):  # both are read again
+        run.__dict__.pop(name, None)
 
 
 def _run_facts(run: Run, trainer: Trainer) -> RunFacts:

@@ -4,22 +4,57 @@
     obs = envs.reset()
     obs, rewards, dones, infos = envs.step(envs.action_space.sample())
 
-docs/from-pufferlib.md says what to change in your code, and what is different on purpose.
+docs/from-pufferlib.md says what to change in your code, and what is different on purpose. What needs torch (PuffeRL,
+pufferl, pytorch, models) is imported when it is first asked for.
 """
 
 from __future__ import annotations
 
 import copy
+import importlib
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ConfigError
 from shoal.puffer import core, emulation, names, vector, vectorization
 from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer.loggers import NeptuneLogger, NoLogger, WandbLogger
 from shoal.puffer.names import register
 from shoal.puffer.vectorization import VectorEnv
 
-__all__ = ["PufferEnv", "VectorEnv", "Wrapper", "emulate", "emulation", "make", "register", "vector", "vectorization"]
+if TYPE_CHECKING:
+    from shoal.puffer import models, pufferl, pytorch
+    from shoal.puffer.pufferl import PuffeRL
+
+__all__ = [
+    "NeptuneLogger",
+    "NoLogger",
+    "PuffeRL",
+    "PufferEnv",
+    "VectorEnv",
+    "WandbLogger",
+    "Wrapper",
+    "emulate",
+    "emulation",
+    "make",
+    "models",
+    "pufferl",
+    "pytorch",
+    "register",
+    "vector",
+    "vectorization",
+]
+
+_WITH_TORCH = ("models", "pufferl", "pytorch")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PuffeRL":
+        return importlib.import_module("shoal.puffer.pufferl").PuffeRL
+    if name in _WITH_TORCH:
+        return importlib.import_module(f"shoal.puffer.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _OPTIONS = ("batch_size", "zero_copy", "start_method", "timeout_s", "on_crash", "cpu_affinity", "copy")
 

@@ -25,9 +25,11 @@ from shoal.spec import Layout, structure
 
 
 class Adapted(nn.Module):
-    """A user's policy behind the words of `shoal.nn.policy`: `forward`, `initial_state`, and `unroll` where it has one."""
+    """A user's policy behind the words of `shoal.nn.policy`: forward, initial_state, and unroll where it has one."""
 
-    def __init__(self, policy: nn.Module, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    def __init__(
+        self, policy: nn.Module, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> None:
         super().__init__()
         self.policy = policy
         self.head = ActionHead(action_space)
@@ -41,7 +43,9 @@ class Adapted(nn.Module):
         if takes_state and state is not None:
             self._learn_state(state, self._try(3)[1])
         elif state is not None:
-            raise ConfigError(f"{_name(policy)} returns a state: its forward must take it, as forward(obs, state=None).")
+            raise ConfigError(
+                f"{_name(policy)} returns a state: its forward must take it, as forward(obs, state=None)."
+            )
         self._read(out, 2)
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
@@ -121,9 +125,9 @@ class Adapted(nn.Module):
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ValueError) as error:
             raise ConfigError(
                 f"{_name(self.policy)} failed on a batch of observations, {_shapes(obs)}: "
-                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. A policy is made from the spaces "
-                "of one row, env.single_observation_space and env.single_action_space; env.observation_space is that of "
-                "the whole batch."
+                f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. A policy is made from the "
+                "spaces of one row, env.single_observation_space and env.single_action_space; env.observation_space is "
+                "that of the whole batch."
             ) from error
         return out, self._read(out, rows)[2]
 

@@ -1,0 +1,95 @@
+"""Loggers under PufferLib's names. PuffeRL takes any object with `log(metrics, step)`, and `close()` if it likes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import ConfigError
+from shoal.log import Guarded, RunFacts
+from shoal.log import wandb as wandb_log
+
+__all__ = ["NeptuneLogger", "NoLogger", "WandbLogger"]
+
+
+class NoLogger:
+    """Logs nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.run_id = run_id()
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Nothing."""
+
+    def close(self, model_path: Any = None) -> None:
+        """Nothing."""
+
+
+class WandbLogger:
+    """Weights & Biases, on a thread of its own: it can neither stop nor slow training. Only rank 0 logs.
+
+    Args:
+        project: of W&B.
+        entity: user or team.
+        name: of the run.
+        config: what is kept with the run.
+        mode: `online`, `offline` (`wandb sync` uploads later) or `disabled`; default: WANDB_MODE, or online.
+    """
+
+    def __init__(
+        self,
+        project: str = "shoal",
+        entity: str | None = None,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+    ) -> None:
+        self.run_id = run_id()
+        self._guarded: Guarded | None = None
+        if rank() != 0:
+            return
+        mode = mode or os.environ.get("WANDB_MODE", "online")
+        options = {"project": project, "entity": entity, "name": name, "mode": mode}
+        wandb_log.check(**options)  # type: ignore[arg-type]
+        facts = RunFacts(folder=Path.cwd(), id=self.run_id, env=project, config=dict(config or {}))
+        self._guarded = Guarded("wandb", lambda: wandb_log.open(facts, **options), _warn)  # type: ignore[arg-type]
+
+    def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Hands the numbers over; returns at once."""
+        if self._guarded is not None:
+            self._guarded.log({**metrics, **({} if step is None else {"step": step})})
+
+    def close(self, model_path: Any = None) -> None:
+        """Waits a few seconds until everything is told."""
+        if self._guarded is not None:
+            self._guarded.close({"status": "finished"})
+            self._guarded = None
+
+
+class NeptuneLogger:
+    """Not there any more: the service has closed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise ConfigError(
+            "NeptuneLogger: neptune.ai has closed its service, so nothing can be logged there. "
+            "Use WandbLogger(project=…, name=…), NoLogger(), or any object with log(metrics, step), such as one around "
+            "torch.utils.tensorboard.SummaryWriter."
+        )
+
+
+def rank() -> int:
+    """Which of several processes (torchrun) this is; 0 where it is alone."""
+    return int(os.environ.get("RANK", "0") or 0)
+
+
+def run_id() -> str:
+    """A name that no other run has."""
+    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text.replace('; metrics.jsonl goes on', '; training goes on')}", file=sys.stderr, flush=True)

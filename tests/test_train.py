@@ -1,0 +1,307 @@
+"""A run repeats with its seed and resumes to the bit; what it writes is what it did."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from shoal import checkpoint, runs
+from shoal.errors import CheckpointError, ConfigError
+from shoal.runs import Run
+from shoal.train import Options, Stopped, Trainer, options_for, train
+from tests.training import STEPS, contents, cut, tiny, train_tiny
+
+EXACT = {
+    "mlp": ("cartpole", {}),
+    "lstm": ("memory", {"nn": {"core": "lstm"}}),
+    "mingru": ("memory", {"nn": {"core": "mingru"}}),
+    "normalizers": ("pendulum", {"train": {"normalize_obs": True, "normalize_reward": True}}),
+    "truncation": ("cartpole", {"env": {"max_steps": 5}}),
+    "truncation, lstm": ("pendulum", {"env": {"max_steps": 5}, "nn": {"core": "lstm"}}),
+    "agents, lstm": ("forage", {"nn": {"core": "lstm"}, "train": {"total_steps": 6 * 4 * STEPS}}),
+    "a policy for each agent": ("forage", {"nn": {"policies": "per_agent"}, "train": {"total_steps": 4 * 4 * STEPS}}),
+    "muon": ("cartpole", {"train": {"optimizer": "muon"}}),
+    "groups": ("squared", {"vec": {"backend": "threads", "num_groups": 2, "num_threads": 2}}),
+    "everything": (
+        "memory",
+        {
+            "nn": {"core": "mingru"},
+            "train": {"segment": 4, "vtrace": True, "priority": 0.8, "target_kl": 0.01, "normalize_reward": True},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path, case):
+    """Item 21: weights, optimizer, random streams, envs, recurrent state and normalizers, file by file.
+
+    Both are trained apart up to the cut, so this is also: same seed, same run.
+    """
+    env, more = EXACT[case]
+    whole = contents(train_tiny(env, tmp_path / "whole", **more))
+    stopped = train_tiny(env, tmp_path / "stopped", **more)
+    assert contents(stopped) == whole
+    middle = len(stopped.checkpoints()) // 2
+    resumed = train(env, resume=cut(stopped, middle).folder, console="off")
+    assert resumed.folder == stopped.folder
+    assert resumed.summary["exact"] is True
+    found = contents(resumed)
+    assert list(found) == list(whole)
+    assert [name for name in whole if whole[name] != found[name]] == []
+
+
+def test_a_checkpoint_holds_everything_that_goes_on(tmp_path):
+    """Else the test above compares too little."""
+    more = {"nn": {"core": "lstm"}, "train": {"normalize_obs": True, "normalize_reward": True}}
+    run = train_tiny("pendulum", tmp_path, **more)
+    files, meta = checkpoint.load(run.last)
+    names = {"0.generator", "0.running_return", "0.recurrent.0", "0.recurrent.1", "envs", "0.optimizer.0.0.exp_avg"}
+    assert names <= set(files["state"])
+    assert any(name.startswith("0.reward_norm.") for name in files["state"])
+    assert any(name.startswith("0.moments.") for name in files["weights"])
+    assert (meta["step"], meta["iteration"]) == (6 * STEPS, 6)
+    first, _ = checkpoint.load(run.checkpoints()[0])
+    moved = [name for name in names if not torch.equal(first["state"][name], files["state"][name])]
+    assert sorted(moved) == sorted(names)
+
+
+def test_other_seeds_are_other_runs(tmp_path):
+    one, two = (contents(train_tiny("cartpole", tmp_path / str(seed), seed=seed)) for seed in (1, 2))
+    assert all(one[name] != two[name] for name in one)
+
+
+def test_saving_and_evaluating_change_nothing(tmp_path):
+    plain = train_tiny("cartpole", tmp_path / "plain", save={"every": 0})
+    busy = train_tiny("cartpole", tmp_path / "busy", eval={"episodes": 2, "every": 1})
+    assert len(plain.checkpoints()) == 1 < len(busy.checkpoints())
+    for file in ("weights.safetensors", "state.safetensors"):
+        assert (plain.last / file).read_bytes() == (busy.last / file).read_bytes()
+
+
+@pytest.mark.parametrize("vec", [{"num_threads": 1}, {"num_threads": 2}])
+def test_threads_change_nothing(tmp_path, vec):
+    serial = train_tiny("breakout", tmp_path / "serial", vec={"backend": "serial"})
+    threads = train_tiny("breakout", tmp_path / "threads", vec={"backend": "threads", **vec})
+    assert contents(serial) == contents(threads)
+
+
+def test_a_longer_run_can_follow(tmp_path):
+    """More steps than the first time are asked for: the counters, the log and the options go on."""
+    first = train_tiny("cartpole", tmp_path)
+    again = train("cartpole", resume=first.folder, console="off", train={"total_steps": 8 * STEPS})
+    assert again.summary["step"] == 8 * STEPS
+    assert again.config["train"]["total_steps"] == 8 * STEPS
+    assert again.config["nn"]["hidden"] == 16
+    steps = [record["step"] for record in again.metrics()]
+    assert steps == sorted(set(steps)) and steps[-1] == 8 * STEPS
+
+
+def test_resuming_a_finished_run_keeps_it(tmp_path):
+    run = train_tiny("cartpole", tmp_path, save={"keep": 1})
+    before = contents(run)
+    assert contents(train("cartpole", resume=run.folder, console="off")) == before
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(tmp_path):
+    run = train_tiny("cartpole", tmp_path)
+    whole = contents(run)
+    file = cut(run, 4).last / "weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert contents(train("cartpole", resume=run.folder, console="off")) == whole
+
+
+def test_auto_resumes_the_newest_unfinished_run_of_this_env(tmp_path):
+    finished = train_tiny("cartpole", tmp_path)
+    assert train_tiny("squared", tmp_path).env == "squared"
+    fresh = train("cartpole", resume="auto", runs_folder=tmp_path, console="off", **tiny())
+    assert fresh.folder != finished.folder
+    halted = cut(finished, 3)
+    facts = json.loads((halted.folder / "run.json").read_text())
+    halted.write("run.json", {**facts, "pid": 2**22 + 1})
+    again = train("cartpole", resume="auto", runs_folder=tmp_path, console="off")
+    assert again.folder == halted.folder
+    assert again.summary["step"] == 6 * STEPS
+
+
+def test_a_pid_that_is_another_process_now_is_not_the_run(tmp_path):
+    """In a restarted container the trainer gets the pid of the one that was killed: its own."""
+    run = cut(train_tiny("cartpole", tmp_path), 3)
+    assert run.is_running  # this process, which is alive, with no summary
+    run.write("run.json", {**run.facts, "pid_began": run.facts["pid_began"] - 3600})
+    assert not Run(run.folder).is_running
+
+
+# ---- envs that cannot give their state ----
+
+
+class Walk(gymnasium.Env):
+    """Goes left or right; a step to the right is worth 1."""
+
+    observation_space, action_space = spaces.Box(-99, 99, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.left = self.np_random.uniform(-1, 1), 5
+        return np.array([self.at], np.float32), {}
+
+    def step(self, action):
+        self.at, self.left = self.at + (1 if action else -1), self.left - 1
+        return np.array([self.at], np.float32), float(action), False, self.left == 0, {}
+
+
+def test_a_python_env_resumes_and_is_said_to_be_inexact(tmp_path, capsys):
+    more = {"vec": {"num_envs": 4, "backend": "serial"}, "train": {"total_steps": 6 * 4 * 8}}
+    run = train_tiny(Walk, tmp_path, **more)
+    assert run.summary["exact"] is True
+    assert "envs" not in checkpoint.load(run.last)[0]["state"]
+    again = train(Walk, resume=cut(run, 3).folder, console="lines")
+    assert again.summary["exact"] is False
+    assert again.summary["step"] == 6 * 4 * 8
+    assert "Walk cannot give its state" in capsys.readouterr().out
+
+
+def test_python_envs_repeat_with_a_seed(tmp_path):
+    more = {"vec": {"num_envs": 4, "backend": "serial"}}
+    one, two = (contents(train_tiny(Walk, tmp_path / name, **more)) for name in "ab")
+    assert one == two
+
+
+# ---- your own policy ----
+
+
+class Own(nn.Module):
+    """With a layer that no gradient reaches."""
+
+    def __init__(self, seen, done):
+        super().__init__()
+        self.body, self.idle = nn.Linear(seen.shape[0], 8), nn.Linear(3, 3)
+        self.heads = nn.Linear(8, int(done.n) + 1)
+
+    def forward(self, obs):
+        out = self.heads(torch.tanh(self.body(obs)))
+        return out[:, :-1], out[:, -1]
+
+
+def test_your_own_policy_repeats_and_resumes(tmp_path):
+    whole = contents(train_tiny("cartpole", tmp_path / "a", policy=Own))
+    run = cut(train_tiny("cartpole", tmp_path / "b", policy=Own), 3)
+    assert contents(train("cartpole", resume=run.folder, policy=Own, console="off")) == whole
+
+
+def test_resuming_with_another_policy_is_refused(tmp_path):
+    run = train_tiny("cartpole", tmp_path)
+    before = contents(run)
+    for change in ({"nn": {"hidden": 8}}, {"nn": {"core": "lstm"}}, {"train": {"optimizer": "muon"}}):
+        with pytest.raises(CheckpointError, match="this checkpoint"):
+            train("cartpole", resume=run.folder, console="off", **change)
+    assert contents(Run(run.folder)) == before
+
+
+# ---- what a run writes ----
+
+
+def test_a_run_writes_what_it_was(tmp_path):
+    run = train_tiny("cartpole", tmp_path, seed=3, env={"max_steps": 9}, eval={"episodes": 4})
+    assert run.facts["env"] == "cartpole" and run.facts["versions"]["torch"] == torch.__version__
+    assert run.config["seed"] == 3 and run.config["env"] == {"max_steps": 9}
+    assert run.summary["status"] == "finished"
+    assert 1 <= run.summary["eval"]["return"]["mean"] <= 9
+    last = [record for record in run.metrics() if "loss/value" in record][-1]
+    assert last["step"] == 6 * STEPS
+    kinds = ("env", "inference", "copy", "learn", "other")
+    assert math.isclose(sum(last[f"time/{kind}"] for kind in kinds), last["time/total"], rel_tol=0.05)
+    assert options_for("cartpole", run.config) == options_for(
+        "cartpole", tiny(seed=3, env={"max_steps": 9}, eval={"episodes": 4})
+    )
+
+
+def test_only_the_newest_and_the_best_are_kept(tmp_path):
+    run = train_tiny("cartpole", tmp_path, save={"keep": 2})
+    kept = [path.name for path in run.checkpoints()]
+    assert kept[-2:] == [f"{5 * STEPS:012d}", f"{6 * STEPS:012d}"]
+    assert 2 <= len(kept) <= 3
+    scores = {path.name: checkpoint.read_meta(path)["score"] for path in run.checkpoints()}
+    assert run.best is not None and scores[run.best.name] == max(scores.values())
+
+
+def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path):
+    assert len({runs.create("cartpole", tmp_path).folder for _ in range(5)}) == 5
+
+
+def test_the_trainer_is_a_loop_of_your_own(tmp_path):
+    """The trainer's own words: iterate, drain, state, restore."""
+    options = options_for("cartpole", tiny())
+    one = Trainer("cartpole", options)
+    while not one.is_done:
+        one.iterate()
+        if one.iteration == 3:
+            path = checkpoint.save(tmp_path, one.step, one.state(), one.counters())
+    two = Trainer("cartpole", options)
+    two.restore(*checkpoint.load(path))
+    while not two.is_done:
+        two.iterate()
+    assert one.drain()["step"] == two.step == 6 * STEPS
+    for name, files in one.state().items():
+        assert all(torch.equal(value, two.state()[name][key]) for key, value in files.items())
+    one.close()
+    two.close()
+
+
+# ---- mistakes are told before any work ----
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"train": {"learning_rat": 1}}, "Did you mean 'learning_rate'"),
+        ({"train": {"learning_rate": "fast"}}, "is a str, not a float"),
+        ({"train": {"epochs": 2.5}}, "not a"),
+        ({"train": {"epochs": True}}, "bool"),
+        ({"train": {"gamma": 1.5}}, "above 1"),
+        ({"train": {"gamma": math.nan}}, "not a number"),
+        ({"train": {"schedule": "liner"}}, "Did you mean 'linear'"),
+        ({"train": {"minibatches": 1000}}, "Try --train.minibatches 128"),
+        ({"train": {"segment": 3}, "nn": {"core": "lstm"}}, "does not divide"),
+        ({"vec": {"num_envs": 15, "num_groups": 2, "backend": "threads"}}, "15"),
+        ({"tran": {}}, "Did you mean 'train'"),
+        ({"env": {"gravty": 1.0}}, "Did you mean 'gravity'"),
+        ({"nn": 3}, "nn"),
+    ],
+)
+def test_mistakes_are_told_before_a_folder_is_made(tmp_path, tables, said):
+    whole = {**tiny(), **{k: {**tiny().get(k, {}), **v} if isinstance(v, dict) else v for k, v in tables.items()}}
+    with pytest.raises(ConfigError) as caught:
+        train("cartpole", runs_folder=tmp_path / "runs", console="off", **whole)
+    assert said in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_options_are_what_they_say():
+    assert (
+        options_for("cartpole", {"train": {"total_steps": "2M", "normalize_obs": False}}).train.total_steps == 2_000_000
+    )
+    assert Options().train.normalize_obs is False
+
+
+def test_stopping_is_a_keyboard_interrupt(tmp_path):
+    """So that a script that does not know of it ends as on Ctrl-C."""
+    stop = Stopped(2, Run(tmp_path))
+    assert isinstance(stop, KeyboardInterrupt) and "--resume" in str(stop)
+
+
+def test_a_run_that_was_copied_goes_on(tmp_path):
+    """No path of the first place is in it."""
+    run = cut(train_tiny("cartpole", tmp_path / "a"), 3)
+    shutil.copytree(run.folder, tmp_path / "elsewhere")
+    whole = contents(train("cartpole", resume=run.folder, console="off"))
+    shutil.rmtree(tmp_path / "a")
+    assert contents(train("cartpole", resume=tmp_path / "elsewhere", console="off")) == whole
