@@ -29,6 +29,8 @@ class Numbers(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows, *shape) -> (rows, features) float32."""
+        if obs.ndim == 2 and obs.dtype == torch.float32:
+            return obs if self.scale == 1.0 else obs * self.scale
         flat = obs.reshape(len(obs), -1)
         if flat.dtype != torch.float32:
             flat = flat.to(torch.float32)

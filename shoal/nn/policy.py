@@ -18,7 +18,7 @@ from shoal.config import LogUniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.encoders import Encoder
-from shoal.nn.layers import layer_init, mlp
+from shoal.nn.layers import MLP, layer_init
 from shoal.nn.recurrent import CORES, State
 
 
@@ -99,7 +99,7 @@ class _Body(nn.Module):
         super().__init__()
         self.encoder = Encoder(space, net.encoder)
         sizes = [self.encoder.features] + [net.hidden] * net.layers
-        self.layers = mlp(sizes, net.activation)
+        self.layers = MLP(sizes, net.activation)
         self.features = sizes[-1]
 
     def forward(self, obs: Any) -> Tensor:
