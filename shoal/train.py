@@ -127,13 +127,15 @@ def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
-        elif name == "env":
+        elif name == "env" and isinstance(value, Mapping):
             options = dataclasses.replace(options, env={**options.env, **dict(value)})
         elif name in TABLES and isinstance(value, Mapping):
             part = config.from_dict(TABLES[name], value, name, getattr(options, name))
             options = dataclasses.replace(options, **{name: part})
         else:
             known = [*TABLES, "env", *PLAIN]
+            if name in known:
+                raise ConfigError(f"{where}: '{name}' is a table of options, not {value!r}.")
             raise ConfigError(f"{where}: '{name}'.{shoal.errors.did_you_mean(name, known)} Known: {', '.join(known)}.")
     return options
 
@@ -381,13 +383,14 @@ class Trainer:
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
             learner.generator.set_state(state[f"{k}.generator"])
-            _put(learner.running_return, state.get(f"{k}.running_return"))
+            same_rows = meta.get("rows") == self.num_rows
+            _put(learner.running_return, state.get(f"{k}.running_return"), same_rows)
             if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
                 learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
             for number, optimizer in enumerate(learner.optimizers):
                 _load_optimizer(optimizer, _under(state, f"{k}.optimizer.{number}."))
             for i, part in enumerate(learner.rollout.state):
-                _put(part, state.get(f"{k}.recurrent.{i}"))
+                _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and isinstance(self.vec, NativeVec) and meta.get("rows") == self.num_rows:
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
@@ -475,9 +478,12 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _put(into: Tensor, value: Tensor | None) -> None:
-    if value is not None and value.shape == into.shape:
+def _put(into: Tensor, value: Tensor | None, must: bool) -> None:
+    if value is not None and value.shape == into.shape and value.dtype == into.dtype:
         into.copy_(value)
+    elif must:
+        what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
+        raise CheckpointError(f"this checkpoint has {what} where {tuple(into.shape)} of {into.dtype} fits.")
 
 
 def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
