@@ -99,7 +99,7 @@ def prune(folder: Path, keep: int) -> None:
 def read_meta(path: Path) -> dict[str, Any]:
     """What meta.json says, checked."""
     file = path / "meta.json"
-    if not path.is_dir() or not file.is_file():
+    if not path.is_dir() or not file.is_file() or file.is_symlink():
         kind = "is not a folder" if path.exists() and not path.is_dir() else "has no meta.json"
         hint = " Shoal's checkpoints are folders; it never loads pickles." if path.is_file() else ""
         raise CheckpointError(f"{path} is not a checkpoint: it {kind}.{hint}")
