@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 
-demo: $(VENV)/installed  ## set up, then watch the benchmark of the suite
-	$(VENV)/bin/shoal bench env all
+demo: $(VENV)/installed  ## set up, then train breakout before your eyes
+	$(VENV)/bin/shoal train breakout
 
 test: $(VENV)/ready  ## set up, then pass every check
 	scripts/check

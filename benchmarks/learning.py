@@ -1,0 +1,144 @@
+"""Does it learn? Every stock env with its tuned options, several seeds, from the command to the held-out score.
+
+    python benchmarks/learning.py                     all envs, 3 seeds
+    python benchmarks/learning.py --envs cartpole memory --seeds 1 2
+    python benchmarks/learning.py --table             only write docs/learning.md from the last results of each env
+
+Each run is `shoal train ENV --seed S` in a process of its own; seconds count from the command, imports and the final
+evaluation of 100 held-out episodes included. Appends to benchmarks/results/learning.jsonl, writes docs/learning.md, and
+the score that was reached into each env's TOML file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from shoal import config, registry
+from shoal.measure import describe_machine
+from shoal.runs import all_runs, commit
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks/results/learning.jsonl"
+PAGE = ROOT / "docs/learning.md"
+
+# an env may be trained in several ways: name in the table, flags besides
+VARIANTS: dict[str, dict[str, list[str]]] = {
+    "memory": {
+        "memory, mingru": ["--nn.core", "mingru"],
+        "memory, lstm": ["--nn.core", "lstm"],
+        "memory, no core": ["--nn.core", "none"],
+    }
+}
+CHANCE = {"memory, no core": 0.25}  # what must not be beaten: the env has nothing to see but the past
+
+
+def one(env: str, flags: list[str], seed: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "shoal", "train", env, "--seed", str(seed), "--console", "off"]
+        began = time.perf_counter()
+        subprocess.run([*command, "--runs", folder, *flags], check=True, cwd=ROOT)
+        seconds = time.perf_counter() - began
+        run = all_runs(Path(folder))[-1]
+        summary = run.summary or {}
+        curve = [(m["step"], m["wall_s"], m["episode/return"]) for m in run.metrics() if m.get("episode/n")]
+    return {
+        "seed": seed,
+        "score": summary["eval"]["return"],
+        "ci95": summary["eval"]["ci95"],
+        "steps": summary["step"],
+        "train_s": summary["wall_s"],
+        "seconds": seconds,
+        "sps": summary["step"] / summary["wall_s"],
+        "curve": curve,
+    }
+
+
+def targets() -> dict[str, float]:
+    found = {}
+    for env in registry.stock_names():
+        path = registry.STOCK / f"{env}.toml"
+        if path.is_file():
+            found[env] = float(config.read_toml(path)["score"]["target"])
+    return found
+
+
+def write_score(env: str, runs: list[dict[str, Any]], target: float) -> None:
+    """Puts what was reached into the env's TOML: the [score] table, which ends the file."""
+    path = registry.STOCK / f"{env}.toml"
+    head = path.read_text().split("[score]")[0]
+    table = {
+        "target": target,
+        "reached": [round(run["score"], 3) for run in runs],
+        "steps": runs[0]["steps"],
+        "seconds": round(mean(run["seconds"] for run in runs), 1),
+    }
+    note = "# mean return over 100 held-out episodes, one for each seed; steps and seconds of a run, on 2 CPU cores\n"
+    path.write_text(f"{head.rstrip()}\n\n[score]\n{note}{config.write_toml(table)}")
+
+
+def table() -> str:
+    lines = RESULTS.read_text().splitlines() if RESULTS.is_file() else []
+    newest: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        entry = json.loads(line)
+        newest[entry["name"]] = entry
+    rows = [
+        "| env | target | score by seed (100 held-out episodes) | steps | seconds from the command | steps/s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, entry in sorted(newest.items()):
+        runs = entry["runs"]
+        scores = ", ".join(f"{run['score']:.3g}" for run in runs)
+        goal = f"chance {CHANCE[name]:g}" if name in CHANCE else f"{entry['target']:g}"
+        seconds = f"{min(r['seconds'] for r in runs):.1f} to {max(r['seconds'] for r in runs):.1f}"
+        sps = f"{mean(r['sps'] for r in runs) / 1e3:,.0f}k"
+        rows.append(f"| {name} | {goal} | {scores} | {runs[0]['steps'] / 1e6:.2f}M | {seconds} | {sps} |")
+    machine = next(iter(newest.values()))["machine"] if newest else {}
+    return "\n".join([*rows, "", f"Machine: {machine.get('cpu', '?')}, {machine.get('cores', '?')} cores, CPU only."])
+
+
+def write_page() -> None:
+    PAGE.write_text(
+        "# Does it learn?\n\n"
+        "Every stock env with the options of its TOML file (`shoal/envs/<name>.toml`), as `shoal train <name>` runs them.\n"
+        "`python benchmarks/learning.py` measures them anew and writes this page.\n\n"
+        f"{table()}\n\n"
+        "`memory` can only be solved by remembering: without a recurrent core no policy beats chance. `forage` is a game\n"
+        "of four agents that share one policy; its score is the mean over agents.\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=registry.stock_names())
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--table", action="store_true", help="only write the page from the last results")
+    args = parser.parse_args()
+    goals = targets()
+    for env in [] if args.table else args.envs:
+        for name, flags in VARIANTS.get(env, {env: []}).items():
+            runs = [one(env, flags, seed) for seed in args.seeds]
+            scores = [run["score"] for run in runs]
+            ok = max(scores) < CHANCE[name] + 0.1 if name in CHANCE else min(scores) >= goals[env]
+            verdict = "ok" if ok else "MISSED"
+            spread = f"{min(r['seconds'] for r in runs):.1f} to {max(r['seconds'] for r in runs):.1f} s"
+            print(f"{name:18} target {goals[env]:8.3g}  scores {scores}  {spread}  {verdict}", flush=True)
+            entry = {"name": name, "env": env, "flags": flags, "target": goals[env], "runs": runs}
+            entry |= {"machine": describe_machine(), "commit": commit(), "time": time.strftime("%Y-%m-%d %H:%M")}
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+            if name not in CHANCE and "lstm" not in name:
+                write_score(env, runs, goals[env])
+    write_page()
+
+
+if __name__ == "__main__":
+    main()
