@@ -30,7 +30,7 @@ def tiny(**more: Any) -> dict[str, Any]:
     return {**tables, **({"seed": more["seed"]} if "seed" in more else {})}
 
 
-def train_tiny(env: Any, folder: Path, *, policy: Any = None, console: str = "off", **more: Any) -> Run:
+def train_tiny(env: Any, folder: Path, /, *, policy: Any = None, console: str = "off", **more: Any) -> Run:
     """A tiny run in a folder of its own."""
     return train(env, policy=policy, runs_folder=folder, console=console, **tiny(**more))
 

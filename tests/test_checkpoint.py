@@ -1,0 +1,391 @@
+"""A checkpoint is there whole or not at all, and what is damaged or hostile is told, never run and never half used."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import resource
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shoal import checkpoint, runs
+from shoal.errors import CheckpointError, ConfigError, ShoalError
+from shoal.runs import Run
+from shoal.train import Trainer, load_player, options_for, train
+from tests.training import tiny, train_tiny
+
+FILES = {
+    "weights": {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(3)},
+    "state": {"envs": checkpoint.from_bytes(b"bytes"), "empty": checkpoint.from_bytes(b"")},
+}
+
+
+def files_of(number: float) -> dict[str, dict[str, torch.Tensor]]:
+    return {"weights": {"a": torch.full((100,), number)}, "state": {"b": torch.full((5,), number)}}
+
+
+def number_in(folder: Path) -> float:
+    """Which save is loaded from a folder; every tensor of it says so."""
+    run = Run(folder.parent)
+    _, files, meta = checkpoint.load_newest(run.checkpoints())
+    found = {float(x) for file in files.values() for tensor in file.values() for x in tensor}
+    assert len(found) == 1
+    assert meta["number"] == next(iter(found))
+    return found.pop()
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = checkpoint.save(tmp_path, 7, FILES, {"score": 1.5})
+    files, meta = checkpoint.load(path)
+    assert path.name == "000000000007"
+    assert (meta["step"], meta["score"]) == (7, 1.5)
+    for name, tensors in FILES.items():
+        for key, value in tensors.items():
+            assert torch.equal(files[name][key], value)
+            assert files[name][key].dtype == value.dtype
+    assert checkpoint.to_bytes(files["state"]["envs"]) == b"bytes"
+
+
+# ---- ended in the middle ----
+
+
+class Killed(BaseException):
+    """No handler of errors runs, as on kill -9."""
+
+
+class Saboteur:
+    """Counts the calls that touch the disk, and ends the k-th with an error, before or in the middle of its work."""
+
+    CALLS = ((os, "mkdir"), (os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree"), (Path, "unlink"))
+
+    def __init__(self, monkeypatch, at: int, error: BaseException) -> None:
+        import safetensors.torch
+
+        self.at, self.error, self.count = at, error, 0
+        for module, name in (*self.CALLS, (safetensors.torch, "save_file")):
+            monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
+
+    def wrap(self, function):
+        def call(*args, **kwargs):
+            self.count += 1
+            if self.count == self.at and not (kwargs.get("ignore_errors") and isinstance(self.error, OSError)):
+                if function.__name__ == "save_file":
+                    Path(args[1]).write_bytes(b"half a file")
+                raise self.error
+            return function(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["next step", "same step"])
+def test_a_save_killed_at_any_call_leaves_a_whole_checkpoint(tmp_path, monkeypatch, again):
+    """Item 19, point by point. The old one or the new one loads, whole; and the next save works."""
+    for at in range(1, 100):
+        folder = tmp_path / str(at) / "checkpoints"
+        checkpoint.save(folder, 1, files_of(1), {"number": 1}, keep=1)
+        with monkeypatch.context() as patch:
+            saboteur = Saboteur(patch, at, Killed())
+            with contextlib.suppress(Killed):
+                checkpoint.save(folder, 1 if again else 2, files_of(2), {"number": 2}, keep=1)
+        if saboteur.count < at:
+            break
+        checkpoint.recover(folder)  # as a resume does first
+        assert number_in(folder) in (1, 2)
+        checkpoint.save(folder, 3, files_of(3), {"number": 3}, keep=1)
+        assert number_in(folder) == 3
+        assert [path.name for path in folder.iterdir()] == ["000000000003"]
+    assert 8 < at < 99
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["next step", "same step"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_save_that_fails_at_any_call_is_told_and_leaves_nothing(tmp_path, monkeypatch, number, again):
+    """Item 20."""
+    for at in range(1, 100):
+        folder = tmp_path / str(at) / "checkpoints"
+        checkpoint.save(folder, 1, files_of(1), {"number": 1}, keep=1)
+        with monkeypatch.context() as patch:
+            saboteur = Saboteur(patch, at, OSError(number, os.strerror(number)))
+            said = f"{folder}: {os.strerror(number)}"
+            try:
+                checkpoint.save(folder, 1 if again else 2, files_of(2), {"number": 2}, keep=1)
+            except CheckpointError as error:
+                said = str(error)
+            assert f"{folder}: {os.strerror(number)}" in said
+        if saboteur.count < at:
+            break
+        assert number_in(folder) in (1, 2)
+        assert all(not path.name.startswith(".") for path in folder.iterdir())
+    assert 8 < at < 99
+
+
+def test_a_disk_that_ends_in_the_middle_of_a_file_is_told(tmp_path):
+    """A real write that fails: files may not grow beyond a page."""
+    folder = tmp_path / "checkpoints"
+    checkpoint.save(folder, 1, files_of(1), {"number": 1})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            checkpoint.save(folder, 2, {"weights": {"a": torch.zeros(10_000)}, "state": {}}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert number_in(folder) == 1
+    assert [path.name for path in folder.iterdir()] == ["000000000001"]
+
+
+def test_the_same_checkpoint_again_is_not_written_again(tmp_path):
+    path = checkpoint.save(tmp_path, 1, files_of(1), {})
+    before = (path / "meta.json").stat().st_ino
+    checkpoint.save(tmp_path, 1, files_of(1), {})
+    assert (path / "meta.json").stat().st_ino == before
+    checkpoint.save(tmp_path, 1, files_of(2), {})
+    assert (path / "meta.json").stat().st_ino != before
+
+
+def test_pruning_keeps_the_newest_and_the_best(tmp_path):
+    for step in range(1, 7):
+        path = checkpoint.save(tmp_path, step, files_of(step), {}, keep=2)
+        if step == 2:
+            checkpoint.mark_best(tmp_path, path, 9.0)
+    assert [int(path.name) for path in sorted(tmp_path.glob("0*"))] == [2, 5, 6]
+
+
+# ---- damaged ----
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    """A real run with one checkpoint."""
+    return train_tiny("cartpole", tmp_path_factory.mktemp("good"), save={"every": 0}, nn={"core": "lstm"}).folder
+
+
+@pytest.fixture
+def copy(good, tmp_path) -> Run:
+    """The same, to be hurt."""
+    shutil.copytree(good, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_flipped_bit_anywhere_is_found(copy, data):
+    path = copy.last
+    name = data.draw(st.sampled_from(["weights.safetensors", "state.safetensors", "meta.json"]))
+    file = path / name
+    whole = file.read_bytes()
+    at = data.draw(st.integers(0, len(whole) * 8 - 1))
+    hurt = bytearray(whole)
+    hurt[at // 8] ^= 1 << at % 8
+    file.write_bytes(hurt)
+    try:
+        checkpoint.load(path)
+    except CheckpointError:
+        assert True
+    else:
+        assert name == "meta.json"  # a number that is told, not one that is used to read
+    finally:
+        file.write_bytes(whole)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_file_cut_or_lengthened_is_found(copy, data):
+    file = copy.last / data.draw(st.sampled_from(["weights.safetensors", "state.safetensors", "meta.json"]))
+    whole = file.read_bytes()
+    file.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))] if data.draw(st.booleans()) else whole + b"}")
+    try:
+        with pytest.raises(CheckpointError):
+            checkpoint.load(copy.last)
+    finally:
+        file.write_bytes(whole)
+
+
+# ---- hostile: the checksums are right, since who wrote the file wrote them too ----
+
+
+def forge(path: Path, name: str, data: bytes) -> None:
+    """Replaces a file of a checkpoint, and makes meta.json agree."""
+    (path / name).write_bytes(data)
+    meta = json.loads((path / "meta.json").read_text())
+    meta["files"][name] = {"bytes": len(data), "crc32": zlib.crc32(data)}
+    (path / "meta.json").write_text(json.dumps(meta))
+
+
+def header(text: bytes, size: int | None = None) -> bytes:
+    return struct.pack("<Q", len(text) if size is None else size) + text
+
+
+class Evil:
+    """Unpickling it would leave a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+HOSTILE = {
+    "a header of an exabyte": header(b"{}", 1 << 60),
+    "a header of all bits": header(b"{}", (1 << 64) - 1),
+    "a header longer than the file": header(b"{}", 4096),
+    "overlapping tensors": header(
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    )
+    + b"1234",
+    "a tensor beyond the file": header(b'{"a":{"dtype":"F32","shape":[1000],"data_offsets":[0,4000]}}') + b"1234",
+    "a tensor of an exabyte": header(b'{"a":{"dtype":"U8","shape":[1152921504606846976],"data_offsets":[0,4]}}')
+    + b"1234",
+    "a shape that overflows": header(
+        b'{"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}}'
+    ),
+    "a dtype that is none": header(b'{"a":{"dtype":"PY","shape":[1],"data_offsets":[0,1]}}') + b"1",
+    "a deep header": header(b"[" * 100_000),
+    "nothing": b"",
+    "text": b"hello",
+}
+
+
+@pytest.mark.parametrize("what", [*HOSTILE, "a pickle"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.safetensors"])
+def test_a_hostile_file_is_an_error_and_runs_nothing(copy, tmp_path, what, name):
+    """Item 28: in bounded memory, too: the process may not grow by what the file claims."""
+    data = pickle.dumps(Evil(tmp_path / "ran")) if what == "a pickle" else HOSTILE[what]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    forge(copy.last, name, data)
+    with pytest.raises(CheckpointError):
+        checkpoint.load(copy.last)
+    with pytest.raises(ShoalError):
+        train("cartpole", resume=copy.folder, console="off")
+    assert not (tmp_path / "ran").exists()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+META = {
+    "text": "hello",
+    "a list": "[]",
+    "null": "null",
+    "deep": "[" * 500_000,
+    "deep and closed": '{"a":' * 50_000 + "1" + "}" * 50_000,
+    "huge": " " * (2 << 20),
+    "no step": {"step": None},
+    "a NaN step": {"step": float("nan")},
+    "an infinite step": {"step": float("inf")},
+    "a negative step": {"step": -1},
+    "a step of thirty digits": {"step": 10**30},
+    "a step that is a table": {"step": {}},
+    "a step that is text": {"step": "__import__('os')"},
+    "iterations that are text": {"iteration": "x"},
+    "endless seconds": {"wall_s": float("inf")},
+    "another format": {"format": 99},
+    "no format": {"format": None},
+    "files that are a list": {"files": ["weights.safetensors"]},
+    "files that are numbers": {"files": {"weights.safetensors": 3}},
+    "no files": {"files": {}},
+    "a file outside": {"files": {"../../x.safetensors": {"bytes": 1, "crc32": 1}}},
+    "an absolute file": {"files": {"/etc/passwd": {"bytes": 1, "crc32": 1}}},
+    "bytes that are text": {"files": {"weights.safetensors": {"bytes": "many", "crc32": 1}}},
+}
+
+
+@pytest.mark.parametrize("what", META)
+def test_a_hostile_meta_is_an_error(copy, what):
+    file = copy.last / "meta.json"
+    change = META[what]
+    file.write_text(change if isinstance(change, str) else json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(CheckpointError):
+        checkpoint.load(copy.last)
+    with pytest.raises(ShoalError):
+        train("cartpole", resume=copy.folder, console="off")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "meta.json"])
+def test_a_link_is_not_followed_to_another_file(copy, tmp_path, name):
+    """A checkpoint that someone sends must not read files of its reader's."""
+    file = copy.last / name
+    shutil.move(file, tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError):
+        checkpoint.load(copy.last)
+
+
+def test_a_pickle_in_place_of_a_checkpoint_is_refused(tmp_path):
+    file = tmp_path / "model.pt"
+    torch.save({"a": torch.zeros(1), "evil": Evil(tmp_path / "ran")}, file)
+    with pytest.raises(CheckpointError, match="never loads pickles"):
+        checkpoint.load(file)
+    with pytest.raises(ConfigError):
+        runs.find(file, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+TENSORS = {
+    "weights": {
+        "one more": lambda f: f.update({"0.policy.evil": torch.zeros(3)}),
+        "one less": lambda f: f.pop("0.policy.actor.weight"),
+        "another shape": lambda f: f.update({"0.policy.actor.weight": torch.zeros(1, 1)}),
+        "another dtype": lambda f: f.update({"0.policy.actor.weight": f["0.policy.actor.weight"].to(torch.int64)}),
+        "complex": lambda f: f.update({"0.policy.actor.weight": f["0.policy.actor.weight"].to(torch.complex64)}),
+    },
+    "state": {
+        "no generator": lambda f: f.pop("0.generator"),
+        "a generator of floats": lambda f: f.update({"0.generator": torch.zeros(5056)}),
+        "a short generator": lambda f: f.update({"0.generator": torch.zeros(3, dtype=torch.uint8)}),
+        "an optimizer of another shape": lambda f: f.update({"0.optimizer.0.0.exp_avg": torch.zeros(3)}),
+        "an optimizer with half its state": lambda f: f.pop("0.optimizer.0.0.exp_avg"),
+        "an optimizer of integers": lambda f: f.update({"0.optimizer.0.0.step": torch.tensor(3)}),
+        "an optimizer with more parameters": lambda f: f.update({"0.optimizer.0.99.step": torch.tensor(3.0)}),
+        "an optimizer that is no number": lambda f: f.update({"0.optimizer.0.x.step": torch.tensor(3.0)}),
+        "envs cut off": lambda f: f.update({"envs": f["envs"][:-9]}),
+        "envs of another kind": lambda f: f.update({"envs": torch.zeros(64, dtype=torch.uint8)}),
+        "envs of floats": lambda f: f.update({"envs": torch.zeros(64)}),
+        "a memory of another shape": lambda f: f.update({"0.recurrent.0": torch.zeros(3, 3)}),
+        "a memory of integers": lambda f: f.update({"0.recurrent.0": f["0.recurrent.0"].to(torch.int64)}),
+    },
+}
+
+
+@pytest.mark.parametrize(("file", "what"), [(file, what) for file in TENSORS for what in TENSORS[file]])
+def test_tensors_that_do_not_fit_are_an_error(good, file, what):
+    """With the right checksums, as another version or another hand would write them."""
+    files, meta = checkpoint.load(Run(good).last)
+    TENSORS[file][what](files[file])
+    trainer = Trainer("cartpole", options_for("cartpole", tiny(nn={"core": "lstm"})))
+    with pytest.raises(ShoalError):
+        trainer.restore(files, meta)
+    trainer.close()
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "null", "[]", '{"env": 3}', '{"env": {"a": 1}}', "\x00"])
+def test_a_hostile_run_json_is_an_error(copy, text):
+    (copy.folder / "run.json").write_text(text)
+    with pytest.raises(ShoalError):
+        load_player(runs.find(copy.folder))
+
+
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 200_000, "seed = 'x'", "[train]\nevil = 1", "[[train]]", "env = 3", "\x00"]
+)
+def test_a_hostile_config_is_an_error(copy, text):
+    (copy.folder / "config.toml").write_text(text)
+    with pytest.raises(ShoalError):
+        train("cartpole", resume=copy.folder, console="off")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"checkpoint": "../../x", "score": 1}', '{"checkpoint": 3}', "{}"])
+def test_a_hostile_best_json_names_no_path(copy, text):
+    (copy.folder / "checkpoints" / "best.json").write_text(text)
+    assert copy.best == copy.last
+    checkpoint.prune(copy.folder / "checkpoints", 1)
+    assert copy.best is not None
