@@ -555,6 +555,9 @@ def train(
             trainer.restore(loaded[1], loaded[2])
         _describe(run, env, options, is_new=old is None)
         loggers = open_all(_run_facts(run, trainer), log, log_options, console=console)
+    except OSError as error:
+        trainer.close()
+        raise ConfigError(f"{run.folder} cannot be written: {error.strerror or error}.") from None
     except BaseException:
         trainer.close()
         raise
