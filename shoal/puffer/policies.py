@@ -39,14 +39,13 @@ class Adapted(nn.Module):
         self._call, takes_state = _calls(policy)
         self._parts: list[tuple[tuple[int, ...], int]] = []  # of the state: its shape for two rows, the axis of rows
         self._is_one = False
-        out, state = self._try(2)
-        if takes_state and state is not None:
-            self._learn_state(state, self._try(3)[1])
-        elif state is not None:
-            raise ConfigError(
-                f"{_name(policy)} returns a state: its forward must take it, as forward(obs, state=None)."
-            )
-        self._read(out, 2)
+        self._has_state: bool | None = None  # until it has been tried
+        state, more = self._try(2), self._try(3)
+        self._has_state = state is not None
+        if self._has_state:
+            if not takes_state:
+                raise ConfigError(f"{_name(policy)} returns a state and does not take it: forward(obs, state=None).")
+            self._learn_state(state, more)
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
 
@@ -68,8 +67,8 @@ class Adapted(nn.Module):
         return logits, value, tuple(part.movedim(axis, 0) for part, (_, axis) in zip(news, self._parts))
 
     def _unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
-        logits, value = self.policy.unroll(self._seen(obs), state, resets)
-        return self._read((logits, value), resets.numel())[:2]
+        out = self.policy.unroll(self._seen(obs), state, resets)
+        return self._read((*out, None), resets.numel())[:2]
 
     # ---- reading what a policy returns ----
 
@@ -78,7 +77,10 @@ class Adapted(nn.Module):
         if not isinstance(out, (tuple, list)) or not 2 <= len(out) <= 4:
             raise ConfigError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
         parts = list(out)
-        state = parts.pop() if len(parts) == 4 or (len(parts) == 3 and not _is_value(parts[2], rows)) else None
+        has_state = self._has_state
+        if has_state is None:
+            has_state = len(parts) == 4 or (len(parts) == 3 and not _is_value(parts[2], rows))
+        state = parts.pop() if has_state else None
         if len(parts) == 3:
             mean, std, value = parts
             return self._gaussian(mean, std, rows), value.reshape(rows), state
@@ -116,7 +118,8 @@ class Adapted(nn.Module):
 
     # ---- trying it before any work ----
 
-    def _try(self, rows: int) -> tuple[Any, Any]:
+    def _try(self, rows: int) -> Any:
+        """The state that the policy returns for a batch of zeros; None where it has none."""
         zeros = [torch.zeros((rows, *leaf.shape), dtype=_torch_dtype(leaf.dtype)) for leaf in self.layout.leaves]
         obs = self._seen(structure(self.space, iter(zeros)))
         try:
@@ -129,7 +132,7 @@ class Adapted(nn.Module):
                 "spaces of one row, env.single_observation_space and env.single_action_space; env.observation_space is "
                 "that of the whole batch."
             ) from error
-        return out, self._read(out, rows)[2]
+        return self._read(out, rows)[2]
 
     def _learn_state(self, two: Any, three: Any) -> None:
         """Which axis of each part of the state is that of rows: the one that differs between two and three rows."""

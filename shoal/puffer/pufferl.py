@@ -26,11 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal import checkpoint, config
+from shoal import checkpoint
 from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Truncated
+from shoal.config import from_dict
 from shoal.errors import CheckpointError, ConfigError, did_you_mean
-from shoal.puffer import core, loggers, rows
+from shoal.puffer import loggers, rows
 from shoal.puffer.policies import Adapted
 from shoal.runs import write_atomic
 from shoal.train import Options, Trainer
@@ -60,6 +61,7 @@ UNUSED = (
 ).split()
 METADATA_LIMIT = 1 << 19  # bytes
 NUM_STEPS = 128
+FOREVER = 1 << 60
 
 
 class PuffeRL:
@@ -85,7 +87,7 @@ class PuffeRL:
 
     def __init__(
         self,
-        env: Any,
+        env: Any = None,
         policy: Any = None,
         third: Any = None,
         logger: Any = None,
@@ -98,65 +100,49 @@ class PuffeRL:
         seed: int = 1,
         num_envs: int | None = None,
         num_workers: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        vecenv: Any = None,
         **options: Any,
     ) -> None:
-        if isinstance(env, Mapping):  # PuffeRL(config, vecenv, policy, logger)
-            given = {"vecenv": policy, "agent": third} if policy is not None else {}
-            self.__init__(  # type: ignore[misc]
-                options.pop("vecenv", given.get("vecenv")),
-                options.pop("agent", given.get("agent")),
-                logger=logger,
-                **{key: value for key, value in env.items() if key not in UNUSED},
+        if isinstance(env, Mapping):  # PufferLib 3: PuffeRL(config, vecenv, policy, logger)
+            config, vecenv, policy = (
+                env,
+                (policy if vecenv is None else vecenv),
+                (third if third is not None else policy),
             )
+        if config is not None:
+            self.__init__(vecenv, policy, logger=logger, **_used(config))  # type: ignore[misc]
             return
         refuse_ranks()
         check_device(device)
-        if third is not None and logger is None:
-            logger = third
-        options = {key: value for key, value in options.items() if key not in UNUSED}
+        table = {"total_steps": FOREVER, "schedule": "linear" if anneal_lr else "constant"}
         num_steps = options.pop("bptt_horizon", num_steps)
-        self.vecenv = self.env = self._made(env, num_envs, num_workers)
-        vec, self._env_seed = rows.vec_for(self.env)
-        count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
-        horizon, minibatches = sizes(count, _number(batch_size), _number(num_steps), _number(minibatch_size))
-        table = {"total_steps": 1 << 60, "schedule": "linear" if anneal_lr else "constant", **_translated(options)}
-        table |= {"horizon": horizon, "minibatches": minibatches}
-        if anneal_lr and table["total_steps"] == 1 << 60:
+        table |= _translated(options)
+        if anneal_lr and table["total_steps"] == FOREVER:
             raise ConfigError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
+        self.vecenv = self.env = made(env, num_envs, num_workers)
+        try:
+            vec, self._env_seed = rows.vec_for(self.env)
+            count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
+            horizon, parts = sizes(count, _number(batch_size), _number(num_steps), _number(minibatch_size))
+            settings = Options(seed=seed, train=from_dict(PPO, {**table, "horizon": horizon, "minibatches": parts}, ""))
+            self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
+        except BaseException:
+            if self.env is not env:
+                self.env.close()
+            raise
         self.config = {**options, "batch_size": count * horizon, "num_steps": horizon, "seed": seed, "device": "cpu"}
         self.config["total_timesteps"] = table["total_steps"]
-        settings = Options(seed=seed, train=config.from_dict(PPO, table, "PuffeRL"))
-        self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
         self.policy = self.uncompiled_policy = policy if isinstance(policy, nn.Module) else self._policy()
         self.logger = logger if logger is not None else loggers.NoLogger()
         self._is_logging = True
         self._is_fresh = False  # whether there is a rollout that nobody learned from
         self._interval: list[dict[str, float]] = []
-        self._reward = {
-            "mean_reward": math.nan,
-            "min_reward": math.nan,
-            "max_reward": math.nan,
-            "episode_length": math.nan,
-        }
+        self._reward = dict.fromkeys(("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan)
         self._began = self._logged = time.perf_counter()
         self._logged_step = 0
         self.stats: dict[str, float] = {}
         self.losses: dict[str, float] = {}
-
-    def _made(self, env: Any, num_envs: int | None, num_workers: int | None) -> Any:
-        if isinstance(env, str) or (callable(env) and not hasattr(env, "num_envs") and not isinstance(env, core.Vec)):
-            from shoal.puffer import emulate, make
-
-            if num_envs is None:
-                raise ConfigError(f"PuffeRL(env={names_of(env)}) needs num_envs, or a vector env.")
-            many = {} if num_workers is None else {"num_workers": num_workers}
-            return make(env, num_envs, **many) if isinstance(env, str) else emulate(env, num_envs, **many)  # type: ignore[arg-type]
-        has = getattr(env, "num_workers", num_workers)
-        if num_workers not in (None, has):
-            warnings.warn(
-                f"num_workers={num_workers} comes too late: env has {has} already. Give it to make.", stacklevel=3
-            )
-        return env
 
     def _policy(self) -> Any:
         policy = self.trainer.actors[0].policy
@@ -286,7 +272,7 @@ class PuffeRL:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         trainer = self.trainer
-        train = config.from_dict(PPO, {"learning_rate": float(value)}, "PuffeRL", trainer.options.train)
+        train = from_dict(PPO, {"learning_rate": float(value)}, "PuffeRL", trainer.options.train)
         trainer.options = dataclasses.replace(trainer.options, train=train)
         for learner in trainer.learners:
             learner.config = train
@@ -396,6 +382,23 @@ class PuffeRL:
 # ---- what is checked before any work ----
 
 
+def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
+    """The env as it is, or a vector of what a name, class or function makes."""
+    if isinstance(env, str) or (callable(env) and not hasattr(env, "num_envs")):
+        from shoal.puffer import emulate, make
+
+        if num_envs is None:
+            called = repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+            raise ConfigError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
+        many: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
+        return make(env, num_envs, **many) if isinstance(env, str) else emulate(env, num_envs, **many)
+    has = getattr(env, "num_workers", num_workers)
+    if num_workers not in (None, has):
+        told = f"num_workers={num_workers} comes too late: env has {has} already. Give it to make."
+        warnings.warn(told, stacklevel=3)
+    return env
+
+
 def sizes(rows_: int, batch_size: int | None, num_steps: int | None, minibatch_size: int | None) -> tuple[int, int]:
     """(steps of every row, minibatches) from what was given."""
     if batch_size is not None and num_steps is not None and batch_size != rows_ * num_steps:
@@ -445,9 +448,11 @@ def check_device(device: Any) -> None:
     raise ConfigError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
 
 
-def names_of(env: Any) -> str:
-    """For an error message."""
-    return repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+def _used(config: Mapping[str, Any]) -> dict[str, Any]:
+    """PufferLib 3's config without what says nothing here."""
+    if config.get("precision", "float32") != "float32":
+        raise ConfigError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
+    return {key: value for key, value in config.items() if key not in UNUSED}
 
 
 def _number(value: Any) -> int | None:
