@@ -15,7 +15,8 @@ ShoalError
 └── BuildError (RuntimeError)        an env header could not be made into a library
     ├── CompileFailed                the compiler's message, by the header's own lines
     ├── CompilerMissing              no C compiler on this machine
-    └── CacheUnwritable              nowhere to put the library
+    ├── CacheUnwritable              nowhere to put the library
+    └── CudaMissing                  no GPU, no driver, no NVRTC, or a torch without CUDA
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = [
     "CompileFailed",
     "CompilerMissing",
     "ConfigError",
+    "CudaMissing",
     "EnvCrashed",
     "EnvTimeout",
     "ShoalError",
@@ -112,6 +114,10 @@ class CompilerMissing(BuildError):
 
 class CacheUnwritable(BuildError):
     """The folder for compiled libraries cannot be written."""
+
+
+class CudaMissing(BuildError):
+    """What a GPU backend needs is not here."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

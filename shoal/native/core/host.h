@@ -85,34 +85,25 @@ SHOAL_API int64_t shoal_step(ShoalBatch *b, int32_t lo, int32_t hi) {
         return finished;
     }
 #endif
-    for (int64_t i = lo; i < hi; i++) finished += shoal_step_env(b, i);
+    for (int64_t i = lo; i < hi; i++) finished += shoal_step_env(b, i, shoal_obs_of(b, i));
     return finished;
 }
 
 SHOAL_API int64_t shoal_reset(ShoalBatch *b, int32_t lo, int32_t hi) {
     for (int64_t i = lo; i < hi; i++) {
-        if (!b->reset_mask || b->reset_mask[i]) shoal_reset_env(b, i, b->seeds);
+        if (!b->reset_mask || b->reset_mask[i]) shoal_reset_env(b, i, b->seeds, shoal_obs_of(b, i));
     }
     return 0;
 }
 
 // ---- actions: checked and copied in. Each returns the index of the first bad value, or -1. ----
 
-#ifndef ENV_ACTION_LOW
-#define ENV_ACTION_LOW -1.0f
-#endif
-#ifndef ENV_ACTION_HIGH
-#define ENV_ACTION_HIGH 1.0f
-#endif
 static const float shoal_action_low[] = {ENV_ACTION_LOW}, shoal_action_high[] = {ENV_ACTION_HIGH};
 static const int32_t shoal_action_dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
 enum { ACTION_LOWS = sizeof shoal_action_low / sizeof(float), ACTION_HIGHS = sizeof shoal_action_high / sizeof(float) };
 
 ENV_REQUIRE(ACTION_KIND != SHOAL_MULTI || sizeof shoal_action_dims / sizeof(int32_t) == (size_t)ACTION_SIZE,
             "ACT_MULTI takes at most 8 choices");
-
-static float shoal_box_low(int32_t k) { return shoal_action_low[ACTION_LOWS == 1 ? 0 : k]; }
-static float shoal_box_high(int32_t k) { return shoal_action_high[ACTION_HIGHS == 1 ? 0 : k]; }
 
 // Discrete choices must be in range. An action outside a box is clipped to it, as Gymnasium's own envs do;
 // NaN and infinity are refused.

@@ -28,7 +28,11 @@ typedef unsigned long long uint64_t;
 #endif
 
 #define M_PI_F 3.14159265358979f
+#ifdef __CUDACC_RTC__
+#define M_INF __int_as_float(0x7f800000)
+#else
 #define M_INF __builtin_inff()
+#endif
 
 MATH_FN int32_t m_bits(float x) {
     int32_t bits;

@@ -158,11 +158,12 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
 }
 
-SHOAL_FN void shoal_show_env(ShoalBatch *b, int64_t i, const State *s) {
+// Env i's observations into `out` (NUM_AGENTS, OBS_SIZE), and its masks.
+SHOAL_FN void shoal_show_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
     const Params *p = shoal_params_of(b, i);
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         int64_t row = i * NUM_AGENTS + a;
-        Obs *obs = b->obs + row * OBS_SIZE;
+        Obs *obs = out + (int64_t)a * OBS_SIZE;
         if (b->alive[row]) {
             env_observe(s, p, a, obs);
         } else {
@@ -184,20 +185,22 @@ SHOAL_FN void shoal_row_clear(ShoalBatch *b, int64_t row) {
     b->terminated[row] = b->truncated[row] = b->done[row] = 0;
 }
 
+SHOAL_FN Obs *shoal_obs_of(const ShoalBatch *b, int64_t i) { return b->obs + i * NUM_AGENTS * OBS_SIZE; }
+
 // With seeds (or 0: its stream goes on).
-SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds) {
+SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds, Obs *obs) {
     STATE_OPEN(b, i);
     if (seeds) b->rng[i] = rng_seed(seeds[i]);
     shoal_episode_begin(b, i, s);
-    shoal_show_env(b, i, s);
+    shoal_show_env(b, i, s, obs);
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
-// One step of one env. Returns how many of its rows are done.
-SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i) {
+// One step of one env; its observations go to `obs`. Returns how many of its rows are done.
+SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     if (b->ended[i]) {  // SHOAL_NEXT_STEP: this step is the reset, and its action is ignored
-        shoal_reset_env(b, i, 0);
+        shoal_reset_env(b, i, 0, obs);
         return 0;
     }
     STATE_OPEN(b, i);
@@ -243,9 +246,27 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i) {
             b->alive[i * NUM_AGENTS + a] &= (uint8_t)!b->terminated[i * NUM_AGENTS + a];
         }
     }
-    shoal_show_env(b, i, s);
+    shoal_show_env(b, i, s, obs);
     STATE_CLOSE(i);
     return finished;
+}
+
+// ---- what an action may be ----
+
+#ifndef ENV_ACTION_LOW
+#define ENV_ACTION_LOW -1.0f
+#endif
+#ifndef ENV_ACTION_HIGH
+#define ENV_ACTION_HIGH 1.0f
+#endif
+
+SHOAL_FN float shoal_box_low(int32_t element) {
+    const float low[] = {ENV_ACTION_LOW};
+    return low[sizeof low == sizeof(float) ? 0 : element];
+}
+SHOAL_FN float shoal_box_high(int32_t element) {
+    const float high[] = {ENV_ACTION_HIGH};
+    return high[sizeof high == sizeof(float) ? 0 : element];
 }
 
 // ---- snapshots: all of an env that its future depends on, as one record of bytes ----
@@ -288,29 +309,13 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
 #endif
     // an episode that waited for its reset in another mode begins anew here, as SHOAL_SAME_STEP would have done
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
-    shoal_show_env(b, i, s);
+    shoal_show_env(b, i, s, shoal_obs_of(b, i));
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
 #ifdef __CUDACC__
-SHOAL_API __global__ void shoal_reset_kernel(ShoalBatch b) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) shoal_reset_env(&b, i, b.seeds);
-}
-SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < b.num_envs) shoal_step_env(&b, i);
-}
-SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, int64_t count, ShoalRecord *records) {
-    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) shoal_save_env(&b, ids[k], &records[k]);
-}
-SHOAL_API __global__ void shoal_load_kernel(ShoalBatch b, const int64_t *ids, int64_t count,
-                                            const ShoalRecord *records) {
-    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) shoal_load_env(&b, ids[k], &records[k]);
-}
+#include "device.h"
 #else
 #include "host.h"
 #endif

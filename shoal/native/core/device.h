@@ -1,0 +1,109 @@
+// device.h: the kernels of an env, one thread per env. What they do is module.c's; here is how a GPU likes it done.
+//
+// Observations are staged in shared memory and written out by the whole block, so that neighbouring threads write
+// neighbouring bytes: a thread's own observation is a row of up to a kilobyte, and writing it alone would touch a
+// different line of memory with every store.
+
+extern __shared__ __align__(16) unsigned char shoal_stage[];
+
+enum { SHOAL_ENV_OBS_BYTES = NUM_AGENTS * OBS_SIZE * sizeof(Obs) };
+
+// Copies the block's staged observations to where its envs' rows begin.
+static __device__ __forceinline__ void shoal_write_stage(Obs *obs, int64_t first, int64_t num_envs) {
+    __syncthreads();
+    int64_t envs = num_envs - first < (int64_t)blockDim.x ? num_envs - first : (int64_t)blockDim.x;
+    int64_t bytes = envs * SHOAL_ENV_OBS_BYTES;
+    unsigned char *to = (unsigned char *)obs + first * SHOAL_ENV_OBS_BYTES;
+    if (bytes % 16 == 0 && (uint64_t)to % 16 == 0) {
+        for (int64_t k = threadIdx.x; k < bytes / 16; k += blockDim.x)
+            ((uint4 *)to)[k] = ((const uint4 *)shoal_stage)[k];
+    } else {
+        for (int64_t k = threadIdx.x; k < bytes; k += blockDim.x) to[k] = shoal_stage[k];
+    }
+}
+
+// stage: whether the launch has shared memory for the block's observations.
+SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
+    int64_t first = (int64_t)blockIdx.x * blockDim.x, i = first + threadIdx.x;
+    Obs *obs = stage ? (Obs *)(shoal_stage + (int64_t)threadIdx.x * SHOAL_ENV_OBS_BYTES) : shoal_obs_of(&b, i);
+    if (i < b.num_envs) shoal_step_env(&b, i, obs);
+    if (stage) shoal_write_stage(b.obs, first, b.num_envs);
+}
+
+SHOAL_API __global__ void shoal_reset_kernel(ShoalBatch b) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) shoal_reset_env(&b, i, b.seeds, shoal_obs_of(&b, i));
+}
+
+SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, int64_t count, ShoalRecord *records) {
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < count) shoal_save_env(&b, ids[k], &records[k]);
+}
+
+SHOAL_API __global__ void shoal_load_kernel(ShoalBatch b, const int64_t *ids, int64_t count,
+                                            const ShoalRecord *records) {
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k < count) shoal_load_env(&b, ids[k], &records[k]);
+}
+
+static __device__ __forceinline__ int32_t shoal_choices(int32_t element) {
+    const int32_t choices[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
+    return choices[ACTION_SIZE == 1 ? 0 : element];
+}
+
+// Copies actions in, clipped (a Box) or as they are; `bad` becomes the lowest index of one that no env could take.
+#define SHOAL_TAKE_KERNEL(name, From)                                                                                  \
+    SHOAL_API __global__ void name(ShoalBatch b, const From *from, long long *bad) {                                   \
+        int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                                    \
+        if (k >= (int64_t)b.num_envs * NUM_AGENTS * ACTION_SIZE) return;                                               \
+        int32_t element = (int32_t)(k % ACTION_SIZE);                                                                  \
+        if (!shoal_take_one(&b.actions[k], from[k], element)) atomicMin(bad, (long long)k);                            \
+    }
+template <class From>
+static __device__ __forceinline__ bool shoal_take_one(Action *to, From value, int32_t element) {
+    if (ACTION_KIND == SHOAL_BOX) {
+        float number = (float)value;
+        *to = (Action)m_clamp(number, shoal_box_low(element), shoal_box_high(element));
+        return m_abs(number) < M_INF;
+    }
+    bool fits = value >= (From)0 && value < (From)shoal_choices(element);
+    *to = fits ? (Action)value : (Action)0;
+    return fits;
+}
+SHOAL_TAKE_KERNEL(shoal_take_i32_kernel, int32_t)
+SHOAL_TAKE_KERNEL(shoal_take_i64_kernel, int64_t)
+SHOAL_TAKE_KERNEL(shoal_take_f32_kernel, float)
+
+// Sums of one metric per block over all envs, in the order that native/batch.py adds them in: thread j takes the envs
+// j, j + 256, ..., and then the upper half is added to the lower until one is left. Then clears them.
+SHOAL_API __global__ void shoal_drain_kernel(ShoalBatch b, double *sums, float *lows, float *highs, int64_t *episodes) {
+    __shared__ double total[256];
+    __shared__ float low[256], high[256];
+    __shared__ long long count[256];
+    int32_t j = (int32_t)threadIdx.x;
+    int64_t metric = blockIdx.x;
+    double sum = 0.0;
+    float least = M_INF, most = -M_INF;
+    long long ended = 0;
+    for (int64_t i = j; i < b.num_envs; i += 256) {
+        int64_t at = metric * b.num_envs + i;
+        sum += b.sums[at];
+        if (b.episodes[i]) {
+            least = m_min(least, b.lows[at]);
+            most = m_max(most, b.highs[at]);
+            ended += b.episodes[i];
+        }
+        b.sums[at] = 0.0;
+    }
+    total[j] = sum, low[j] = least, high[j] = most, count[j] = ended;
+    for (int32_t half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if (j < half) {
+            total[j] += total[j + half];
+            low[j] = m_min(low[j], low[j + half]);
+            high[j] = m_max(high[j], high[j + half]);
+            count[j] += count[j + half];
+        }
+    }
+    if (j == 0) sums[metric] = total[0], lows[metric] = low[0], highs[metric] = high[0], episodes[metric] = count[0];
+}

@@ -1,0 +1,144 @@
+"""One env header in, one cubin out: NVRTC compiles it at run time, with no CUDA toolkit installed.
+
+NVRTC comes through `cuda-bindings`, which PyTorch's Linux wheels bring along. The same flags as on the CPU: no FMA
+contraction, no fast-math, our own math, so that a GPU gives the bytes that a CPU gives. Cubins are kept in the cache, by
+source, flags, architecture and NVRTC's version. Kernels are launched on torch's current stream: CUDA graphs capture them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import CompileFailed, CudaMissing
+from shoal.native import build
+from shoal.native.lib import Batch
+
+FLAGS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device")
+KERNELS = ("reset", "step", "take_i32", "take_i64", "take_f32", "save", "load", "drain")
+SHARED_BYTES = 48 << 10  # what a block may stage without asking for more
+
+
+def nvrtc() -> Any:
+    """The bindings of NVRTC, or what is missing."""
+    try:
+        from cuda.bindings import nvrtc as bindings
+    except ImportError:
+        raise CudaMissing(
+            "backend='cuda' needs cuda-bindings, which PyTorch's CUDA wheels bring along. pip install cuda-bindings"
+        ) from None
+    try:
+        _ok(bindings.nvrtcVersion())
+    except (RuntimeError, OSError) as error:
+        raise CudaMissing(f"NVRTC cannot be loaded: {error}. pip install nvidia-cuda-nvrtc") from None
+    return bindings
+
+
+def require_gpu() -> None:
+    """Raises where no kernel could run: no CUDA build of torch, no driver, no GPU."""
+    import torch
+
+    if torch.version.cuda is None:
+        raise CudaMissing(
+            f"torch {torch.__version__} is built for CPUs only. Install a CUDA build of torch, or use the threads backend."
+        )
+    if not torch.cuda.is_available():
+        raise CudaMissing(
+            "no GPU can be used: torch finds no NVIDIA driver or no device (nvidia-smi says more). "
+            "Use the threads backend, or --device cpu."
+        )
+
+
+def _ok(result: Any) -> Any:
+    """The values of a call of the bindings; a failure raises."""
+    code, *values = result
+    if int(code) != 0:
+        raise RuntimeError(f"{getattr(code, 'name', code)}")
+    return values[0] if len(values) == 1 else values
+
+
+def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes:
+    """The kernels of an env for an architecture such as sm_90, compiled now or earlier."""
+    bindings = nvrtc()
+    version = _ok(bindings.nvrtcVersion())
+    sha = hashlib.sha256(repr((source.name, source.consts, FLAGS, extra, arch, version)).encode())
+    for file in source.files():
+        sha.update(file.name.encode() + b"\0" + file.read_bytes())
+    path = build.cache_dir() / f"{source.name}-{arch}-{sha.hexdigest()[:16]}.cubin"
+    if path.is_file():
+        return path.read_bytes()
+    code = _compile(bindings, source, arch, extra)
+    try:
+        from shoal.runs import write_atomic
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, code)
+    except OSError:
+        pass  # compiled again next time
+    return code
+
+
+def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, ...]) -> bytes:
+    unit = build.CORE / "module.c"
+    program = _ok(bindings.nvrtcCreateProgram(unit.read_bytes(), b"module.cu", 0, [], []))
+    flags = [f"--gpu-architecture={arch}", *FLAGS, f"-I{build.NATIVE}", f"-I{build.CORE}", *source.defines(), *extra]
+    words = [flag.encode() for flag in flags]
+    try:
+        code = bindings.nvrtcCompileProgram(program, len(words), words)[0]
+        if int(code) != 0:
+            log = b" " * _ok(bindings.nvrtcGetProgramLogSize(program))
+            bindings.nvrtcGetProgramLog(program, log)
+            text = log.decode(errors="replace").rstrip("\0 \n")
+            raise CompileFailed(f"{source.header} does not compile for {arch}:\n{build.explain(text, source)}")
+        out = b" " * _ok(bindings.nvrtcGetCUBINSize(program))
+        _ok(bindings.nvrtcGetCUBIN(program, out))
+        return out
+    finally:
+        bindings.nvrtcDestroyProgram(program)
+
+
+class Kernels:
+    """The kernels of one env on one GPU."""
+
+    def __init__(self, header: Path, consts: Mapping[str, int] | None, device: int, row_bytes: int) -> None:
+        import torch
+        from cuda.bindings import driver
+
+        self._driver, self._torch, self.device = driver, torch, device
+        major, minor = torch.cuda.get_device_capability(device)
+        torch.cuda.init()
+        with torch.cuda.device(device):
+            torch.zeros(1, device="cuda")  # the primary context is there and current
+            code = cubin(build.Source.env(header, consts), f"sm_{major}{minor}")
+            self._module = _ok(driver.cuModuleLoadData(code))
+            self._functions = {
+                name: _ok(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode())) for name in KERNELS
+            }
+        # as many envs to a block as its shared memory holds the observations of
+        self.block = next((size for size in (128, 64, 32) if size * row_bytes <= SHARED_BYTES), 32)
+        self.stage_bytes = self.block * row_bytes if self.block * row_bytes <= SHARED_BYTES else 0
+
+    def launch(self, name: str, count: int, batch: Batch, *arguments: Any, block: int = 0, shared: int = 0) -> None:
+        """Starts a kernel over `count` threads on torch's current stream; returns at once."""
+        size = block or self.block
+        values = [batch, *arguments]
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
+        stream = self._torch.cuda.current_stream(self.device).cuda_stream
+        grid = -(-count // size)
+        code = self._driver.cuLaunchKernel(
+            self._functions[name], grid, 1, 1, size, 1, 1, shared, stream, ctypes.addressof(pointers), 0
+        )[0]
+        if int(code) != 0:
+            raise RuntimeError(f"the {name} kernel could not be launched: {getattr(code, 'name', code)}")
+
+
+@functools.cache
+def load(
+    header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int
+) -> Kernels:
+    """The kernels of an env on a GPU, loaded once."""
+    return Kernels(header, dict(consts), device, row_bytes)
