@@ -422,10 +422,10 @@ class Trainer:
         at = f"step {self.step:,} (iteration {self.iteration + 1})"
         for learner, role in zip(self.learners, self.roles):
             rollout = learner.rollout
-            places: list[tuple[str, Tensor]] = [("reward", rollout.rewards)]
             names = [leaf.name for leaf in rollout.layout.leaves]
-            places += [(f"observation{n}", leaf) for n, leaf in zip(names, rollout.obs) if leaf.dtype.is_floating_point]
-            for what, values in places:
+            places = [(f"observation{n}", leaf) for n, leaf in zip(names, rollout.obs) if leaf.dtype.is_floating_point]
+            places.append(("reward", rollout.rewards))  # obs[t] is seen before rewards[t] is earned
+            for what, values in sorted(places, key=lambda place: _first_bad(place[1])):
                 bad = ~torch.isfinite(values.reshape(len(values), rollout.rows, -1))
                 if bool(bad.any()):
                     t, row, element = (int(x) for x in bad.nonzero()[0])
@@ -439,6 +439,12 @@ class Trainer:
             f"{', '.join(named)} became not finite at {at}, though observations and rewards are finite. "
             f"Try a smaller --train.learning-rate than {rate:g}, or --train.normalize-obs True."
         )
+
+
+def _first_bad(values: Tensor) -> int:
+    """The first step with a value that is not finite."""
+    bad = ~torch.isfinite(values.flatten(1)).all(1)
+    return int(bad.nonzero()[0]) if bool(bad.any()) else len(values) + 1
 
 
 def make_actor(role: Role, options: Options, number: int, policy: Any = None) -> Actor:
