@@ -429,16 +429,27 @@ class Trainer:
                 bad = ~torch.isfinite(values.reshape(len(values), rollout.rows, -1))
                 if bool(bad.any()):
                     t, row, element = (int(x) for x in bad.nonzero()[0])
-                    env, agent = divmod(row, role.count(self.agents))
-                    value = values.reshape(len(values), rollout.rows, -1)[t, row, element]
-                    who = f"env {env}" + (f", agent {agent}" if self.agents > 1 else "")
-                    return f"the {what} of {who} is {float(value)} (element {element}), seen before {at}."
+                    value = float(values.reshape(len(values), rollout.rows, -1)[t, row, element])
+                    return f"the {what} of {self._who(row, role)} is {value} (element {element}), seen before {at}."
+            for cut in rollout.truncated:
+                for name, leaf in zip(names, cut.obs):
+                    bad = ~torch.isfinite(leaf.reshape(len(leaf), -1))
+                    if bool(bad.any()):
+                        k, element = (int(x) for x in bad.nonzero()[0])
+                        value = float(leaf.reshape(len(leaf), -1)[k, element])
+                        who = self._who(int(cut.rows[k]), role)
+                        return f"the last observation{name} of {who} is {value} (element {element}), seen before {at}."
         named = [name for name, value in metrics.items() if not bool(torch.isfinite(value))]
         rate = self.options.train.learning_rate
         return (
             f"{', '.join(named)} became not finite at {at}, though observations and rewards are finite. "
             f"Try a smaller --train.learning-rate than {rate:g}, or --train.normalize-obs True."
         )
+
+    def _who(self, row: int, role: Role) -> str:
+        env, agent = divmod(row, role.count(self.agents))
+        number = agent if role.agents is None else role.agents[agent]
+        return f"env {env}" + (f", agent {number}" if self.agents > 1 else "")
 
 
 def _first_bad(values: Tensor) -> int:
