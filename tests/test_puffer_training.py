@@ -667,6 +667,21 @@ def test_masked_agents_teach_nothing(kind):
     assert torch.equal(*found)
 
 
+def test_action_masks_are_respected_through_wrappers():
+    found = []
+    for wrap in (lambda vec: vec, pufferlib.Wrapper):
+        env = wrap(pufferlib.make("forage", num_envs=4, backend="serial", seed=3))
+        trainer = PuffeRL(env=env, num_steps=32)
+        trainer.train()
+        trainer.evaluate()
+        rollout = rollout_of(trainer)
+        logp = rollout.head.log_prob(rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1))
+        assert (logp > -50).all()  # nothing that was masked out has been done
+        assert not rollout.masks.all()
+        found.append((rollout.obs[0].clone(), rollout.masks.clone(), rollout.alive.clone()))
+    assert all(torch.equal(*pair) for pair in zip(*found))
+
+
 def test_rewards_are_not_clamped():
     trainer = echo_trainer(creator=lambda: Echo(pay=50.0))
     assert trainer.evaluate()["max_reward"] > 50

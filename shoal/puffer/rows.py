@@ -141,6 +141,7 @@ class Played(VecEnv):
         if face is not None and not face.alike:
             raise ConfigError(f"the agents of {type(env).__name__} have different spaces: train on the vector itself.")
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.spec_env = getattr(inner, "spec_env", None)  # type: ignore[assignment]
         self.single_observation_space = _single(env, "observation_space")
         self.single_action_space = _single(env, "action_space")
         self.has_dead_rows = self.agents_per_env > 1
@@ -170,7 +171,7 @@ class Played(VecEnv):
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (list, Infos)):
             obs, infos = result[0], {}
         self._keep(obs)
-        return obs, self._told(infos)
+        return obs, {**self._kept_arrays(), **self._told(infos)}
 
     def step(self, actions: Any) -> Any:
         """One transition of every env: five values, whatever the user's step returns."""
@@ -216,6 +217,14 @@ class Played(VecEnv):
                     f"expected {(self.num_rows, *leaf.shape)}"
                 )
         self._before = leaves
+
+    def _kept_arrays(self) -> Info:
+        """Who is alive and what may be done after a reset, which returns observations alone."""
+        inner = getattr(self.env, "vec", None)
+        holder = getattr(inner, "memory", getattr(inner, "block", None))
+        arrays = getattr(holder, "arrays", {})
+        named = (("alive", "alive"), ("action_mask", "masks"))
+        return {ours: arrays[theirs] for ours, theirs in named if theirs in arrays and len(arrays[theirs])}
 
     def _told(self, infos: Any) -> Info:
         arrays = infos.arrays if isinstance(infos, Infos) else infos if isinstance(infos, dict) else {}
