@@ -15,7 +15,7 @@ from shoal.vector.base import VecEnv, check_num_envs
 from shoal.vector.serial import SerialVec
 from shoal.vector.threads import ThreadsVec, available_cores
 
-NATIVE_BACKENDS = ("serial", "threads")
+NATIVE_BACKENDS = ("serial", "threads", "cuda")
 PYTHON_BACKENDS = ("serial", "process")
 NATIVE_OPTIONS = {"num_threads": None, "num_groups": 1}
 PROCESS_OPTIONS: dict[str, Any] = {
@@ -60,8 +60,8 @@ def make(
             `pettingzoo:butterfly/pistonball_v6` and the like; or a function or class that makes a Gymnasium or
             PettingZoo env, or a vector env of several.
         num_envs: how many games. (With a function that makes vector envs: how many of those.)
-        backend: `serial` or `threads` for native envs, `serial` or `process` for Python envs. Default: threads or
-            processes where there is enough to share out, else serial.
+        backend: `serial`, `threads` or `cuda` for native envs, `serial` or `process` for Python envs. Default: threads
+            or processes where there is enough to share out, else serial. `cuda` hands out torch tensors on the GPU.
         seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
         copy: return copies, not views of the env's own memory (see `VecEnv`).
         autoreset: `same_step` (default), `next_step` or `disabled`, as Gymnasium defines them.
@@ -134,6 +134,12 @@ def _make_native(
     consts = {name: value for name, value in consts.items() if value != defaults[name]}
     if consts:
         module = lib.load(header, consts)
+    if backend == "cuda":
+        from shoal.vector.cuda import CudaVec
+
+        if num_threads is not None:
+            raise ConfigError(f"num_threads={num_threads} needs backend='threads', not 'cuda'.")
+        return CudaVec(module, count, params=values, **options)
     if backend == "threads":
         return ThreadsVec(module, count, num_threads=num_threads, params=values, **options)
     return SerialVec(module, count, params=values, **options)

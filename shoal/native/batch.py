@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,20 +102,42 @@ class Memory:
     def drain(self) -> dict[str, Any]:
         """Mean, min and max over the episodes that ended since the last call, then starts anew.
 
-        Each env keeps its own sums, added here in env order: the result does not depend on threads.
+        Each env keeps its own sums, added here in an order of their own: the result does not depend on threads.
         """
         counts = self.arrays["episodes"]
         episodes = int(counts.sum())
-        result: dict[str, Any] = {"episodes": episodes}
-        if episodes:
-            some = counts > 0
-            names = ["return", "length", *(stat.name for stat in self.module.spec.stats)]
-            for k, name in enumerate(names):
-                result[name] = {
-                    "mean": float(self.arrays["sums"][k].sum()) / episodes,
-                    "min": float(self.arrays["lows"][k][some].min()),
-                    "max": float(self.arrays["highs"][k][some].max()),
-                }
-            counts[:] = 0
-            self.arrays["sums"][:] = 0
-        return result
+        if not episodes:
+            return {"episodes": 0}
+        some = counts > 0
+        sums = [ordered_sum(part) for part in self.arrays["sums"]]
+        lows = [float(part[some].min()) for part in self.arrays["lows"]]
+        highs = [float(part[some].max()) for part in self.arrays["highs"]]
+        counts[:] = 0
+        self.arrays["sums"][:] = 0
+        return describe_episodes(self.module, episodes, sums, lows, highs)
+
+
+def ordered_sum(values: Array) -> float:
+    """The sum in the order of the GPU's drain kernel (core/device.h): 256 running sums, then halves onto halves."""
+    lanes = np.zeros((-(-len(values) // 256), 256), np.float64)
+    lanes.reshape(-1)[: len(values)] = values
+    total = np.zeros(256, np.float64)
+    for row in lanes:
+        total += row
+    half = 128
+    while half:
+        total[:half] += total[half : 2 * half]
+        half //= 2
+    return float(total[0])
+
+
+def describe_episodes(
+    module: Module, episodes: int, sums: Sequence[float], lows: Sequence[float], highs: Sequence[float]
+) -> dict[str, Any]:
+    """What `drain_stats` returns."""
+    names = ["return", "length", *(stat.name for stat in module.spec.stats)]
+    each = zip(names, sums, lows, highs)
+    return {
+        "episodes": episodes,
+        **{name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in each},
+    }

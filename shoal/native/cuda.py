@@ -1,8 +1,9 @@
 """One env header in, one cubin out: NVRTC compiles it at run time, with no CUDA toolkit installed.
 
 NVRTC comes through `cuda-bindings`, which PyTorch's Linux wheels bring along. The same flags as on the CPU: no FMA
-contraction, no fast-math, our own math, so that a GPU gives the bytes that a CPU gives. Cubins are kept in the cache, by
-source, flags, architecture and NVRTC's version. Kernels are launched on torch's current stream: CUDA graphs capture them.
+contraction, no fast-math, our own math, so that a GPU gives the bytes that a CPU gives. Cubins are kept in the cache,
+by source, flags, architecture and NVRTC's version. Kernels are launched on torch's current stream, so that CUDA graphs
+capture them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def require_gpu() -> None:
 
     if torch.version.cuda is None:
         raise CudaMissing(
-            f"torch {torch.__version__} is built for CPUs only. Install a CUDA build of torch, or use the threads backend."
+            f"torch {torch.__version__} is built for CPUs only. Install a CUDA build of torch, "
+            "or use the threads backend."
         )
     if not torch.cuda.is_available():
         raise CudaMissing(
@@ -94,7 +96,7 @@ def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, .
             bindings.nvrtcGetProgramLog(program, log)
             text = log.decode(errors="replace").rstrip("\0 \n")
             raise CompileFailed(f"{source.header} does not compile for {arch}:\n{build.explain(text, source)}")
-        out = b" " * _ok(bindings.nvrtcGetCUBINSize(program))
+        out: bytes = b" " * _ok(bindings.nvrtcGetCUBINSize(program))
         _ok(bindings.nvrtcGetCUBIN(program, out))
         return out
     finally:
@@ -137,8 +139,6 @@ class Kernels:
 
 
 @functools.cache
-def load(
-    header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int
-) -> Kernels:
+def load(header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int) -> Kernels:
     """The kernels of an env on a GPU, loaded once."""
     return Kernels(header, dict(consts), device, row_bytes)

@@ -18,7 +18,7 @@ from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
 from shoal.native import lib
 from shoal.native.batch import Memory
 from shoal.native.lib import Module
-from shoal.spec import Array
+from shoal.spec import Array, EnvSpec
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_num_envs, check_reset_mask, check_seeds
 from shoal.vector.shared import available_bytes
 
@@ -248,10 +248,7 @@ class NativeVec(VecEnv):
         ids = self._check_ids(env_ids)
         records = np.zeros((len(ids), self.module.record_bytes), np.uint8)
         self.module.save(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
-        body = records.tobytes()
-        facts = {**self._snapshot_identity(), "count": len(ids), "crc32": zlib.crc32(body)}
-        head = json.dumps(facts, sort_keys=True).encode()
-        return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + body
+        return pack_snapshot(self.module, records)
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
         """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns the observations.
@@ -262,7 +259,7 @@ class NativeVec(VecEnv):
             self._refuse_step()
         self._refuse_in_flight("restore")
         ids = self._check_ids(env_ids)
-        records = self._read_snapshot(blob, len(ids))
+        records = read_snapshot(self.module, blob, len(ids))
         if not self._started:
             if len(ids) < self.num_envs:
                 raise UsageError("restore() of some envs before reset(): the others have no state yet.")
@@ -321,21 +318,10 @@ class NativeVec(VecEnv):
     # ---- checks and small parts ----
 
     def _check_params(self, params: dict[str, Any]) -> dict[str, Array]:
-        spec = self.spec_env
-        values, consts = spec.split(params)
-        if consts:
-            name = next(iter(consts))
-            raise ConfigError(f"{spec.name}: {name} is fixed when the env is compiled. Give it to shoal.make instead.")
-        known = {param.name: param for param in spec.params}
-        return {name: known[name].check(spec.name, value, self.num_envs) for name, value in values.items()}
+        return check_params(self.spec_env, params, self.num_envs)
 
     def _check_ids(self, env_ids: Sequence[int] | Array | None) -> Array:
-        ids = np.arange(self.num_envs) if env_ids is None else np.asarray(env_ids)
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
-        if len(ids) == 0 or ids.min() < 0 or ids.max() >= self.num_envs:
-            raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {self.num_envs - 1}.")
-        return np.ascontiguousarray(ids, np.int64)
+        return check_ids(env_ids, self.num_envs)
 
     def _prepare_reset(self, seed: Any, options: dict[str, Any] | None) -> None:
         if self.closed:
@@ -433,43 +419,6 @@ class NativeVec(VecEnv):
         edges = ", ".join(f"{group.lo}..{group.hi - 1}" for group in self._groups[:8])
         raise ConfigError(f"env_id must be one of the groups ({edges}): pass infos['env_id'] of a recv().")
 
-    def _snapshot_identity(self) -> dict[str, Any]:
-        consts = {const.name: const.default for const in self.spec_env.consts}
-        return {
-            "env": self.spec_env.name,
-            "version": self.spec_env.version,
-            "consts": consts,
-            "fields": self.module.fields,
-            "record_bytes": self.module.record_bytes,
-        }
-
-    def _read_snapshot(self, blob: bytes, count: int) -> Array:
-        start = len(SNAPSHOT_MAGIC) + 4
-        if len(blob) < start or blob[: len(SNAPSHOT_MAGIC)] != SNAPSHOT_MAGIC:
-            raise SnapshotError("these bytes are not a snapshot: they do not begin with its mark.")
-        size = struct.unpack_from("<I", blob, len(SNAPSHOT_MAGIC))[0]
-        try:
-            head = json.loads(blob[start : start + size])
-            found = {key: head[key] for key in self._snapshot_identity()}
-            held, crc = int(head["count"]), int(head["crc32"])
-        except (ValueError, KeyError, TypeError):
-            raise SnapshotError("this snapshot's head cannot be read: the bytes are damaged.") from None
-        wanted = self._snapshot_identity()
-        for key, value in wanted.items():
-            if found[key] != value:
-                raise SnapshotError(
-                    f"this snapshot is of {found['env']} version {found['version']} ({key} {found[key]}), "
-                    f"not of {wanted['env']} version {wanted['version']} ({key} {value})."
-                )
-        if held != count:
-            raise SnapshotError(f"this snapshot holds {held} envs, to be put into {count}. Pass env_ids for {held}.")
-        body = blob[start + size :]
-        if len(body) != count * self.module.record_bytes:
-            raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * self.module.record_bytes}.")
-        if zlib.crc32(body) != crc:
-            raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
-        return np.frombuffer(body, np.uint8)
-
     def _draw(self, env: int) -> tuple[lib.Draw, Any]:
         if not self.spec_env.has_draw:
             raise ConfigError(f"{self.spec_env.name} has no env_draw: it cannot be rendered.")
@@ -502,3 +451,74 @@ def _group_edges(num_envs: int, num_groups: int) -> list[int]:
     unit = 64 if num_envs >= 64 * num_groups else 1
     units = -(-num_envs // unit)
     return [min(num_envs, unit * (units * g // num_groups)) for g in range(num_groups)] + [num_envs]
+
+
+def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array]:
+    """Params as arrays of one value, or one for each env. What is wrong raises."""
+    values, consts = spec.split(params)
+    if consts:
+        name = next(iter(consts))
+        raise ConfigError(f"{spec.name}: {name} is fixed when the env is compiled. Give it to shoal.make instead.")
+    known = {param.name: param for param in spec.params}
+    return {name: known[name].check(spec.name, value, num_envs) for name, value in values.items()}
+
+
+def check_ids(env_ids: Sequence[int] | Array | None, num_envs: int) -> Array:
+    """Numbers of envs; all where None is given."""
+    ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
+    if len(ids) == 0 or ids.min() < 0 or ids.max() >= num_envs:
+        raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {num_envs - 1}.")
+    return np.ascontiguousarray(ids, np.int64)
+
+
+# ---- snapshots: a head of JSON, then one record for each env ----
+
+
+def pack_snapshot(module: Module, records: Array) -> bytes:
+    """Records (envs, record_bytes) as one blob that says what it is."""
+    body = records.tobytes()
+    facts = {**_snapshot_identity(module), "count": len(records), "crc32": zlib.crc32(body)}
+    head = json.dumps(facts, sort_keys=True).encode()
+    return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + body
+
+
+def _snapshot_identity(module: Module) -> dict[str, Any]:
+    consts = {const.name: const.default for const in module.spec.consts}
+    return {
+        "env": module.spec.name,
+        "version": module.spec.version,
+        "consts": consts,
+        "fields": module.fields,
+        "record_bytes": module.record_bytes,
+    }
+
+
+def read_snapshot(module: Module, blob: bytes, count: int) -> Array:
+    """The records of a blob, checked to be of this env and of so many envs."""
+    start = len(SNAPSHOT_MAGIC) + 4
+    if len(blob) < start or blob[: len(SNAPSHOT_MAGIC)] != SNAPSHOT_MAGIC:
+        raise SnapshotError("these bytes are not a snapshot: they do not begin with its mark.")
+    size = struct.unpack_from("<I", blob, len(SNAPSHOT_MAGIC))[0]
+    try:
+        head = json.loads(blob[start : start + size])
+        found = {key: head[key] for key in _snapshot_identity(module)}
+        held, crc = int(head["count"]), int(head["crc32"])
+    except (ValueError, KeyError, TypeError):
+        raise SnapshotError("this snapshot's head cannot be read: the bytes are damaged.") from None
+    wanted = _snapshot_identity(module)
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise SnapshotError(
+                f"this snapshot is of {found['env']} version {found['version']} ({key} {found[key]}), "
+                f"not of {wanted['env']} version {wanted['version']} ({key} {value})."
+            )
+    if held != count:
+        raise SnapshotError(f"this snapshot holds {held} envs, to be put into {count}. Pass env_ids for {held}.")
+    body = blob[start + size :]
+    if len(body) != count * module.record_bytes:
+        raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * module.record_bytes}.")
+    if zlib.crc32(body) != crc:
+        raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
+    return np.frombuffer(body, np.uint8)
