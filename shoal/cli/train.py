@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from shoal.errors import ConfigError
+from shoal import config
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError
 
 
 def command(args: Sequence[str]) -> int:
@@ -27,7 +28,7 @@ def command(args: Sequence[str]) -> int:
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train --resume last
     """
-    from shoal.cli.main import console
+    from shoal.cli.main import console, report
     from shoal.train import Stopped, train
 
     request = parse(list(args))
@@ -44,6 +45,9 @@ def command(args: Sequence[str]) -> int:
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
+    except (TrainingError, CheckpointError, EnvCrashed) as error:  # nothing is wrong with the command
+        report(error)
+        return 1
     return 0 if (run.summary or {}).get("status") == "finished" else 1
 
 
@@ -64,15 +68,15 @@ class Request:
 class Wandb:
     """Options of `--log wandb`."""
 
-    mode: Literal["online", "offline", "disabled"] = "offline"
-    project: str = "shoal"
-    entity: str = ""
-    name: str = ""
+    mode: Literal["online", "offline", "disabled"] = config.opt("offline", "offline: written here, to be synced later")
+    project: str = config.opt("shoal", "where the run is shown")
+    entity: str = config.opt("", "whose project; empty: your own")
+    name: str = config.opt("", "of the run; empty: its id here")
 
 
 def parse(args: list[str]) -> Request:
     """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
-    from shoal import config, runs
+    from shoal import runs
     from shoal.train import options_for
 
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -130,7 +134,7 @@ def parse(args: list[str]) -> Request:
 
 def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
     """A dataclass of all flags, with the resolved values as defaults."""
-    from shoal import config, runs
+    from shoal import runs
     from shoal.train import TABLES
 
     env_fields = [
@@ -174,7 +178,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
             arg(Literal["auto", "dashboard", "lines", "off"], "what is shown while it trains"),
             field(default="auto"),
         ),
-        ("wandb", Wandb, made(Wandb())),
+        ("wandb", config.flags(Wandb), made(Wandb())),
     ]
     tables = [(name, config.flags(cls), made(getattr(options, name))) for name, cls in TABLES.items()]
     env = [("env", Env, made(Env()))] if params else []
@@ -194,13 +198,19 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
     fields: list[tuple[str, Any, Any, str]] = []
     for param in spec.params:
         kind: Any = float if param.kind == "float" else int
-        fields.append((param.name, kind, kind(given.get(param.name, param.default)), param.help))
+        default = float(f"{param.default:.7g}") if kind is float else int(param.default)  # a C float has 7 digits
+        fields.append((param.name, kind, default, param.help))
     for const in spec.consts:
-        fields.append((const.name, int, int(given.get(const.name, const.default)), f"{const.help} (rebuilds the env)"))
-    unknown = [name for name in given if name not in {f[0] for f in fields}]
-    if unknown:
-        spec.split({unknown[0]: given[unknown[0]]})  # raises, with a suggestion
-    return fields
+        fields.append((const.name, int, int(const.default), f"{const.help} (rebuilds the env)"))
+    spec.split(given)  # raises for an unknown name, with a suggestion
+    return [(name, kind, _as(kind, given.get(name, default), name), text) for name, kind, default, text in fields]
+
+
+def _as(kind: Any, value: Any, name: str) -> Any:
+    """A param of a TOML file as its own type: what is none of that type is not rounded into it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
+        raise ConfigError(f"env.{name} = {value!r} is a {type(value).__name__}, not a {kind.__name__}.")
+    return kind(value)
 
 
 def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
