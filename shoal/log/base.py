@@ -219,16 +219,7 @@ def open_all(
     from shoal.log import jsonl
 
     options = options or {}
-    modules = {name: find(name) for name in dict.fromkeys(wanted)}
-    for name, module in modules.items():
-        given = options.get(name, {})
-        known = list(inspect.signature(module.open).parameters)[1:]
-        for key in given:
-            if key not in known:
-                raise ConfigError(f"logger {name} has no option '{key}'.{did_you_mean(key, known)} It has {known}.")
-        if hasattr(module, "check"):
-            module.check(**given)
-    screen.check_style(console)
+    modules = check(wanted, options, console=console)
     loggers = Loggers()
     loggers.add("jsonl", jsonl.open(facts, warn=loggers.warn))
     if console != "off":
@@ -237,6 +228,25 @@ def open_all(
         opener = _opener(module.open, facts, dict(options.get(name, {})))
         loggers.add(name, Guarded(name, opener, loggers.warn))
     return loggers
+
+
+def check(
+    wanted: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, console: str = "auto"
+) -> dict[str, Any]:
+    """The modules of the loggers; what a user can mend raises ConfigError, and nothing is opened yet."""
+    from shoal.log import console as screen
+
+    modules = {name: find(name) for name in dict.fromkeys(wanted)}
+    for name, module in modules.items():
+        given = (options or {}).get(name, {})
+        known = list(inspect.signature(module.open).parameters)[1:]
+        for key in given:
+            if key not in known:
+                raise ConfigError(f"logger {name} has no option '{key}'.{did_you_mean(key, known)} It has {known}.")
+        if hasattr(module, "check"):
+            module.check(**given)
+    screen.check_style(console)
+    return modules
 
 
 def find(name: str) -> Any:
