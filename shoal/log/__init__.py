@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from shoal.log.base import Guarded, Logger, Loggers, RunFacts, names, open_all
+from shoal.log.base import Guarded, Logger, Loggers, RunFacts, check, names, open_all
 
-__all__ = ["Guarded", "Logger", "Loggers", "RunFacts", "names", "open_all"]
+__all__ = ["Guarded", "Logger", "Loggers", "RunFacts", "check", "names", "open_all"]
