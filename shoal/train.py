@@ -41,6 +41,7 @@ from shoal.config import opt
 from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
+from shoal.log import check as check_loggers
 from shoal.nn.policy import Net
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
@@ -561,6 +562,7 @@ def train(
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _check_devices(options)
+    check_loggers(log, log_options, console=console)
     if old is not None:
         with contextlib.suppress(OSError):
             checkpoint.recover(old.folder / "checkpoints")
