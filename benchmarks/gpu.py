@@ -99,7 +99,7 @@ def timed(call: Callable[[], None], repeats: int = 5) -> list[float]:
 def bandwidth() -> float:
     """Bytes per second of a large copy: what memory can give."""
     one, two = (torch.empty(1 << 28, dtype=torch.float32, device="cuda") for _ in range(2))
-    return 2 * one.numel() * 4 / min(timed(lambda: two.copy_(one)))
+    return float(2 * one.numel() * 4 / min(timed(lambda: two.copy_(one))))
 
 
 def bytes_per_step(vec: Any) -> int:
