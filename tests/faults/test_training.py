@@ -288,6 +288,38 @@ def test_a_nan_reward_of_a_header_is_named(tmp_path):
     keeps_the_last_good(tmp_path, "nan")
 
 
+LAST_IS_NAN = """
+#define ENV_OBS OBS_F32(2)
+#define ENV_ACTION ACT_DISCRETE(2)
+#define ENV_MAX_STEPS 3
+#include "core/env.h"
+typedef struct {
+    int steps;
+} State;
+ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
+    (void)p, (void)rng;
+    s->steps = 0;
+}
+ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
+    (void)p, (void)rng, (void)a, (void)out;
+    s->steps++;
+}
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
+    (void)p, (void)agent;
+    obs[0] = 1.0f;
+    obs[1] = (float)(s->steps % 3) / (float)(3 - s->steps);
+}
+ENV_FN void env_draw(const State *s, const Params *p, Draw *d) { (void)s, (void)p, (void)d; }
+"""
+
+
+def test_a_last_observation_that_is_nonsense_is_named(tmp_path):
+    """Which only the bootstrap of a truncated episode ever sees."""
+    (tmp_path / "late.h").write_text(LAST_IS_NAN)
+    with pytest.raises(TrainingError, match=r"the last observation of env 0 is -?nan \(element 1\)"):
+        train_tiny(str(tmp_path / "late.h"), tmp_path)
+
+
 class Doomed(nn.Module):
     """Returns NaN after some updates."""
 

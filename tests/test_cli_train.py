@@ -1,0 +1,284 @@
+"""`shoal train` and what follows it: every option is shown, checked and used; what is wrong exits with 2."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.cli.train import parse
+from shoal.errors import ConfigError, ShoalError
+from shoal.runs import Run, all_runs, find
+from shoal.train import TABLES
+from tests.training import STEPS, train_tiny
+
+TINY = (
+    "--vec.num-envs 16 --vec.torch-threads 1 --train.horizon 8 --train.minibatches 2 --train.epochs 1 --nn.hidden 16 "
+    "--eval.episodes 0 --console off"
+).split()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Runs go to a folder of the test's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def options(*words):
+    return parse(["cartpole", *words]).options
+
+
+# ---- what is shown ----
+
+
+def test_help_shows_every_option_with_its_default_and_meaning(capsys):
+    assert main(["train", "cartpole", "--help"]) == 0
+    shown: dict[str, str] = {}
+    for line in capsys.readouterr().out.splitlines():
+        words = line.strip("│ ").split()
+        if words and re.match(r"--[a-z]", words[0]):
+            flag = words.pop(0)
+            shown[flag] = ""
+        if shown and "(default:" not in shown[flag]:
+            shown[flag] = " ".join([*shown[flag].split(), *words])
+    for table, cls in TABLES.items():
+        for field in dataclasses.fields(cls):
+            flag = f"--{table}.{field.name}".replace("_", "-")
+            assert field.metadata["help"] in shown[flag], flag
+    for flag, told in shown.items():
+        assert re.match(r"(\{.*?\}|\[.*?\]|[A-Z]+) [a-zA-Z0-9].*\(default:", told), f"{flag} has no meaning"
+    assert shown["--env.gravity"] == "FLOAT m/s^2 (default: 9.8)"
+
+
+def test_help_without_an_env_works(capsys):
+    assert main(["train", "--help"]) == 0
+    assert "--train.learning-rate" in capsys.readouterr().out
+
+
+def test_tuned_values_are_the_defaults_that_help_shows(tmp_path, capsys):
+    (tmp_path / "my.toml").write_text("[train]\nlearning_rate = 0.0123\n")
+    assert main(["train", "cartpole", "--config", "my.toml", "--help"]) == 0
+    assert "(default: 0.0123)" in capsys.readouterr().out
+
+
+# ---- what is used ----
+
+
+def test_flags_are_the_options():
+    found = options(
+        *"--train.total-steps 20M --train.learning-rate 1e-3 --vec.num-envs 4k --nn.core lstm --seed 5".split(),
+        *"--train.normalize-obs True --eval.greedy False --env.max-steps 7 --save.every 1e6".split(),
+    )
+    assert found.train.total_steps == 20_000_000
+    assert found.train.learning_rate == 1e-3
+    assert found.vec.num_envs == 4000
+    assert found.nn.core == "lstm"
+    assert (found.seed, found.save.every, found.env) == (5, 1_000_000, {"max_steps": 7})
+    assert found.train.normalize_obs is True
+    assert found.eval.greedy is False
+
+
+@pytest.mark.parametrize(
+    "flag", ["--train.vtrace", "--train.normalize-obs", "--nn.separate", "--eval.greedy", "--vec.overlap"]
+)
+@pytest.mark.parametrize("word", ["False", "True"])
+def test_false_is_false(flag, word):
+    """Not the text 'False', which is true."""
+    table, name = flag[2:].replace("-", "_").split(".")
+    assert getattr(getattr(options(flag, word), table), name) is (word == "True")
+
+
+def test_flags_go_over_the_config_file_and_that_over_tuned_values(tmp_path):
+    (tmp_path / "my.toml").write_text('seed = 9\n[train]\ntotal_steps = "3M"\ngamma = 0.5\n[env]\nmax_steps = 70\n')
+    found = options("--config", "my.toml", "--train.gamma", "0.6")
+    assert (found.seed, found.train.total_steps, found.train.gamma) == (9, 3_000_000, 0.6)
+    assert found.env == {"max_steps": 70}
+
+
+def test_python_envs_take_their_own_keywords():
+    words = "--env.max-episode-steps 9 --env.render-mode rgb_array --env.sutton-barto-reward True".split()
+    found = parse(["gymnasium:CartPole-v1", *words, "--seed", "3"]).options
+    assert found.env == {"max_episode_steps": 9, "render_mode": "rgb_array", "sutton_barto_reward": True}
+    assert found.seed == 3
+
+
+def test_values_of_python_envs_are_data(tmp_path):
+    """Nothing is evaluated."""
+    evil = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
+    assert parse(["gymnasium:CartPole-v1", "--env.goal", evil]).options.env == {"goal": evil}
+    assert not (tmp_path / "ran").exists()
+
+
+# ---- what is wrong ----
+
+WRONG = {
+    "--train.learning-rat 1e-3": "--train.learning-rate",
+    "--train.learning-rate fast": "fast",
+    "--train.epochs 2.5": "2.5",
+    "--train.total-steps lots": "20M",
+    "--train.total-steps -5": "",
+    "--train.total-steps 0": "below 1",
+    "--train.gamma 1.5": "above 1",
+    "--train.gamma nan": "not a number",
+    "--train.normalize-obs maybe": "maybe",
+    "--nn.core lstn": "lstn",
+    "--nn.hidden 0": "below 1",
+    "--vec.backend gpu": "gpu",
+    "--seed -1": "below 0",
+    "--seed 1.5": "1.5",
+    "--algo dqm": "ppo",
+    "--env.gravty 3": "--env.gravity",
+    "--env.gravity heavy": "heavy",
+    "--tran.gamma 1": "--train.gamma",
+    "--console loud": "loud",
+    "--log wandbb": "Did you mean 'wandb'",
+    "--train.minibatches 9999": "Try --train.minibatches 128",
+    "--nn.core lstm --train.segment 3": "Try --train.segment 1",
+    "--nn.core lstm --nn.separate True": "--nn.separate",
+    "--config nowhere.toml": "no such file",
+    "--resume nothing": "no run",
+    "extra": "extra",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_flag_exits_with_2_and_a_suggestion(capsys, words):
+    """Item 31. Before any work: no folder is made."""
+    assert main(["train", "cartpole", *TINY, *words.split()]) == 2
+    assert WRONG[words] in re.sub(r"[│\s]+", " ", capsys.readouterr().err)
+    assert all_runs() == []
+
+
+WRONG_TOML = {
+    "[train]\nlearning_rat = 1.0": "Did you mean 'learning_rate'",
+    "[train]\nlearning_rate = '1e-3'": "is a str, not a float",
+    "[train]\nepochs = 2.5": "epochs",
+    "[train]\nepochs = true": "bool",
+    "[train]\nnormalize_obs = 'False'": "is a str, not a bool",
+    "[train]\nnormalize_obs = 0": "is a int, not a bool",
+    "[train]\ntotal_steps = '1+1'": "not a count",
+    "[train]\ngamma = nan": "not a number",
+    "[train]\ngamma = inf": "above",
+    "[nn]\ncore = 'lstn'": "Did you mean 'lstm'",
+    "[nn]\ncore = 3": "core",
+    "[nn]\nhidden = [1]": "hidden",
+    "[vec]\nnum_envs = -1": "below 0",
+    "[tran]\ngamma = 0.9": "Did you mean 'train'",
+    "sede = 3": "Did you mean 'seed'",
+    "seed = '3'": "is a str, not a int",
+    "train = 3": "table",
+    "env = 3": "table",
+    "[env]\ngravty = 1.0": "Did you mean 'gravity'",
+    "[env]\ngravity = 'x'": "gravity",
+    "[env]\ngravity = [1]": "gravity",
+    "[env]\nmax_steps = 1.5": "max_steps",
+    "[train": "is not TOML",
+    "a = " + "[" * 9999: "is not TOML",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_TOML)
+def test_a_wrong_config_file_exits_with_2_and_a_suggestion(tmp_path, capsys, text):
+    """Item 31."""
+    (tmp_path / "my.toml").write_text(text)
+    assert main(["train", "cartpole", *TINY, "--config", "my.toml"]) == 2
+    assert WRONG_TOML[text] in re.sub(r"[│\s]+", " ", capsys.readouterr().err)
+    assert all_runs() == []
+
+
+def test_a_wrong_toml_beside_a_header_is_told(tmp_path, capsys):
+    from shoal import registry
+
+    (tmp_path / "my.h").write_text(registry.find("squared").read_text())
+    (tmp_path / "my.toml").write_text("[train]\nhorizn = 3\n")
+    assert main(["train", "./my.h", *TINY]) == 2
+    assert "Did you mean 'horizon'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["cartpol"], ["gymnasium:CartPol-v1"], ["./nothing.h"], ["no:such:thing"]])
+def test_an_env_that_is_none_exits_with_2(capsys, words):
+    assert main(["train", *words, *TINY]) == 2
+    assert "error:" in capsys.readouterr().err
+    assert all_runs() == []
+
+
+def test_envs_that_do_not_divide_over_workers_are_told(capsys):
+    words = "--vec.num-envs 5 --vec.num-workers 2 --train.horizon 8 --eval.episodes 0 --console off".split()
+    assert main(["train", "gymnasium:CartPole-v1", *words]) == 2
+    assert re.search(r"5.*2", capsys.readouterr().err)
+
+
+# ---- resuming ----
+
+
+@pytest.fixture
+def run(tmp_path) -> Run:
+    return train_tiny("cartpole", tmp_path / "runs")
+
+
+@pytest.mark.parametrize("how", ["folder", "id", "last", "env", "env/id"])
+def test_a_run_is_found_by_any_of_its_names(run, how):
+    names = {"folder": str(run.folder), "id": run.id, "last": "last", "env": "cartpole", "env/id": f"cartpole/{run.id}"}
+    assert main(["train", "--resume", names[how], "--train.total-steps", str(7 * STEPS), "--console", "off"]) == 0
+    assert run.summary["step"] == 7 * STEPS
+    assert len(all_runs()) == 1
+
+
+def test_a_resume_keeps_the_options_of_its_run(run):
+    request = parse(["--resume", "last", "--train.gamma", "0.5"])
+    assert request.env == "cartpole"
+    assert request.options.nn.hidden == 16
+    assert request.options.train.gamma == 0.5
+
+
+def test_a_resume_of_another_env_is_told(run, capsys):
+    assert main(["train", "squared", "--resume", "last"]) == 2
+    assert f"{run.id} is a run of cartpole" in capsys.readouterr().err
+
+
+def test_auto_begins_anew_where_nothing_is_unfinished(run):
+    assert main(["train", "cartpole", *TINY, "--train.total-steps", str(STEPS), "--resume", "auto"]) == 0
+    assert len(all_runs()) == 2
+
+
+def test_auto_goes_on_with_what_is_unfinished(run):
+    run.write("summary.json", {**run.summary, "status": "interrupted"})
+    words = ["--resume", "auto", "--train.total-steps", str(7 * STEPS), "--console", "off"]
+    assert main(["train", "cartpole", *words]) == 0
+    assert (len(all_runs()), run.summary["step"]) == (1, 7 * STEPS)
+
+
+def test_resume_without_a_run_is_told(capsys):
+    assert main(["train", "--resume", "last"]) == 2
+    assert "holds none yet" in capsys.readouterr().err
+
+
+# ---- end to end ----
+
+
+@pytest.mark.parametrize("env", ["squared", "gymnasium:CartPole-v1"])
+def test_train_eval_plot_runs(env, tmp_path, capsys):
+    words = "--vec.num-envs 4 --vec.backend serial --train.total-steps 320 --train.horizon 8 --train.minibatches 2"
+    nets = "--nn.hidden 16 --vec.torch-threads 1 --eval.episodes 4 --console lines --save.every 64"
+    assert main(["train", env, *words.split(), *nets.split()]) == 0
+    out = capsys.readouterr().out
+    assert "Finished: 320 steps" in out
+    run = find("last")
+    assert run.facts["env"] == env
+    assert run.summary["eval"]["episodes"] == 4
+    assert main(["eval", "last", "--episodes", "4"]) == 0
+    assert main(["plot", "last"]) == 0
+    assert main(["runs"]) == 0
+    assert run.id in capsys.readouterr().out
+    assert main(["train", "--resume", "last", "--train.total-steps", "640", "--console", "lines"]) == 0
+    assert ("not to the bit" in capsys.readouterr().out) is (":" in env)
+
+
+def test_errors_are_ours():
+    with pytest.raises(ShoalError):
+        parse(["cartpole", "--config", "nowhere.toml"])
+    with pytest.raises(ConfigError, match="which env"):
+        parse([])

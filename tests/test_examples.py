@@ -1,0 +1,56 @@
+"""The examples run, are short, and do what they say."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from shoal import checkpoint
+from shoal.runs import find
+from tests.faults.tools import ROOT
+
+EXAMPLES = Path(ROOT) / "examples"
+
+
+def run(name: str, *words: str) -> str:
+    """What the example prints, run as a user does."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *words]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py"])
+def test_an_example_is_under_sixty_lines(name):
+    assert len((EXAMPLES / name).read_text().splitlines()) < 60
+
+
+def test_a_policy_of_your_own_is_trained_as_it_is(tmp_path):
+    out = run("custom_policy.py", "--steps", "2048", "--envs", "16", "--runs", str(tmp_path))
+    weights, _ = checkpoint.load(find("last", tmp_path).last, ("weights",))
+    assert "0.policy.blocks.1.1.weight" in weights["weights"]
+    assert "return" in out
+
+
+def test_an_env_of_your_own_is_trained_in_processes(tmp_path):
+    out = run("custom_env.py", "--steps", "4k", "--runs", str(tmp_path))
+    made = find("last", tmp_path)
+    assert made.summary["status"] == "finished"
+    assert "process" in out
+    assert "targets a game" in out
+
+
+def test_a_loop_of_your_own_learns(capsys):
+    """From about 20 to over 100 in a few seconds; it reaches 500 in full."""
+    before = torch.get_num_threads()
+    loop = runpy.run_path(str(EXAMPLES / "own_loop.py"))
+    assert loop["main"](62_000) > 100
+    torch.set_num_threads(before)
+    assert "steps  return" in capsys.readouterr().out
