@@ -35,6 +35,7 @@ import shoal
 from shoal import checkpoint, config, evaluate, registry, runs
 from shoal.algos import ppo
 from shoal.algos.actor import Actor, Role, cast, mask_size
+from shoal.algos.device import DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Collector, Seat, Stepped
 from shoal.config import opt
@@ -42,10 +43,12 @@ from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.native.cuda import require_gpu
 from shoal.nn.policy import Net
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.vector.base import VecEnv
+from shoal.vector.cuda import CudaVec
 from shoal.vector.native import NativeVec
 from shoal.vector.threads import available_cores
 
@@ -58,8 +61,8 @@ class Vec:
     """How the envs are stepped: the options of `--vec.*`."""
 
     num_envs: int = opt(0, "games at a time; 0: 1024 native ones, or 4 Python ones for each core", low=0, is_count=True)
-    backend: Literal["auto", "serial", "threads", "process"] = opt(
-        "auto", "threads for native envs, process for Python"
+    backend: Literal["auto", "serial", "threads", "process", "cuda"] = opt(
+        "auto", "threads for native envs (cuda on a GPU), process for Python ones"
     )
     num_groups: int = opt(0, "native: groups that step in turns; 0: 2 where it pays", low=0, high=64)
     num_threads: int = opt(0, "native: threads that step; 0: every core", low=0, high=1024)
@@ -97,7 +100,7 @@ class Options:
 
     algo: Literal["ppo"] = opt("ppo", "the algorithm")
     seed: int = opt(1, "of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
-    device: Literal["auto", "cpu"] = opt("auto", "where the policy lives")
+    device: Literal["auto", "cpu", "cuda"] = opt("auto", "where the policy lives, and native envs; auto: a GPU if any")
     train: PPO = field(default_factory=PPO)
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
@@ -169,6 +172,8 @@ def make_vec(env: Any, options: Options) -> VecEnv:
         if vec.surplus_envs:
             raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
         count = vec.num_envs or 1024
+        if vec.backend == "cuda" or (vec.backend == "auto" and device_of(options) == "cuda"):
+            return make(env, count, **{**common, "backend": "cuda"})
         backend = vec.backend if vec.backend != "auto" else "threads" if count >= 1024 else "serial"
         groups = vec.num_groups or (2 if backend == "threads" and count >= 1024 else 1)
         common |= {"backend": backend, "num_groups": groups}
@@ -200,6 +205,15 @@ def keep_freed_memory() -> None:
         mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
         mallopt(mmap_threshold, 32 << 20)
         mallopt(trim_threshold, 1 << 30)
+
+
+def device_of(options: Options) -> str:
+    """cpu or cuda."""
+    if options.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cuda":
+        require_gpu()
+    return options.device
 
 
 def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
@@ -237,17 +251,25 @@ class Trainer:
         self.step = self.iteration = 0
         self.wall_s = 0.0
         self.exact = True  # whether a resume so far was to the bit
-        self._sums: dict[str, Tensor] = {}
+        self._sums: dict[str, Any] = {}
         self._updates = 0
         self._learn_s = 0.0
         self._started = False
+        self._graphs: tuple[Graph, Graph] | None = None
 
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
         self.agents = int(getattr(vec, "agents_per_env", 1))
         self.num_rows = int(vec.num_envs) * self.agents
         self.roles = cast(vec, options.nn.policies)
-        self.actors = [make_actor(role, options, k, policy) for k, role in enumerate(self.roles)]
+        self.on_gpu = isinstance(vec, CudaVec)
+        self.device = vec.device if isinstance(vec, CudaVec) else torch.device("cpu")
+        if self.on_gpu:
+            torch.backends.cuda.matmul.allow_tf32 = options.train.precision != "fp32"
+            torch.backends.cudnn.allow_tf32 = options.train.precision != "fp32"
+            if options.train.target_kl:
+                raise ConfigError("--train.target-kl looks at the policy between epochs, which a graph cannot. Use 0.")
+        self.actors = [make_actor(role, options, k, policy, self.device) for k, role in enumerate(self.roles)]
         may_skip = not isinstance(vec, VecEnv) and Stepped(vec).may_skip
         self.learners = [
             ppo.Learner(
@@ -257,11 +279,14 @@ class Trainer:
                 seed=options.seed + (k << 40),
                 mask_size=mask_size(vec, actor.head),
                 has_dead_rows=self.agents > 1 or may_skip or getattr(vec, "has_dead_rows", False),
+                device=self.device,
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
         seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
-        self.collector = Collector(vec, seats, options.vec.surplus_envs)
+        self.collector: Any = (
+            DeviceCollector(vec, seats) if self.on_gpu else Collector(vec, seats, options.vec.surplus_envs)
+        )
         self.threads = options.vec.torch_threads or self._torch_threads()
 
     def _torch_threads(self) -> int:
@@ -295,29 +320,77 @@ class Trainer:
         torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
+        if self.on_gpu and self._graphs is None:
+            self._capture()
+            before = time.perf_counter()  # compiling and capturing is no training
         self.collect()
         self.learn()
+        if self.on_gpu:
+            torch.cuda.synchronize()
         self.wall_s += time.perf_counter() - before
+
+    def _capture(self) -> None:
+        """Makes graphs of collecting and of learning, and puts everything back to where it was before."""
+        began = time.perf_counter()
+        files = self.state()
+        kept = {name: {key: value.clone() for key, value in part.items()} for name, part in files.items()}
+        learner = self.learners[0]
+        collect = partial(self.collector.collect, [learner.generator])
+        learn = partial(ppo.update, learner)
+
+        def both() -> None:
+            collect()
+            learn()
+
+        warm_up(both)
+        self._graphs = Graph(collect, [learner.generator]), Graph(learn, [learner.generator])
+        self._rewind(kept)
+        self.warm_up_s = time.perf_counter() - began
+
+    def _rewind(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Puts a state back into the very tensors that graphs hold."""
+        learner, state = self.learners[0], files["state"]
+        copy_into(self.actors[0].state_dict(), _under(files["weights"], "0."))
+        for number, optimizer in enumerate(learner.optimizers):
+            now = {
+                f"{index}.{key}": value
+                for index, values in optimizer.state_dict()["state"].items()
+                for key, value in values.items()
+            }
+            copy_into(now, _under(state, f"0.optimizer.{number}."))
+        if learner.reward_norm is not None:
+            copy_into(learner.reward_norm.state_dict(), _under(state, "0.reward_norm."))
+        learner.running_return.copy_(state["0.running_return"])
+        for i, part in enumerate(learner.rollout.state):
+            part.copy_(state[f"0.recurrent.{i}"])
+        learner.generator.set_state(state["0.generator"])
+        obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
+        self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
+        self.vec.drain_stats()
 
     def collect(self) -> None:
         """Fills the rollouts."""
-        self.collector.collect([learner.generator for learner in self.learners])
+        if self._graphs is not None:
+            self._graphs[0]()
+        else:
+            self.collector.collect([learner.generator for learner in self.learners])
         self.step += self.steps_per_iteration
 
     def learn(self) -> None:
         """One update of every policy on its rollout."""
         before = time.perf_counter()
         done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
-        found: dict[str, Tensor] = {}
+        found: dict[str, Any] = {}
         for learner in self.learners:
             rate = learner.set_learning_rate(done)
-            metrics = ppo.update(learner)
+            metrics = self._graphs[1]() if self._graphs is not None else ppo.update(learner)
             for name, value in metrics.items():
-                found[name] = found.get(name, torch.zeros(())) + value / len(self.learners)
+                found[name] = found.get(name, 0.0) + value / len(self.learners)
             found["learning_rate"] = torch.tensor(rate)
-        self._refuse_nonsense(found)
+        if not self.on_gpu:  # there, once per log: looking means waiting
+            self._refuse_nonsense(found)
         for name, value in found.items():
-            self._sums[name] = self._sums.get(name, torch.zeros(())) + value
+            self._sums[name] = self._sums.get(name, 0.0) + value
         self._updates += 1
         self.iteration += 1
         self._learn_s += time.perf_counter() - before
@@ -325,6 +398,8 @@ class Trainer:
     def drain(self) -> dict[str, float]:
         """The numbers since the last call: losses, episodes, seconds by kind."""
         record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
+        if self.on_gpu and self._sums:
+            self._refuse_nonsense({name: value.cpu() for name, value in self._sums.items()})
         for name, value in self._sums.items():
             record[name] = float(value) / self._updates
         self._sums.clear()
@@ -361,14 +436,14 @@ class Trainer:
                     for key, value in values.items():
                         state[f"{k}.optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
             state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
-        if isinstance(self.vec, NativeVec) and self._started:
+        if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
             state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return {"weights": weights, "state": state}
 
     def counters(self) -> dict[str, Any]:
         """What meta.json says besides."""
         facts = {"iteration": self.iteration, "wall_s": self.wall_s, "env": str(self.env)}
-        return {**facts, "envs_saved": isinstance(self.vec, NativeVec), "rows": self.num_rows}
+        return {**facts, "envs_saved": isinstance(self.vec, (NativeVec, CudaVec)), "rows": self.num_rows}
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint. Envs that cannot give their state start anew, and `exact` says so."""
@@ -393,11 +468,10 @@ class Trainer:
             for i, part in enumerate(learner.rollout.state):
                 _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
-        if "envs" in state and isinstance(self.vec, NativeVec) and meta.get("rows") == self.num_rows:
+        if "envs" in state and isinstance(self.vec, (NativeVec, CudaVec)) and meta.get("rows") == self.num_rows:
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
-            arrays = self.vec.memory.arrays
-            infos = {"alive": arrays["alive"], "action_mask": arrays["masks"]}
-            self.collector.resume(obs, infos)
+            memory: Any = self.vec.tensors if isinstance(self.vec, CudaVec) else self.vec.memory.arrays
+            self.collector.resume(obs, {"alive": memory["alive"], "action_mask": memory["masks"]})
         else:
             self.exact = False
             for learner in self.learners:
@@ -409,7 +483,8 @@ class Trainer:
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The policy as it is, to be evaluated."""
-        return PolicyPlayer(self.actors, self.roles, self.agents, greedy=greedy, seed=self.options.seed)
+        actors = self.actors if not self.on_gpu else [actor.on_cpu() for actor in self.actors]
+        return PolicyPlayer(actors, self.roles, self.agents, greedy=greedy, seed=self.options.seed)
 
     # ---- when numbers go wrong ----
 
@@ -459,7 +534,7 @@ def _first_bad(values: Tensor) -> int:
     return int(bad.nonzero()[0]) if bool(bad.any()) else len(values) + 1
 
 
-def make_actor(role: Role, options: Options, number: int, policy: Any = None) -> Actor:
+def make_actor(role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu") -> Actor:
     """The actor of a role: the user's own policy, or the one that `--nn.*` describes."""
     own = policy
     if policy is not None and not isinstance(policy, nn.Module):
@@ -474,6 +549,8 @@ def make_actor(role: Role, options: Options, number: int, policy: Any = None) ->
         policy=own,
         normalize_obs=options.train.normalize_obs,
         compile=options.train.compile,
+        precision=options.train.precision,
+        device=device,
     )
 
 
@@ -824,7 +901,13 @@ def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
     name = _env_name(env)
     facts |= {"id": run.id, "env": name, "env_is_a_name": isinstance(env, (str, Path)), "algo": options.algo}
-    facts |= {"seed": options.seed, "device": "cpu", "command": sys.argv, "commit": runs.commit(), "pid": os.getpid()}
+    facts |= {
+        "seed": options.seed,
+        "device": device_of(options),
+        "command": sys.argv,
+        "commit": runs.commit(),
+        "pid": os.getpid(),
+    }
     facts["pid_began"] = runs.process_began(os.getpid())
     facts["versions"] = {
         "shoal": shoal.__version__,
@@ -846,7 +929,7 @@ def _run_facts(run: Run, trainer: Trainer) -> RunFacts:
         env=_env_name(trainer.env),
         algo=options.algo,
         backend=getattr(trainer.vec, "backend", "gymnasium"),
-        device="cpu",
+        device=str(trainer.device),
         seed=options.seed,
         num_envs=int(trainer.vec.num_envs),
         num_rows=trainer.num_rows,

@@ -34,7 +34,7 @@ WALLS = {
     "checkpoint": {"errors", "runs"},
     "log": {"errors"},
     "plot": {"errors", "spec", "log", "runs"},
-    "train": {"errors", "config", "registry", "vector", "entry", "nn", "algos", "player", "evaluate"}
+    "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},

@@ -5,6 +5,7 @@ It is what a checkpoint's `weights` hold, and all that playing needs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,8 @@ class Actor(nn.Module):
         policy: nn.Module | None = None,
         normalize_obs: bool = False,
         compile: bool = False,
+        precision: str = "fp32",
+        device: Any = "cpu",
     ) -> None:
         super().__init__()
         self.space, self.layout = observation_space, Layout(observation_space)
@@ -48,9 +51,20 @@ class Actor(nn.Module):
         leaves = self.layout.leaves
         wanted = [RunningMoments(leaf.shape) if leaf.dtype.kind == "f" and normalize_obs else None for leaf in leaves]
         self.moments = nn.ModuleDict({str(k): norm for k, norm in enumerate(wanted) if norm is not None})
+        self.to(device)
+        self.head.to(device)
+        self._half = precision == "bf16" and torch.device(device).type == "cuda"
         # kept out of the module tree: it is the same weights, and shall not be saved twice
         self._run = [torch.compile(policy) if compile else policy]
         policies.check(policy, self._blank(2), 2, self.head)
+
+    def on_cpu(self) -> Actor:
+        """A copy that plays on the CPU."""
+        twin = copy.deepcopy(self)
+        twin.to("cpu")
+        twin.head.to("cpu")
+        twin._half = False
+        return twin
 
     def initial_state(self, rows: int) -> State:
         """The policy's state at the start of episodes; empty where it has none."""
@@ -67,15 +81,24 @@ class Actor(nn.Module):
 
     def step(self, obs: Any, state: State) -> tuple[Tensor, Tensor, State]:
         """(logits, values, next state) of raw observations, one per row."""
-        return policies.step(self._run[0], self.see(obs), state)
+        if not self._half:
+            return policies.step(self._run[0], self.see(obs), state)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            logits, values, state = policies.step(self._run[0], self.see(obs), state)
+        return logits.float(), values.float(), tuple(part.float() for part in state)
 
     def unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
         """Flat (logits, values) of whole segments of raw observations. See `policies.unroll`."""
-        return policies.unroll(self._run[0], self.see(obs), state, resets)
+        if not self._half:
+            return policies.unroll(self._run[0], self.see(obs), state, resets)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            logits, values = policies.unroll(self._run[0], self.see(obs), state, resets)
+        return logits.float(), values.float()
 
     def _blank(self, rows: int) -> Any:
         zeros = [torch.from_numpy(np.zeros((rows, *leaf.shape), kept_dtype(leaf.dtype))) for leaf in self.layout.leaves]
-        return structure(self.space, iter(zeros))
+        home = next(iter(self.parameters()), zeros[0]).device
+        return structure(self.space, iter([part.to(home) for part in zeros]))
 
 
 # numpy's dtypes that torch can hold but hardly compute with, and what is kept instead

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor
-from shoal.algos.rollout import Rollout
+from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 
@@ -62,6 +63,8 @@ class PPO:
     priority: float = opt(0.0, "draw segments by |advantage| to this power; 0: evenly", low=0.0, high=4.0)
     priority_beta: float = opt(1.0, "how much of that bias weights take back, 0 to 1", low=0.0, high=1.0)
     segment: int = opt(0, "steps of a segment; 0: one, or the horizon for recurrent policies", low=0, is_count=True)
+    shuffle: bool = opt(True, "minibatches are drawn at random; False: they are slices of time, which need no copy")
+    precision: Literal["fp32", "tf32", "bf16"] = opt("tf32", "GPU: how matrices are multiplied; weights stay fp32")
     compile: bool = opt(False, "compile the policy with torch.compile")
 
 
@@ -80,17 +83,17 @@ class Learner:
         seed: int,
         mask_size: int = 0,
         has_dead_rows: bool = False,
+        device: Any = "cpu",
     ) -> None:
-        self.config, self.actor, self.head = config, actor, actor.head
-        self.generator = torch.Generator().manual_seed(seed)
+        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
         segment = config.segment or (config.horizon if actor.initial_state(1) else 1)
         _check_sizes(config, rows, segment)
-        self.rollout = Rollout(
-            actor, config.horizon, rows, segment=segment, mask_size=mask_size, has_dead_rows=has_dead_rows
-        )
-        self.reward_norm = ops.RunningMoments() if config.normalize_reward else None
-        self.running_return = torch.zeros(rows)
-        self.optimizers = make_optimizers(config, actor.policy)
+        more = {"mask_size": mask_size, "has_dead_rows": has_dead_rows, "device": self.device}
+        self.rollout = Rollout(actor, config.horizon, rows, segment=segment, **more)
+        self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
+        self.running_return = torch.zeros(rows, device=self.device)
+        self.optimizers = make_optimizers(config, actor.policy, self.device)
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
@@ -99,7 +102,10 @@ class Learner:
         rate = config.learning_rate * max(0.0, left[config.schedule])
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                if isinstance(group["lr"], Tensor):  # a graph holds it: its value changes, not the tensor
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
         return rate
 
 
@@ -118,10 +124,14 @@ def _check_sizes(config: PPO, rows: int, segment: int) -> None:
         )
 
 
-def make_optimizers(config: PPO, policy: nn.Module) -> list[Any]:
+def make_optimizers(config: PPO, policy: nn.Module, device: torch.device) -> list[Any]:
     """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
     betas = (config.adam_beta1, config.adam_beta2)
     common: dict[str, Any] = {"lr": config.learning_rate, "betas": betas, "eps": config.adam_eps}
+    if device.type == "cuda":
+        common |= {"lr": torch.tensor(config.learning_rate, device=device), "capturable": True}
+        if config.optimizer == "muon":
+            raise ConfigError("--train.optimizer muon cannot be captured in a graph yet. Use adam, or --device cpu.")
     parameters = [p for p in policy.parameters() if p.requires_grad]
     if config.optimizer == "adam":
         return [torch.optim.Adam(parameters, **common, fused=True)]
@@ -162,7 +172,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
     """Improves the learner's policy on its rollout. Metrics stay tensors until someone prints them."""
     config = learner.config
     batch = assess(learner)
-    sums, parts = torch.zeros(len(METRICS)), 0
+    sums, parts = torch.zeros(len(METRICS), device=learner.device), 0
     for _ in range(config.epochs):
         for index, segments, weights in minibatches(learner, batch):
             sums += improve(learner, batch, index, segments, weights)
@@ -184,6 +194,8 @@ def assess(learner: Learner) -> Batch:
         rollout.is_ready, rollout.truncated
     ):  # truncation bootstraps from final_obs; termination does not
         rewards[cut.t, cut.rows] += config.gamma * learner.actor.step(rollout.observations(cut.obs), cut.state)[1]
+    if rollout.cuts is not None:
+        bootstrap(learner, rollout.cuts, rewards)
     flat_logits, flat_actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
     logprobs = learner.head.log_prob(flat_logits, flat_actions)
     if config.vtrace:
@@ -208,6 +220,15 @@ def assess(learner: Learner) -> Batch:
         masks=None if rollout.masks is None else rollout.masks[:-1].flatten(0, 1),
         counts=counts,
     )
+
+
+def bootstrap(learner: Learner, cuts: Cuts, rewards: Tensor) -> None:
+    """Adds gamma V(final_obs) where a row was cut off: one inference of all rows for each window, no more."""
+    for k in range(len(cuts.obs[0])):
+        state = tuple(part[k] for part in cuts.state)
+        values = learner.actor.step(learner.rollout.observations([leaf[k] for leaf in cuts.obs]), state)[1]
+        steps = slice(k * cuts.window, (k + 1) * cuts.window)
+        rewards[steps] += torch.where(cuts.flags[steps], learner.config.gamma * values, 0.0)
 
 
 def scale_rewards(learner: Learner) -> Tensor:
@@ -243,12 +264,17 @@ def current_logprobs(learner: Learner) -> Tensor:
     return torch.cat(found)
 
 
-def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor, Tensor | None]]:
     """Parts of the batch in random order: indices of transitions, time first; of their segments; their weights."""
     rollout, config = learner.rollout, learner.config
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
-    offsets = torch.arange(length).unsqueeze(1) * rows
+    if not config.shuffle and not config.priority and length == 1 and rollout.ready is None:
+        edges = [total * k // config.minibatches for k in range(config.minibatches + 1)]
+        for lo, hi in pairwise(edges):
+            yield slice(lo, hi), batch.resets[:0], None
+        return
+    offsets = torch.arange(length, device=learner.device).unsqueeze(1) * rows
     chances = None
     if config.priority:
         counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
@@ -259,7 +285,7 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor
         chances /= chances.sum()
         order = torch.multinomial(chances, total, replacement=True, generator=learner.generator)
     else:
-        order = torch.randperm(total, generator=learner.generator)
+        order = shuffled(total, learner)
         if rollout.ready is not None:  # segments of rows that are not full are no one's turn
             order = order[torch.isin(order % rows, rollout.ready)]
     for segments in order.tensor_split(config.minibatches):
@@ -271,30 +297,44 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor, Tensor
         yield first if length == 1 else (first + offsets).flatten(), segments, weights
 
 
-def improve(learner: Learner, batch: Batch, index: Tensor, segments: Tensor, weights: Tensor | None) -> Tensor:
+def shuffled(count: int, learner: Learner) -> Tensor:
+    """0 .. count - 1, in random order where asked for."""
+    if not learner.config.shuffle:
+        return torch.arange(count, device=learner.device)
+    if learner.device.type == "cuda":  # randperm cannot be captured in a graph
+        return torch.rand(count, device=learner.device, generator=learner.generator).argsort()
+    return torch.randperm(count, generator=learner.generator)
+
+
+def take(values: Tensor, index: Tensor | slice) -> Tensor:
+    """Some transitions: gathered, or where they are neighbours as they lie."""
+    return values[index] if isinstance(index, slice) else values.index_select(0, index)
+
+
+def improve(learner: Learner, batch: Batch, index: Tensor | slice, segments: Tensor, weights: Tensor | None) -> Tensor:
     """One step of the optimizer on a minibatch; returns its METRICS."""
     config, rollout, head = learner.config, learner.rollout, learner.head
-    obs = rollout.observations([leaf.index_select(0, index) for leaf in batch.obs])
+    obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
     state = tuple(part.flatten(0, 1).index_select(0, segments) for part in rollout.starts)
-    resets = batch.resets[index].view(rollout.segment, -1) if state else batch.resets[:0]
+    resets = take(batch.resets, index).view(rollout.segment, -1) if state else batch.resets[:0]
     logits, values = learner.actor.unroll(obs, state, resets)
     if batch.masks is not None:
-        logits = head.mask(logits, batch.masks[index])
-    logprobs, entropies = head.judge(logits, batch.actions[index])
+        logits = head.mask(logits, take(batch.masks, index))
+    logprobs, entropies = head.judge(logits, take(batch.actions, index))
 
-    counts = None if batch.counts is None else batch.counts[index]
-    advantages, returns = batch.advantages[index], batch.returns[index]
+    counts = None if batch.counts is None else take(batch.counts, index)
+    advantages, returns = take(batch.advantages, index), take(batch.returns, index)
     if config.normalize_advantage == "minibatch":
         advantages = standardize(advantages, counts)
     if weights is not None:
         advantages = advantages * weights
-    log_ratio = logprobs - batch.logprobs[index]
+    log_ratio = logprobs - take(batch.logprobs, index)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
     policy_loss = -ops.masked_mean(torch.minimum(advantages * ratio, advantages * clipped), counts)
     errors = (values - returns).square()
     if config.value_clip:
-        before = batch.values[index]
+        before = take(batch.values, index)
         near = before + (values - before).clamp(-config.value_clip, config.value_clip)
         errors = torch.maximum(errors, (near - returns).square())
     value_loss = 0.5 * ops.masked_mean(errors, counts)
@@ -334,7 +374,7 @@ def learn_moments(learner: Learner) -> None:
 
 
 def _others(ready: Tensor, rows: int) -> Tensor:
-    out = torch.ones(rows, dtype=torch.bool)
+    out = torch.ones(rows, dtype=torch.bool, device=ready.device)
     out[ready] = False
     return out
 

@@ -16,6 +16,7 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,27 +43,32 @@ class Rollout:
         segment: int = 1,
         mask_size: int = 0,
         has_dead_rows: bool = False,
+        device: Any = "cpu",
     ) -> None:
         self.space, self.layout, self.head = actor.space, actor.layout, actor.head
         self.horizon, self.rows, self.segment = horizon, rows, segment
+        self.device = torch.device(device)
         head, state = actor.head, actor.initial_state(rows)
+        zeros = partial(torch.zeros, device=self.device)
         self.obs = [
-            torch.from_numpy(np.zeros((horizon + 1, rows, *leaf.shape), kept_dtype(leaf.dtype)))
+            zeros((horizon + 1, rows, *leaf.shape), dtype=torch.from_numpy(np.zeros(0, kept_dtype(leaf.dtype))).dtype)
             for leaf in self.layout.leaves
         ]
-        self.actions = torch.zeros(horizon, rows, head.size, dtype=head.dtype)
-        self.logits = torch.zeros(horizon, rows, head.num_params)
-        self.noise = torch.zeros(horizon, rows, head.num_noise)
-        self.values = torch.zeros(horizon + 1, rows)
-        self.rewards = torch.zeros(horizon, rows)
-        self.dones = torch.zeros(horizon, rows, dtype=torch.bool)
-        self.alive = torch.ones(horizon + 1, rows, dtype=torch.bool) if has_dead_rows else None
-        self.masks = torch.ones(horizon + 1, rows, mask_size, dtype=torch.int8) if mask_size else None
+        self.actions = zeros((horizon, rows, head.size), dtype=head.dtype)
+        self.logits = zeros((horizon, rows, head.num_params))
+        self.noise = zeros((horizon, rows, head.num_noise))
+        self.values = zeros((horizon + 1, rows))
+        self.rewards = zeros((horizon, rows))
+        self.dones = zeros((horizon, rows), dtype=torch.bool)
+        ones = partial(torch.ones, device=self.device)
+        self.alive = ones((horizon + 1, rows), dtype=torch.bool) if has_dead_rows else None
+        self.masks = ones((horizon + 1, rows, mask_size), dtype=torch.int8) if mask_size else None
         # recurrent policies: the state now, and at the start of every segment
         self.state = tuple(torch.zeros_like(part) for part in state)
-        self.starts = tuple(torch.zeros(horizon // segment, *part.shape) for part in state)
+        self.starts = tuple(zeros((horizon // segment, *part.shape)) for part in state)
         self.truncated: list[Truncated] = []
         self.ready: Tensor | None = None  # rows that are full; None: all
+        self.cuts: Cuts | None = None  # instead of `truncated`, where everything has a fixed size (algos/device.py)
 
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
@@ -97,7 +103,7 @@ class Rollout:
 
     def resets(self) -> Tensor:
         """(horizon, rows): whether the row's state was cleared before step t. Row 0 is false: `starts` has it right."""
-        out = torch.zeros(self.horizon, self.rows, dtype=torch.bool)
+        out = torch.zeros_like(self.dones)
         out[1:] = self.dones[:-1]
         if self.alive is not None:  # also where an agent comes in that was out
             out[1:] |= ~(self.alive[1:-1] & self.alive[:-2])
@@ -107,7 +113,7 @@ class Rollout:
         """(horizon, rows): transitions to learn from, where not all are: of full rows, with the agent in the game."""
         if self.ready is None:
             return None if self.alive is None else self.alive[:-1]
-        full = torch.zeros(self.horizon, self.rows, dtype=torch.bool)
+        full = torch.zeros_like(self.dones)
         full[:, self.ready] = True
         return full if self.alive is None else full & self.alive[:-1]
 
@@ -122,6 +128,19 @@ class Truncated:
 
     t: int
     rows: Tensor
+    obs: list[Tensor]
+    state: State
+
+
+@dataclass
+class Cuts:
+    """As `Truncated`, in fixed sizes: row r was cut off at step t where flags[t, r], at most once in `window` steps.
+
+    Its last observation is obs[leaf][t // window, r], and its state state[part][t // window, r].
+    """
+
+    flags: Tensor  # (horizon, rows)
+    window: int
     obs: list[Tensor]
     state: State
 

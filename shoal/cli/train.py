@@ -157,7 +157,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
             arg(int, "of weights, actions and envs; the same seed gives the same run"),
             field(default=options.seed),
         ),
-        ("device", arg(Literal["auto", "cpu"], "where the policy lives"), field(default=options.device)),
+        ("device", arg(Literal["auto", "cpu", "cuda"], "where the policy lives"), field(default=options.device)),
         ("config", arg(str, "a TOML file whose tables go over the tuned ones"), field(default="")),
         (
             "resume",

@@ -8,9 +8,11 @@ capture them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,13 +76,11 @@ def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes
     if path.is_file():
         return path.read_bytes()
     code = _compile(bindings, source, arch, extra)
-    try:
-        from shoal.runs import write_atomic
-
+    with contextlib.suppress(OSError):  # else it is compiled again next time
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, code)
-    except OSError:
-        pass  # compiled again next time
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(code)
+        temporary.replace(path)
     return code
 
 

@@ -22,7 +22,9 @@ DRAW_KINDS = ("rect", "circle", "line", "text")
 class Batch(ctypes.Structure):
     """`Batch` in core/module.c: where all memory of a batch of envs lies."""
 
-    _fields_ = [(name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison")] + [
+    _fields_ = [
+        (name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison", "final_cut", "padding")
+    ] + [
         (name, c_void_p)
         for name in (
             "state rng tick ended returns stats params actions seeds reset_mask "

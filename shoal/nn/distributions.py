@@ -87,6 +87,13 @@ class ActionHead:
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._center, self._scale = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
         self._log_scale = torch.from_numpy(np.log(np.maximum(self._scale, 1e-30)))
+        self._ends = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+
+    def to(self, device: Any) -> None:
+        """Moves the constants that are used there, before a graph is captured: it can copy none from the host."""
+        self._log_scale = self._log_scale.to(device)
+        numbers = (self._scale, self._center, *(end.astype(np.float32) for end in self._ends))
+        self._constants = [torch.from_numpy(part).to(device) for part in numbers]
 
     def __str__(self) -> str:
         kinds = [f"{part.count} logits" if part.count else f"{_size(part)} means" for part in self.parts]
@@ -172,6 +179,13 @@ class ActionHead:
         return logits[:, part.logits], logits[:, spreads].clamp(*LOG_STD_RANGE)
 
     # ---- out to the env ----
+
+    def to_device(self, actions: Tensor) -> Tensor:
+        """(rows, size) as a native env on the same device takes them: choices, or numbers in the bounds of the Box."""
+        if not self.has_box:
+            return actions
+        scale, center, low, high = self._constants
+        return ((torch.tanh(actions) if self.squash else actions) * scale + center).clamp(low, high)
 
     def to_env(self, actions: Array) -> Any:
         """(rows, size) as `step` of a vector env takes them, in the structure and bounds of the space."""

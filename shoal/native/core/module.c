@@ -28,6 +28,8 @@ typedef struct {
     int32_t autoreset;
     int32_t params_stride;  // 0: one Params for all envs, 1: one for each
     int32_t poison;         // `shoal check` fills a State with this byte before env_reset; else 0
+    int32_t final_cut;      // 1: final_obs of truncated rows alone, for a learner that needs no others
+    int32_t padding;
     // envs
     char *state;           // shoal_state_bytes(num_envs)
     Rng *rng;              // (envs)
@@ -232,7 +234,7 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
         left += goes_on;
         if (b->done[row]) {
             finished++;
-            env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
+            if (!b->final_cut || !ends) env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
             shoal_row_end(b, i, row);
         }
     }
