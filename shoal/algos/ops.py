@@ -133,6 +133,8 @@ class RunningMoments(nn.Module):
 
 def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
     """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows only the mean."""
+    if not len(returns):
+        return returns.new_tensor(torch.nan)
     spread = returns.var(correction=0)
     return torch.where(spread > 0, 1.0 - (returns - values).var(correction=0) / spread, torch.nan)
 
