@@ -266,6 +266,7 @@ def test_explained_variance_of_a_perfect_critic_of_the_mean_and_of_nothing_to_ex
     assert float(ops.explained_variance(returns, returns)) == 1.0
     assert float(ops.explained_variance(torch.full((3,), 3.0), returns)) == 0.0
     assert math.isnan(float(ops.explained_variance(returns, torch.ones(3))))
+    assert math.isnan(float(ops.explained_variance(torch.ones(0), torch.ones(0))))  # and warns nobody
 
 
 @many

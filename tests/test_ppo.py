@@ -231,6 +231,19 @@ def test_policies_of_their_own_learn_from_their_own_rows_alone():
     assert same == [True, True, False, True]
 
 
+@pytest.mark.parametrize("normalize", ["none", "batch", "minibatch"])
+def test_a_rollout_without_anyone_alive_teaches_nothing_and_breaks_nothing(normalize):
+    options = {"normalize_advantage": normalize, "normalize_reward": True, "normalize_obs": True, "priority": 1.0}
+    with trainer(CASES["agents that come and go"](), **options) as t:
+        t.start()
+        t.collect()
+        learner = t.learners[0]
+        learner.rollout.alive.zero_()
+        metrics = ppo.update(learner)
+        assert all(torch.isfinite(value) for name, value in metrics.items() if name != "explained_variance")
+        assert all(not p.grad.any() for p in learner.actor.policy.parameters())
+
+
 def test_agents_with_spaces_of_their_own_train():
     with trainer(CASES["agents with spaces of their own"](), learning_rate=0.01, epochs=2, minibatches=2) as t:
         before = [[p.detach().clone() for p in actor.parameters()] for actor in t.actors]
@@ -647,8 +660,8 @@ def greedy_rewards(t, steps=16):
 )
 def test_the_identity_is_learned(kind, net):
     vec = shoal.make(lambda: IdentityEnv(kind), 16, backend="serial")
-    with trainer(vec, net={"hidden": 32, **net}, **{**LEARN, "total_steps": 25 * 256}) as t:
-        for _ in range(25):
+    with trainer(vec, net={"hidden": 32, **net}, **{**LEARN, "total_steps": 15 * 256}) as t:
+        for _ in range(15):
             t.iterate()
         assert greedy_rewards(t) > (0.99 if kind != "box" else -0.03)
 
@@ -682,9 +695,9 @@ def test_the_critic_learns_values_that_are_known(mode, ends):
         vec = shoal.make(lambda: TwoRooms(ends), 8, backend="serial")
     else:
         vec = SyncVectorEnv([lambda: TwoRooms(ends)] * 8, autoreset_mode=AutoresetMode[mode.upper()])
-    options = {**LEARN, "gamma": 0.9, "total_steps": 60 * 128, "learning_rate": 0.05, "value_coef": 1.0}
+    options = {**LEARN, "gamma": 0.9, "total_steps": 45 * 128, "learning_rate": 0.05, "value_coef": 1.0}
     with trainer(vec, **options) as t:
-        for _ in range(60):
+        for _ in range(45):
             t.iterate()
         values = t.actors[0].step(torch.tensor([0, 1]), ())[1].tolist()
     assert values == pytest.approx(exact, rel=0.02, abs=0.02)

@@ -24,12 +24,12 @@ torch.set_num_threads(1)
 
 
 @contextlib.contextmanager
-def trainer(vec, *, horizon=12, policy=None, seed=3, **more: Any):
+def trainer(vec, *, horizon=12, policy=None, seed=3, surplus_envs=0, **more: Any):
     """A trainer of a vector env, closed at the end."""
     tables: dict[str, Any] = {
         "train": {"horizon": horizon, "minibatches": 1, "epochs": 1, **more.pop("train", {})},
+        "vec": {"torch_threads": 1, "surplus_envs": surplus_envs},
         "nn": {"hidden": 16, "layers": 1, **more},
-        "vec": {"torch_threads": 1},
     }
     made = Trainer("test", options_for("no/tuned:env", tables, {"seed": seed}), vec=vec, policy=policy)
     with contextlib.closing(made):
@@ -50,8 +50,9 @@ def cut_obs(rollout):
 def check_counter(rollout, episodes):
     """Every transition of CounterEnv (obs: step, last action, drawn) follows from the one before."""
     obs, actions, dones = rollout.obs[0].numpy(), rollout.actions[:, :, 0].numpy(), rollout.dones.numpy()
-    alive = np.ones_like(dones) if rollout.alive is None else rollout.alive[:-1].numpy()
-    cut = cut_obs(rollout)
+    counted = rollout.counted()
+    alive = np.ones_like(dones) if counted is None else counted.numpy()
+    cut = {key: last for key, last in cut_obs(rollout).items() if alive[key]}
     for t, row in zip(*np.nonzero(alive)):
         count, _, drawn = obs[t, row]
         assert float(rollout.rewards[t, row]) == pytest.approx(0.25 * actions[t, row] + drawn, rel=1e-6)
@@ -196,6 +197,63 @@ def test_bytes_stay_bytes():
         assert 5 * 2 * 84 * 84 * 3 < rollout.nbytes < 1.1 * 5 * 2 * 84 * 84 * 3
         turned = rollout.obs[0][:-1] + (1 + rollout.actions[..., 0]).to(torch.uint8)[..., None, None, None]
         assert torch.equal(rollout.obs[0][1:], turned)
+
+
+class Unordered:
+    """Pairs of envs that answer in any order, some late: what a Collector needs of a vector env with surplus envs."""
+
+    def __init__(self, pairs: int) -> None:
+        vecs = [SyncVectorEnv([CounterEnv] * 2, autoreset_mode=AutoresetMode.SAME_STEP) for _ in range(pairs)]
+        self.pairs, self.num_envs = [Stepped(vec) for vec in vecs], 2 * pairs
+        self.rng = np.random.default_rng(0)
+
+    def async_reset(self, *, seed: int) -> None:
+        for k, pair in enumerate(self.pairs):
+            pair.async_reset(seed=seed + 2 * k)
+        self.waiting = list(range(len(self.pairs)))
+
+    def send(self, actions: Any, env_id: Any) -> None:
+        self.pairs[env_id[0] // 2].send(actions)
+        self.waiting.append(env_id[0] // 2)
+
+    def recv(self) -> Any:
+        k = self.waiting.pop(int(self.rng.integers(len(self.waiting))))
+        *found, infos = self.pairs[k].recv()
+        return *found, {**infos, "env_id": np.arange(2 * k, 2 * k + 2)}
+
+    def close(self) -> None:
+        for pair in self.pairs:
+            pair.close()
+
+
+@pytest.mark.parametrize("core", ["none", "mingru"])
+def test_rows_that_are_late_go_on_in_the_next_rollout_and_nothing_of_them_is_lost(core):
+    whole = SyncVectorEnv([CounterEnv] * 10, autoreset_mode=AutoresetMode.SAME_STEP)
+    made = trainer(whole, core=core, horizon=8, surplus_envs=4, train={"learning_rate": 0.0})
+    with contextlib.ExitStack() as stack:
+        t = stack.enter_context(made)
+        t.collector.vec = stack.enter_context(contextlib.closing(Unordered(5)))
+        t.collector.blocks.clear()
+        t.start()
+        learner = t.learners[0]
+        rollout, episodes, last, late = learner.rollout, [], {}, 0
+        for _ in range(12):
+            t.collect()
+            ready = rollout.ready.tolist()
+            assert len(ready) >= 6
+            late += 10 - len(ready)
+            check_counter(rollout, episodes)
+            for row in ready:
+                first = rollout.obs[0][0, row].tolist()
+                assert first == last.get(row, first)
+                last[row] = rollout.obs[0][-1, row].tolist()
+            batch = ppo.assess(learner)
+            assert set((batch.counts.view(8, 10).sum(0) > 0).nonzero().flatten().tolist()) == set(ready)
+            with torch.no_grad():
+                ratios = (ppo.current_logprobs(learner) - batch.logprobs).exp()[batch.counts > 0]
+            torch.testing.assert_close(ratios, torch.ones_like(ratios), rtol=0, atol=1e-4)
+        assert late > 10
+        assert len(last) == 10
 
 
 # ---- agents ----
