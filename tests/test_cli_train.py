@@ -16,7 +16,7 @@ from tests.training import STEPS, train_tiny
 
 TINY = (
     "--vec.num-envs 16 --vec.torch-threads 1 --train.horizon 8 --train.minibatches 2 --train.epochs 1 --nn.hidden 16 "
-    "--eval.episodes 0 --console off"
+    "--eval.episodes 0 --console off --device cpu"
 ).split()
 
 

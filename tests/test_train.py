@@ -87,11 +87,13 @@ def test_saving_and_evaluating_change_nothing(tmp_path):
         assert (plain.last / file).read_bytes() == (busy.last / file).read_bytes()
 
 
-@pytest.mark.parametrize("vec", [{"num_threads": 1}, {"num_threads": 2}])
-def test_threads_change_nothing(tmp_path, vec):
-    serial = train_tiny("breakout", tmp_path / "serial", vec={"backend": "serial"})
-    threads = train_tiny("breakout", tmp_path / "threads", vec={"backend": "threads", **vec})
-    assert contents(serial) == contents(threads)
+@pytest.mark.parametrize("num_groups", [1, 2])
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_how_envs_are_stepped_changes_nothing(tmp_path, num_groups, num_threads):
+    """Groups of the same size, that is: the policy sees batches of that size, and sums in their order."""
+    serial = train_tiny("breakout", tmp_path / "serial", vec={"backend": "serial", "num_groups": num_groups})
+    vec = {"backend": "threads", "num_groups": num_groups, "num_threads": num_threads}
+    assert contents(train_tiny("breakout", tmp_path / "threads", vec=vec)) == contents(serial)
 
 
 def test_a_longer_run_can_follow(tmp_path):

@@ -26,8 +26,8 @@ FILES = ("weights.safetensors", "state.safetensors")
 
 def tiny(**more: Any) -> dict[str, Any]:
     """The tables of a run of six iterations with a checkpoint after each; more goes over them."""
-    tables = {key: {**TINY.get(key, {}), **more.get(key, {})} for key in {*TINY, *more} - {"seed"}}
-    return {**tables, **({"seed": more["seed"]} if "seed" in more else {})}
+    plain = {"device": "cpu", **{key: value for key, value in more.items() if not isinstance(value, dict)}}
+    return plain | {key: {**TINY.get(key, {}), **more.get(key, {})} for key in {*TINY, *more} - {*plain}}
 
 
 def train_tiny(env: Any, folder: Path, /, *, policy: Any = None, console: str = "off", **more: Any) -> Run:

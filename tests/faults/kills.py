@@ -22,6 +22,7 @@ from shoal.train import train
 
 torch.set_num_threads(1)
 TABLES: dict[str, Any] = {
+    "device": "cpu",
     "train": {"total_steps": 16 * 8 * 60, "horizon": 8, "minibatches": 2, "epochs": 1},
     "vec": {"num_envs": 16, "backend": "serial", "torch_threads": 1},
     "nn": {"hidden": 16, "core": "mingru"},

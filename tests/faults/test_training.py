@@ -35,7 +35,7 @@ from tests.training import STEPS, tiny, train_tiny
 
 FLAGS = (
     "--vec.num-envs 16 --vec.torch-threads 1 --train.horizon 8 --train.minibatches 2 --train.epochs 1 --nn.hidden 16 "
-    "--eval.episodes 0 --console lines"
+    "--eval.episodes 0 --console lines --device cpu"
 ).split()
 
 
