@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -808,6 +809,10 @@ def test_a_checkpoint_replaces_the_one_at_its_path(tmp_path):
     assert len([path for path in (tmp_path / "x.pt").iterdir() if path.is_dir()]) == 1
     assert trainer.load_checkpoint(str(tmp_path / "x.pt")) == {"which": 1}
     assert trainer.epoch == 1
+    saved = next(path for path in (tmp_path / "x.pt").iterdir() if path.is_dir())
+    shutil.copytree(saved, saved.with_name("9" * 12))  # as a kill before it was removed would leave it
+    (saved.with_name("9" * 12) / "meta.json").write_text((saved / "meta.json").read_text().replace("which", "stale"))
+    assert trainer.load_checkpoint(tmp_path / "x.pt") == {"which": 1}
     (tmp_path / "f").write_text("")
     with pytest.raises(CheckpointError, match="is a file"):
         trainer.save_checkpoint(tmp_path / "f")
