@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -305,6 +305,60 @@ def test_agents_with_spaces_of_their_own_fill_rollouts_of_their_own():
         assert torch.equal(words[1:][goes_on], speaker.actions[..., 0][goes_on])
         assert torch.equal(words[1:][~goes_on], torch.zeros_like(words[1:][~goes_on]))
         torch.testing.assert_close(listener.rewards[goes_on], places[1:].sum(-1).float()[goes_on])
+
+
+class TwoKinds:
+    """PettingZoo's ParallelEnv: two players of one kind with a judge of another between them.
+
+    A player sees its number and its last choice; the judge sees its last number.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "kinds_v0"}
+    render_mode = None
+
+    def __init__(self) -> None:
+        self.possible_agents, self.agents = ["left", "judge", "right"], []
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-9, 9, (1,), np.float32) if agent == "judge" else spaces.MultiDiscrete([2, 6])
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,), np.float32) if agent == "judge" else spaces.Discrete(5)
+
+    def _obs(self, actions: Any) -> Any:
+        seen = {name: np.array([k, 1 + actions[name] if actions else 0]) for k, name in enumerate(("left", "right"))}
+        return {**seen, "judge": actions["judge"] if actions else np.zeros(1, np.float32)}
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.agents, self.tick = list(self.possible_agents), 0
+        return self._obs(None), {name: {} for name in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        over, names = self.tick == 7, self.possible_agents
+        rewards = {name: float(np.ravel(actions[name])[0]) for name in names}
+        self.agents = [] if over else self.agents
+        ends = dict.fromkeys(names, over)
+        return self._obs(actions), rewards, ends, dict.fromkeys(names, False), {name: {} for name in names}
+
+    def close(self) -> None:
+        self.agents = []
+
+
+@pytest.mark.parametrize("kind", ["shared", "per_agent"])
+def test_agents_of_one_kind_share_a_policy_and_each_gets_its_own_action(kind):
+    with trainer(shoal.make(TwoKinds, 4, backend="serial"), policies=kind, horizon=16) as t:
+        t.collect()
+        players = [learner.rollout for learner in t.learners if not learner.head.has_box]
+        assert [rollout.rows for rollout in players] == ([8] if kind == "shared" else [4, 4])
+        for number, rollout in enumerate(players):
+            chosen, goes_on = rollout.actions[..., 0], ~rollout.dones
+            assert torch.equal(rollout.rewards, chosen.float())
+            assert torch.equal(rollout.obs[0][1:, :, 1][goes_on], 1 + chosen[goes_on])
+            whose = torch.arange(8) % 2 if kind == "shared" else torch.full((4,), number)
+            assert torch.equal(rollout.obs[0][..., 0], whose.expand(17, -1))
+        (judge,) = (learner.rollout for learner in t.learners if learner.head.has_box)
+        torch.testing.assert_close(judge.rewards, judge.actions[..., 0].clamp(-1, 1))
 
 
 # ---- memory ----
