@@ -153,6 +153,23 @@ def test_the_same_checkpoint_again_is_not_written_again(tmp_path):
     assert (path / "meta.json").stat().st_ino != before
 
 
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """A power cut is no kill: what was not synced may be gone, though its name is there."""
+    events: list[str] = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (events.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd))
+    )
+    monkeypatch.setattr(os, "rename", lambda *paths: (events.append("rename"), rename(*paths)))
+    checkpoint.save(tmp_path / "checkpoints", 1, files_of(1), {})
+    named = events.index("rename")
+    before, after = events[:named], events[named + 1 :]
+    assert {"weights.safetensors", "state.safetensors"} <= set(before)
+    assert any("meta.json" in name for name in before)
+    assert before[-1].startswith(".000000000001")  # the folder, last
+    assert after == ["checkpoints"]
+
+
 def test_pruning_keeps_the_newest_and_the_best(tmp_path):
     for step in range(1, 7):
         path = checkpoint.save(tmp_path, step, files_of(step), {}, keep=2)
