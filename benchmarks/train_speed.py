@@ -118,7 +118,8 @@ def time_ours(options: argparse.Namespace) -> Result:
     chosen = options_for("cartpole", {"seed": options.seed})
     trainer, recent = Trainer("cartpole", chosen), deque[tuple[int, float]]()
     mean = 0.0
-    while not trainer.is_done and mean < MARK:
+    limit = options.time_steps or chosen.train.total_steps
+    while trainer.step < limit and mean < MARK:
         trainer.iterate()
         record = trainer.drain()
         if record["episode/n"]:
