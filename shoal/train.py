@@ -261,6 +261,7 @@ class Trainer:
         options, vec = self.options, self.vec
         self.agents = int(getattr(vec, "agents_per_env", 1))
         self.num_rows = int(vec.num_envs) * self.agents
+        options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
         self.roles = cast(vec, options.nn.policies)
         self.on_gpu = isinstance(vec, CudaVec)
         self.device = vec.device if isinstance(vec, CudaVec) else torch.device("cpu")
@@ -288,6 +289,11 @@ class Trainer:
             DeviceCollector(vec, seats) if self.on_gpu else Collector(vec, seats, options.vec.surplus_envs)
         )
         self.threads = options.vec.torch_threads or self._torch_threads()
+        # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
+        chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": int(vec.num_envs)}
+        groups = getattr(vec, "_groups", None)
+        chosen |= {"num_groups": len(groups)} if isinstance(groups, list) else {}
+        self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
 
     def _torch_threads(self) -> int:
         rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
@@ -649,7 +655,7 @@ def train(
         run = old if old is not None else runs.create(_env_name(env), root)
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
-        _describe(run, env, options, is_new=old is None)
+        _describe(run, env, trainer.options, is_new=old is None)
         loggers = open_all(_run_facts(run, trainer), log, log_options, console=console)
     except OSError as error:
         trainer.close()

@@ -39,7 +39,7 @@ WALLS = {
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
-    | {"conformance", "measure", "tune", "config", "runs", "log", "plot", "video", "evaluate", "train"},
+    | {"conformance", "measure", "tune", "config", "runs", "log", "plot", "video", "evaluate", "train", "puffer"},
 }
 
 

@@ -113,17 +113,24 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, batch: Tensor) -> None:
-        """Takes in (n, *shape)."""
+    def update(self, batch: Tensor, counts: Tensor | None = None) -> None:
+        """Takes in (n, *shape); with counts (n,), only the entries where they are true."""
         if not len(batch):
             return
-        var, mean = torch.var_mean(batch.to(torch.float64), dim=0, correction=0)
-        count, seen = float(len(batch)), self.count
-        total, delta = seen + count, mean - self.mean
+        wide, seen = batch.to(torch.float64), self.count
+        if counts is None:
+            var, mean = torch.var_mean(wide, dim=0, correction=0)
+            count = torch.full_like(seen, len(batch))
+        else:  # in sizes that do not depend on how many there are: a graph can capture it
+            weights = counts.to(torch.float64).view(-1, *[1] * (batch.ndim - 1))
+            count = weights.sum()
+            mean = torch.where(count > 0, (wide * weights).sum(0) / count.clamp(min=1.0), self.mean)
+            var = ((wide - mean).square() * weights).sum(0) / count.clamp(min=1.0)
+        total, delta = (seen + count).clamp(min=1.0), mean - self.mean
         spread = self.var * seen + var * count + delta**2 * (seen * count / total)
         self.mean += delta * (count / total)
-        self.var.copy_(spread / total)
-        self.count.copy_(total)
+        self.var.copy_(torch.where(seen + count > 0, spread / total, self.var))
+        self.count.copy_(seen + count)
 
     def normalize(self, batch: Tensor, limit: float = 10.0) -> Tensor:
         """(x - mean) / std in float32, clipped to +-limit."""
@@ -131,12 +138,20 @@ class RunningMoments(nn.Module):
         return ((batch.to(torch.float32) - self.mean.to(torch.float32)) * scale).clamp_(-limit, limit)
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows only the mean."""
+def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = None) -> Tensor:
+    """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows only the mean.
+
+    With counts (1 or 0 for each), only over the entries that count; nan where there are none, or all are alike.
+    """
     if not len(returns):
         return returns.new_tensor(torch.nan)
-    spread = returns.var(correction=0)
-    return torch.where(spread > 0, 1.0 - (returns - values).var(correction=0) / spread, torch.nan)
+    errors = returns - values
+    if counts is None:
+        spread, missed = returns.var(correction=0), errors.var(correction=0)
+    else:
+        spread = masked_mean((returns - masked_mean(returns, counts)).square(), counts)
+        missed = masked_mean((errors - masked_mean(errors, counts)).square(), counts)
+    return torch.where(spread > 0, 1.0 - missed / spread, torch.nan)
 
 
 def masked_mean(values: Tensor, weights: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -34,7 +34,9 @@ class PPO:
     """The options of `--train.*`."""
 
     total_steps: int = opt(10_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
+    num_iterations: int = opt(0, "rollouts to train for, instead of total_steps", low=0, is_count=True)
     horizon: int = opt(64, "steps of every row in a rollout", low=1, high=1 << 20, is_count=True)
+    batch_size: int = opt(0, "steps of a rollout over all rows, instead of horizon", low=0, is_count=True)
     epochs: int = opt(4, "passes over each rollout", low=1, high=1000)
     minibatches: int = opt(4, "parts that a rollout is divided into", low=1, high=1 << 20, is_count=True)
     learning_rate: float = opt(3e-4, "step size of the optimizer", low=0.0, sweep=LogUniform(1e-5, 1e-1))
@@ -66,6 +68,18 @@ class PPO:
     shuffle: bool = opt(True, "minibatches are drawn at random; False: they are slices of time, which need no copy")
     precision: Literal["fp32", "tf32", "bf16"] = opt("tf32", "GPU: how matrices are multiplied; weights stay fp32")
     compile: bool = opt(False, "compile the policy with torch.compile")
+
+    def resolve(self, rows: int) -> PPO:
+        """The same with horizon and total_steps, where batch_size and num_iterations were given, for so many rows."""
+        horizon, total = self.horizon, self.total_steps
+        if self.batch_size:
+            if self.batch_size % rows:
+                near = max(1, round(self.batch_size / rows)) * rows
+                raise ConfigError(f"--train.batch-size {self.batch_size} does not divide over {rows} rows. Try {near}.")
+            horizon = self.batch_size // rows
+        if self.num_iterations:
+            total = self.num_iterations * horizon * rows
+        return replace(self, horizon=horizon, total_steps=total, batch_size=0, num_iterations=0)
 
 
 METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_norm")
@@ -172,15 +186,15 @@ def update(learner: Learner) -> dict[str, Tensor]:
     """Improves the learner's policy on its rollout. Metrics stay tensors until someone prints them."""
     config = learner.config
     batch = assess(learner)
-    sums, parts = torch.zeros(len(METRICS), device=learner.device), 0
+    sums, epochs = torch.zeros(len(METRICS), device=learner.device), 0
     for _ in range(config.epochs):
+        before, epochs = sums.clone(), epochs + 1
         for index, segments, weights in minibatches(learner, batch):
             sums += improve(learner, batch, index, segments, weights)
-            parts += 1
-        if config.target_kl and float(sums[3]) / parts > config.target_kl:
+        if config.target_kl and float((sums - before)[3]) / config.minibatches > config.target_kl:
             break
-    metrics = dict(zip(METRICS, sums / parts))
-    metrics["explained_variance"] = ops.explained_variance(*_counted(batch))
+    metrics = dict(zip(METRICS, sums / (epochs * config.minibatches)))
+    metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts)
     learn_moments(learner)
     return metrics
 
@@ -244,7 +258,7 @@ def scale_rewards(learner: Learner) -> Tensor:
         part = rollout.rewards[:, rows], rollout.dones[:, rows]
         sums[:, rows] = ops.running_returns(*part, learner.config.gamma, carry)
         learner.running_return[rows] = carry
-    norm.update(sums.flatten() if counted is None else sums[counted])
+    norm.update(sums.flatten(), None if counted is None else counted.flatten())
     scale = (norm.var + 1e-8).rsqrt().to(torch.float32)
     return (rollout.rewards * scale).clamp_(-10.0, 10.0)
 
@@ -370,17 +384,10 @@ def learn_moments(learner: Learner) -> None:
     rollout, counted = learner.rollout, learner.rollout.counted()
     for key, moments in learner.actor.moments.items():
         seen = rollout.obs[int(key)][:-1]
-        moments.update(seen.flatten(0, 1) if counted is None else seen[counted])
+        moments.update(seen.flatten(0, 1), None if counted is None else counted.flatten())
 
 
 def _others(ready: Tensor, rows: int) -> Tensor:
     out = torch.ones(rows, dtype=torch.bool, device=ready.device)
     out[ready] = False
     return out
-
-
-def _counted(batch: Batch) -> tuple[Tensor, Tensor]:
-    if batch.counts is None:
-        return batch.values, batch.returns
-    kept = batch.counts > 0
-    return batch.values[kept], batch.returns[kept]

@@ -1,6 +1,7 @@
 """The `shoal` command: finds the verb, parses its flags by `tyro`, turns errors into exit codes.
 
-Exit codes: 0 all well, 1 a check failed, 2 a mistake in the command, 130 interrupted.
+Exit codes: 0 all well, 1 a check or a run failed, 2 a mistake in the command; 130, 143 and 138 a run was stopped by
+SIGINT, SIGTERM or SIGUSR1 after a checkpoint.
 
 A verb is a function: its signature is its flags, its docstring their help, its result the exit code. To add one,
 write `cli/<verb>.py` and a line in VERBS. What is slow to import is imported inside the functions, because

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,7 @@ def parse(args: list[str]) -> Request:
     from shoal import runs
     from shoal.train import options_for
 
+    args = puffer_words(args)
     asks_help = any(word in ("-h", "--help") for word in args)
     env = args[0] if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
@@ -130,6 +132,43 @@ def parse(args: list[str]) -> Request:
     return Request(
         str(env), options, resume, root, chosen, {"wandb": wandb} if "wandb" in chosen else {}, parsed.console
     )
+
+
+# what PufferLib users type, and what it is called here
+PUFFER_FLAGS = {
+    "--train.device": "--device",
+    "--train.seed": "--seed",
+    "--train.num-steps": "--train.horizon",
+    "--train.bptt-horizon": "--train.horizon",
+    "--train.n-epochs": "--train.epochs",
+    "--train.update-epochs": "--train.epochs",
+    "--train.clip-coef": "--train.clip",
+    "--train.ent-coef": "--train.entropy-coef",
+    "--train.vf-coef": "--train.value-coef",
+    "--train.vf-clip-coef": "--train.value-clip",
+    "--train.total-timesteps": "--train.total-steps",
+}
+
+
+def puffer_words(args: list[str]) -> list[str]:
+    """The command line with PufferLib's spellings in our words: `gym-CartPole-v1 --train.ent-coef 0.01`."""
+    words = []
+    for word in args:
+        flag, sign, value = word.partition("=")
+        words.append(PUFFER_FLAGS.get(flag.replace("_", "-") if flag.startswith("--") else flag, flag) + sign + value)
+    if words and words[0].startswith("gym-"):
+        words[0] = f"gymnasium:{words[0][len('gym-') :]}"
+    elif words and words[0].startswith("puffer_"):
+        words[0] = words[0][len("puffer_") :]
+    elif words and re.match(r"(atari|procgen|minigrid|minihack|griddly|pettingzoo)-", words[0]):
+        from shoal.puffer import names
+
+        names.find(words[0])  # raises where it cannot be made, with the install line
+        raise ConfigError(
+            f"'{words[0]}' is a name of shoal.puffer: train it from Python with shoal.puffer.PuffeRL, or by its "
+            "Gymnasium or PettingZoo id here (gymnasium:ALE/Pong-v5, pettingzoo:butterfly/pistonball_v6)."
+        )
+    return words
 
 
 def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
