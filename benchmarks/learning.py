@@ -113,7 +113,7 @@ def write_page() -> None:
         "`python benchmarks/learning.py` measures them anew and writes this page.\n\n"
         f"{table()}\n\n"
         "`memory` can only be solved by remembering: without a recurrent core no policy beats chance. `forage` is a\n"
-        "game of four agents that share one policy; its score is the mean over agents. `maze` is trained on mazes of 9\n"
+        "game of four agents that share one policy; its score is the mean over agents. `maze` is played on mazes of 9\n"
         "cells a side.\n"
     )
 

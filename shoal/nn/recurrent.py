@@ -91,7 +91,7 @@ class MinGRU(nn.Module):
         """One step of (rows, inputs)."""
         update, candidate, highway = self._gates(x)
         hidden = torch.lerp(state[0], candidate, update)
-        return torch.lerp(self.skip(x), hidden, highway), (hidden,)
+        return torch.lerp(self._wide(self.skip(x)), hidden, highway), (hidden,)
 
     def unroll(self, x: Tensor, state: State, resets: Tensor) -> Tensor:
         """(steps, rows, inputs) -> (steps, rows, size), by a parallel scan."""
@@ -99,10 +99,14 @@ class MinGRU(nn.Module):
         keep = (1.0 - update) * (~resets).to(x.dtype).unsqueeze(-1)
         keep = torch.cat([1.0 - update[:1], keep[1:]])  # the start state is as it was stored
         hidden = scan(keep, update * candidate, state[0])
-        return torch.lerp(self.skip(x), hidden, highway)
+        return torch.lerp(self._wide(self.skip(x)), hidden, highway)
+
+    def _wide(self, x: Tensor) -> Tensor:
+        """In the dtype of the weights and the state: what is summed over time is not summed in half precision."""
+        return x.to(self.gates.weight.dtype)
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        update, candidate, highway = self.gates(x).chunk(3, -1)
+        update, candidate, highway = self._wide(self.gates(x)).chunk(3, -1)
         # g of the paper: positive, and near linear where it matters
         candidate = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
         return torch.sigmoid(update), candidate, torch.sigmoid(highway)
