@@ -27,7 +27,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from shoal.config import read_toml
 from shoal.measure import describe_machine
+from shoal.registry import STOCK
 
 RESULTS = Path(__file__).parent / "results" / "gymnasium_learning.jsonl"
 MARKS = {  # HalfCheetah and Hopper: what CleanRL published for its PPO on v4, after 1M steps
@@ -104,12 +106,15 @@ def main() -> None:
             rows.append(row)
             console.print(" ".join(f"{key}={value}" for key, value in row.items()), highlight=False, soft_wrap=True)
     show(console, rows)
-    if options.steps is None:
+    failed = any("failed" in row for row in rows)
+    if options.steps is None and not failed:
         RESULTS.parent.mkdir(exist_ok=True)
-        facts = {"machine": describe_machine(), "backend": options.backend, "jobs": options.jobs, "rows": rows}
+        used = {name: read_toml(STOCK / "gymnasium" / f"{name}.toml") for name in options.envs}
+        facts = {"machine": describe_machine(), "backend": options.backend, "jobs": options.jobs}
+        facts |= {"options": used, "rows": rows}
         with RESULTS.open("a") as file:
             file.write(json.dumps(facts) + "\n")
-    sys.exit(any("failed" in row for row in rows))
+    sys.exit(failed)
 
 
 def show(console: Console, rows: Sequence[Row]) -> None:

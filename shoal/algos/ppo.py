@@ -204,9 +204,8 @@ def assess(learner: Learner) -> Batch:
     """Rewards to advantages: scale, bootstrap what a time limit cut off, sum backwards."""
     rollout, config = learner.rollout, learner.config
     rewards = scale_rewards(learner)
-    for cut in filter(
-        rollout.is_ready, rollout.truncated
-    ):  # truncation bootstraps from final_obs; termination does not
+    # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
+    for cut in filter(rollout.is_ready, rollout.truncated):
         rewards[cut.t, cut.rows] += config.gamma * learner.actor.step(rollout.observations(cut.obs), cut.state)[1]
     if rollout.cuts is not None:
         bootstrap(learner, rollout.cuts, rewards)
