@@ -108,6 +108,7 @@ class Learner:
         self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
         self.optimizers = make_optimizers(config, actor.policy, self.device)
+        self.parameters = [p for p in actor.policy.parameters() if p.requires_grad]
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
@@ -324,6 +325,18 @@ def take(values: Tensor, index: Tensor | slice) -> Tensor:
     return values[index] if isinstance(index, slice) else values.index_select(0, index)
 
 
+@dataclass
+class Part:
+    """What the loss of a minibatch compares the policy's answers against."""
+
+    actions: Tensor
+    logprobs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    counts: Tensor | None
+
+
 def improve(learner: Learner, batch: Batch, index: Tensor | slice, segments: Tensor, weights: Tensor | None) -> Tensor:
     """One step of the optimizer on a minibatch; returns its METRICS."""
     config, rollout, head = learner.config, learner.rollout, learner.head
@@ -333,38 +346,106 @@ def improve(learner: Learner, batch: Batch, index: Tensor | slice, segments: Ten
     logits, values = learner.actor.unroll(obs, state, resets)
     if batch.masks is not None:
         logits = head.mask(logits, take(batch.masks, index))
-    logprobs, entropies = head.judge(logits, take(batch.actions, index))
 
+    numbers = (batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns)
     counts = None if batch.counts is None else take(batch.counts, index)
-    advantages, returns = take(batch.advantages, index), take(batch.returns, index)
+    part = Part(*(take(values, index) for values in numbers), counts)
     if config.normalize_advantage == "minibatch":
-        advantages = standardize(advantages, counts)
+        part.advantages = standardize(part.advantages, counts)
     if weights is not None:
-        advantages = advantages * weights
-    log_ratio = logprobs - take(batch.logprobs, index)
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-    policy_loss = -ops.masked_mean(torch.minimum(advantages * ratio, advantages * clipped), counts)
-    errors = (values - returns).square()
-    if config.value_clip:
-        before = take(batch.values, index)
-        near = before + (values - before).clamp(-config.value_clip, config.value_clip)
-        errors = torch.maximum(errors, (near - returns).square())
-    value_loss = 0.5 * ops.masked_mean(errors, counts)
-    entropy = ops.masked_mean(entropies, counts)
-    loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        part.advantages = part.advantages * weights
+    loss, found = (choice_loss if head.is_one_choice else any_loss)(learner, logits, values, part)
 
-    for optimizer in learner.optimizers:
-        optimizer.zero_grad()
+    for parameter in learner.parameters:
+        parameter.grad = None
     loss.backward()
-    limit = config.max_grad_norm or math.inf
-    norm = nn.utils.clip_grad_norm_(learner.actor.policy.parameters(), limit)
+    norm = clip_gradients(learner.parameters, config.max_grad_norm)
     for optimizer in learner.optimizers:
         optimizer.step()
+    return torch.cat([found, norm.reshape(1)])
+
+
+def clip_gradients(parameters: list[Tensor], limit: float) -> Tensor:
+    """Scales the gradients down to the norm `limit` (0: never) and returns the norm that they had."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    if limit:
+        torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
+def any_loss(learner: Learner, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """The loss, and METRICS but the last. This is its meaning, for any kind of action.
+
+    L = -mean min(r A, clip(r) A) + value_coef mean (V - R)^2 / 2 - entropy_coef mean H,  r = pi(a) / pi_old(a)
+    """
+    config, counts = learner.config, part.counts
+    logprobs, entropies = learner.head.judge(logits, part.actions)
+    log_ratio = logprobs - part.logprobs
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    policy_loss = -ops.masked_mean(torch.minimum(part.advantages * ratio, part.advantages * clipped), counts)
+    errors = (values - part.returns).square()
+    if config.value_clip:
+        near = part.values + (values - part.values).clamp(-config.value_clip, config.value_clip)
+        errors = torch.maximum(errors, (near - part.returns).square())
+    value_loss = 0.5 * ops.masked_mean(errors, counts)
+    entropy = ops.masked_mean(entropies, counts)
     with torch.no_grad():
         kl = ops.masked_mean(ratio - 1.0 - log_ratio, counts)  # Schulman's estimate: never negative
         moved = ops.masked_mean(((ratio - 1.0).abs() > config.clip).to(torch.float32), counts)
-        return torch.stack([policy_loss, value_loss, entropy, kl, moved, norm]).detach()
+        found = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), kl, moved])
+    return policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy, found
+
+
+def choice_loss(learner: Learner, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """The same for one choice of n, with the gradient worked out by hand: half the operations, so twice as fast."""
+    loss, found = _ChoiceLoss.apply(logits, values, part, learner.config)
+    return loss, found
+
+
+class _ChoiceLoss(torch.autograd.Function):
+    """Forward makes the gradients at once:
+
+    dL/dlogits = g (onehot(a) - p) + entropy_coef p (log p + H) / n,   g = -A r / n where the clip does not hold it
+    dL/dV      = value_coef (V - R) / n                                where the clip does not hold it
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor]:
+        counts = part.counts
+        share: Any = 1.0 / len(values) if counts is None else counts / counts.sum().clamp(min=1.0)
+        logp = torch.log_softmax(logits, -1)
+        p = logp.exp()
+        entropies = -(p * logp).sum(-1)
+        log_ratio = logp.gather(-1, part.actions).squeeze(-1) - part.logprobs
+        ratio = log_ratio.exp()
+        free, held = part.advantages * ratio, part.advantages * ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+        gain = torch.minimum(free, held)
+        error = values - part.returns
+        errors, counts_error = error.square(), error
+        if config.value_clip:
+            near = part.values + (values - part.values).clamp(-config.value_clip, config.value_clip)
+            clipped = (near - part.returns).square()
+            counts_error = error * (errors >= clipped)
+            errors = torch.maximum(errors, clipped)
+        pull = (free * (free <= held) * share).unsqueeze(-1)  # -g
+        d_logits = (p * pull).scatter_add_(-1, part.actions, -pull)
+        weight = config.entropy_coef * share
+        spread = (logp + entropies.unsqueeze(-1)) * p
+        d_logits += spread * (weight if counts is None else weight.unsqueeze(-1))
+        d_values = counts_error * (config.value_coef * share)
+        moved = ((ratio - 1.0).abs() > config.clip).to(gain.dtype)
+        rows = torch.stack([-gain, 0.5 * errors, entropies, ratio - 1.0 - log_ratio, moved])
+        found = rows.mean(1) if counts is None else rows @ share
+        ctx.save_for_backward(d_logits, d_values)
+        ctx.mark_non_differentiable(found)
+        return found[0] + config.value_coef * found[1] - config.entropy_coef * found[2], found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        d_logits, d_values = ctx.saved_tensors
+        return d_logits * grads[0], d_values * grads[0], None, None
 
 
 def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:

@@ -78,7 +78,7 @@ class ActionHead:
         self.has_box = spread > 0
         self.dtype = torch.float32 if self.has_box else torch.int64
         self.choices = at if not self.has_box else 0  # what an action mask covers
-        self._one = len(parts) == 1 and not self.has_box
+        self.is_one_choice = len(parts) == 1 and not self.has_box
         low, high = (np.concatenate(ends) if ends else np.zeros(0) for ends in (lows, highs))
         bounded = np.isfinite(low) & np.isfinite(high)
         if self.squash and self.has_box and not bounded.all():
@@ -115,7 +115,7 @@ class ActionHead:
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
         """Actions (rows, size) by the distribution of each row, from the noise of each row."""
-        if self._one:  # the Gumbel-max trick
+        if self.is_one_choice:  # the Gumbel-max trick
             return (logits + noise).argmax(-1, keepdim=True)
         drawn = []
         for part in self.parts:
@@ -138,7 +138,7 @@ class ActionHead:
 
     def log_prob(self, logits: Tensor, actions: Tensor) -> Tensor:
         """Of each row's action: (rows,)."""
-        if self._one:
+        if self.is_one_choice:
             return torch.log_softmax(logits, -1).gather(-1, actions).squeeze(-1)
         return self.judge(logits, actions)[0]
 
@@ -147,7 +147,7 @@ class ActionHead:
 
         The entropy of a squashed Box has no closed form: the Gaussian's, plus the squash's log slope at the action.
         """
-        if self._one:
+        if self.is_one_choice:
             logp = torch.log_softmax(logits, -1)
             return logp.gather(-1, actions).squeeze(-1), -(logp.exp() * logp).sum(-1)
         log_prob = logits.new_zeros(len(logits))
@@ -189,7 +189,7 @@ class ActionHead:
 
     def to_env(self, actions: Array) -> Any:
         """(rows, size) as `step` of a vector env takes them, in the structure and bounds of the space."""
-        if self._one and self.layout.is_one_array:
+        if self.is_one_choice and self.layout.is_one_array:
             space = self._leaves[0][1]
             if isinstance(space, spaces.Discrete):
                 column = actions[:, 0]
