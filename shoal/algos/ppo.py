@@ -27,6 +27,7 @@ from shoal.algos.actor import Actor
 from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
+from shoal.native import lib
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class PPO:
         return replace(self, horizon=horizon, total_steps=total, batch_size=0, num_iterations=0)
 
 
+CHUNK = 8192  # transitions that go through a policy at a time on a CPU: their activations stay in its cache
 METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_norm")
 
 
@@ -107,8 +109,10 @@ class Learner:
         self.rollout = Rollout(actor, config.horizon, rows, segment=segment, **more)
         self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
-        self.optimizers = make_optimizers(config, actor.policy, self.device)
         self.parameters = [p for p in actor.policy.parameters() if p.requires_grad]
+        if config.optimizer != "muon":  # which needs to know the matrices apart
+            self.parameters = [flatten(self.parameters)]
+        self.optimizers = make_optimizers(config, actor.policy, self.parameters)
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
@@ -139,15 +143,33 @@ def _check_sizes(config: PPO, rows: int, segment: int) -> None:
         )
 
 
-def make_optimizers(config: PPO, policy: nn.Module, device: torch.device) -> list[Any]:
+def flatten(parameters: list[Any]) -> Any:
+    """Puts all parameters, and their gradients, into one piece of memory, and returns it as one parameter.
+
+    The policy's own become views of it: nothing about it changes, but its gradients are clipped and its weights are
+    moved by a handful of operations in all, not for each layer.
+    """
+    if not parameters or len({(p.dtype, p.device) for p in parameters}) > 1:
+        raise ConfigError("the policy has no parameters, or parameters of several dtypes or devices.")
+    whole = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
+    whole.grad = torch.zeros_like(whole)
+    at = 0
+    for p in parameters:
+        part = slice(at, at + p.numel())
+        p.data, p.grad = whole.data[part].view_as(p), whole.grad[part].view_as(p)
+        at += p.numel()
+    return whole
+
+
+def make_optimizers(config: PPO, policy: nn.Module, parameters: list[Any]) -> list[Any]:
     """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
+    device = parameters[0].device
     betas = (config.adam_beta1, config.adam_beta2)
     common: dict[str, Any] = {"lr": config.learning_rate, "betas": betas, "eps": config.adam_eps}
     if device.type == "cuda":
         common |= {"lr": torch.tensor(config.learning_rate, device=device), "capturable": True}
         if config.optimizer == "muon":
             raise ConfigError("--train.optimizer muon cannot be captured in a graph yet. Use adam, or --device cpu.")
-    parameters = [p for p in policy.parameters() if p.requires_grad]
     if config.optimizer == "adam":
         return [torch.optim.Adam(parameters, **common, fused=True)]
     if config.optimizer == "adamw":
@@ -190,8 +212,8 @@ def update(learner: Learner) -> dict[str, Tensor]:
     sums, epochs = torch.zeros(len(METRICS), device=learner.device), 0
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1
-        for index, segments, weights in minibatches(learner, batch):
-            sums += improve(learner, batch, index, segments, weights)
+        for segments, weights in minibatches(learner, batch):
+            sums += improve(learner, batch, segments, weights)
         if config.target_kl and float((sums - before)[3]) / config.minibatches > config.target_kl:
             break
     metrics = dict(zip(METRICS, sums / (epochs * config.minibatches)))
@@ -278,17 +300,16 @@ def current_logprobs(learner: Learner) -> Tensor:
     return torch.cat(found)
 
 
-def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor, Tensor | None]]:
-    """Parts of the batch in random order: indices of transitions, time first; of their segments; their weights."""
+def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor | None]]:
+    """Parts of the rollout: the numbers of segments in random order (or neighbours, as a slice), and their weights."""
     rollout, config = learner.rollout, learner.config
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
     if not config.shuffle and not config.priority and length == 1 and rollout.ready is None:
         edges = [total * k // config.minibatches for k in range(config.minibatches + 1)]
         for lo, hi in pairwise(edges):
-            yield slice(lo, hi), batch.resets[:0], None
+            yield slice(lo, hi), None
         return
-    offsets = torch.arange(length, device=learner.device).unsqueeze(1) * rows
     chances = None
     if config.priority:
         counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
@@ -303,12 +324,20 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice
         if rollout.ready is not None:  # segments of rows that are not full are no one's turn
             order = order[torch.isin(order % rows, rollout.ready)]
     for segments in order.tensor_split(config.minibatches):
-        first = segments if length == 1 else segments // rows * (length * rows) + segments % rows
         weights = None
         if chances is not None:
             weights = (total * chances[segments]) ** -config.priority_beta
-            weights = (weights / weights.max()).repeat(length)
-        yield first if length == 1 else (first + offsets).flatten(), segments, weights
+            weights = weights / weights.max()
+        yield segments, weights
+
+
+def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
+    """Where the transitions of some segments lie in the batch, time first."""
+    length, rows = rollout.segment, rollout.rows
+    if length == 1 or isinstance(segments, slice):
+        return segments
+    first = segments // rows * (length * rows) + segments % rows
+    return (first + torch.arange(length, device=first.device).unsqueeze(1) * rows).flatten()
 
 
 def shuffled(count: int, learner: Learner) -> Tensor:
@@ -327,7 +356,7 @@ def take(values: Tensor, index: Tensor | slice) -> Tensor:
 
 @dataclass
 class Part:
-    """What the loss of a minibatch compares the policy's answers against."""
+    """What the loss compares the policy's answers against, and what it is divided by."""
 
     actions: Tensor
     logprobs: Tensor
@@ -335,72 +364,94 @@ class Part:
     advantages: Tensor
     returns: Tensor
     counts: Tensor | None
+    total: Any  # transitions of the minibatch that count
 
 
-def improve(learner: Learner, batch: Batch, index: Tensor | slice, segments: Tensor, weights: Tensor | None) -> Tensor:
-    """One step of the optimizer on a minibatch; returns its METRICS."""
-    config, rollout, head = learner.config, learner.rollout, learner.head
-    obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
-    state = tuple(part.flatten(0, 1).index_select(0, segments) for part in rollout.starts)
-    resets = take(batch.resets, index).view(rollout.segment, -1) if state else batch.resets[:0]
-    logits, values = learner.actor.unroll(obs, state, resets)
-    if batch.masks is not None:
-        logits = head.mask(logits, take(batch.masks, index))
+def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: Tensor | None) -> Tensor:
+    """One step of the optimizer on a minibatch; returns its METRICS.
 
-    numbers = (batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns)
+    On a CPU a large minibatch goes through in chunks whose activations stay in the cache; the gradients add up.
+    """
+    config, rollout = learner.config, learner.rollout
+    index = transitions(rollout, segments)
+    advantages = take(batch.advantages, index)
     counts = None if batch.counts is None else take(batch.counts, index)
-    part = Part(*(take(values, index) for values in numbers), counts)
     if config.normalize_advantage == "minibatch":
-        part.advantages = standardize(part.advantages, counts)
+        advantages = standardize(advantages, counts)
     if weights is not None:
-        part.advantages = part.advantages * weights
-    loss, found = (choice_loss if head.is_one_choice else any_loss)(learner, logits, values, part)
+        advantages = advantages * weights.repeat(rollout.segment)
+    total = len(advantages) if counts is None else counts.sum().clamp(min=1.0)
 
-    for parameter in learner.parameters:
-        parameter.grad = None
-    loss.backward()
+    clear_gradients(learner.parameters)
+    found = torch.zeros(len(METRICS) - 1, device=learner.device)
+    count = segments.stop - segments.start if isinstance(segments, slice) else len(segments)
+    size = count if learner.device.type != "cpu" else max(1, CHUNK // rollout.segment)
+    shaped = advantages.view(rollout.segment, count)
+    for lo in range(0, count, size):
+        chunk = slice(lo, min(lo + size, count))
+        some = (
+            slice(segments.start + lo, segments.start + chunk.stop) if isinstance(segments, slice) else segments[chunk]
+        )
+        whole = chunk.stop - lo == count
+        found += learn_from(learner, batch, some, shaped if whole else shaped[:, chunk], total)
     norm = clip_gradients(learner.parameters, config.max_grad_norm)
     for optimizer in learner.optimizers:
         optimizer.step()
     return torch.cat([found, norm.reshape(1)])
 
 
-def clip_gradients(parameters: list[Tensor], limit: float) -> Tensor:
-    """Scales the gradients down to the norm `limit` (0: never) and returns the norm that they had."""
-    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-    if limit:
-        torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+def learn_from(learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any) -> Tensor:
+    """Adds the gradients of some segments, and returns their share of METRICS but the last."""
+    rollout, head, index = learner.rollout, learner.head, transitions(learner.rollout, segments)
+    obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
+    state = tuple(part.flatten(0, 1).index_select(0, segments) for part in rollout.starts)
+    resets = take(batch.resets, index).view(rollout.segment, -1) if state else batch.resets[:0]
+    logits, values = learner.actor.unroll(obs, state, resets)
+    if batch.masks is not None:
+        logits = head.mask(logits, take(batch.masks, index))
+    part = Part(
+        actions=take(batch.actions, index),
+        logprobs=take(batch.logprobs, index),
+        values=take(batch.values, index),
+        advantages=advantages.reshape(-1),
+        returns=take(batch.returns, index),
+        counts=None if batch.counts is None else take(batch.counts, index),
+        total=total,
+    )
+    loss, found = (choice_loss if head.is_one_choice else any_loss)(learner.config, head, logits, values, part)
+    loss.backward()
+    return found
 
 
-def any_loss(learner: Learner, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+def any_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
     """The loss, and METRICS but the last. This is its meaning, for any kind of action.
 
     L = -mean min(r A, clip(r) A) + value_coef mean (V - R)^2 / 2 - entropy_coef mean H,  r = pi(a) / pi_old(a)
     """
-    config, counts = learner.config, part.counts
-    logprobs, entropies = learner.head.judge(logits, part.actions)
+
+    def mean(x: Tensor) -> Tensor:
+        return (x if part.counts is None else x * part.counts).sum() / part.total
+
+    logprobs, entropies = head.judge(logits, part.actions)
     log_ratio = logprobs - part.logprobs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-    policy_loss = -ops.masked_mean(torch.minimum(part.advantages * ratio, part.advantages * clipped), counts)
+    policy_loss = -mean(torch.minimum(part.advantages * ratio, part.advantages * clipped))
     errors = (values - part.returns).square()
     if config.value_clip:
         near = part.values + (values - part.values).clamp(-config.value_clip, config.value_clip)
         errors = torch.maximum(errors, (near - part.returns).square())
-    value_loss = 0.5 * ops.masked_mean(errors, counts)
-    entropy = ops.masked_mean(entropies, counts)
+    value_loss, entropy = 0.5 * mean(errors), mean(entropies)
     with torch.no_grad():
-        kl = ops.masked_mean(ratio - 1.0 - log_ratio, counts)  # Schulman's estimate: never negative
-        moved = ops.masked_mean(((ratio - 1.0).abs() > config.clip).to(torch.float32), counts)
+        kl = mean(ratio - 1.0 - log_ratio)  # Schulman's estimate: never negative
+        moved = mean(((ratio - 1.0).abs() > config.clip).to(torch.float32))
         found = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), kl, moved])
     return policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy, found
 
 
-def choice_loss(learner: Learner, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    """The same for one choice of n, with the gradient worked out by hand: half the operations, so twice as fast."""
-    loss, found = _ChoiceLoss.apply(logits, values, part, learner.config)
+def choice_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """The same for one choice of n, with the gradient worked out by hand, on a CPU in C (core/learn.c)."""
+    loss, found = _ChoiceLoss.apply(logits, values, part, config)
     return loss, found
 
 
@@ -413,31 +464,8 @@ class _ChoiceLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor]:
-        counts = part.counts
-        share: Any = 1.0 / len(values) if counts is None else counts / counts.sum().clamp(min=1.0)
-        logp = torch.log_softmax(logits, -1)
-        p = logp.exp()
-        entropies = -(p * logp).sum(-1)
-        log_ratio = logp.gather(-1, part.actions).squeeze(-1) - part.logprobs
-        ratio = log_ratio.exp()
-        free, held = part.advantages * ratio, part.advantages * ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-        gain = torch.minimum(free, held)
-        error = values - part.returns
-        errors, counts_error = error.square(), error
-        if config.value_clip:
-            near = part.values + (values - part.values).clamp(-config.value_clip, config.value_clip)
-            clipped = (near - part.returns).square()
-            counts_error = error * (errors >= clipped)
-            errors = torch.maximum(errors, clipped)
-        pull = (free * (free <= held) * share).unsqueeze(-1)  # -g
-        d_logits = (p * pull).scatter_add_(-1, part.actions, -pull)
-        weight = config.entropy_coef * share
-        spread = (logp + entropies.unsqueeze(-1)) * p
-        d_logits += spread * (weight if counts is None else weight.unsqueeze(-1))
-        d_values = counts_error * (config.value_coef * share)
-        moved = ((ratio - 1.0).abs() > config.clip).to(gain.dtype)
-        rows = torch.stack([-gain, 0.5 * errors, entropies, ratio - 1.0 - log_ratio, moved])
-        found = rows.mean(1) if counts is None else rows @ share
+        on_cpu = logits.device.type == "cpu" and logits.dtype == torch.float32
+        d_logits, d_values, found = (_in_c if on_cpu else _in_torch)(logits, values, part, config)
         ctx.save_for_backward(d_logits, d_values)
         ctx.mark_non_differentiable(found)
         return found[0] + config.value_coef * found[1] - config.entropy_coef * found[2], found
@@ -446,6 +474,60 @@ class _ChoiceLoss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d_logits, d_values = ctx.saved_tensors
         return d_logits * grads[0], d_values * grads[0], None, None
+
+
+def _in_c(logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor, Tensor]:
+    numbers = (part.actions, part.logprobs, part.values, part.advantages, part.returns)
+    inputs = [x.contiguous() for x in (logits, values, *numbers, *([] if part.counts is None else [part.counts]))]
+    d_logits, d_values, found = torch.empty_like(inputs[0]), torch.empty_like(inputs[1]), torch.empty(5)
+    pointers = [x.data_ptr() for x in inputs] + [None] * (8 - len(inputs))
+    coefs = (float(part.total), config.clip, config.value_clip, config.value_coef, config.entropy_coef)
+    outputs = [x.data_ptr() for x in (d_logits, d_values, found)]
+    lib.load_core().choice_loss(*pointers, len(values), logits.shape[1], *coefs, *outputs)
+    return d_logits, d_values, found
+
+
+def _in_torch(logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor, Tensor]:
+    share: Any = 1.0 / part.total if part.counts is None else part.counts / part.total
+    logp = torch.log_softmax(logits, -1)
+    p = logp.exp()
+    entropies = -(p * logp).sum(-1)
+    log_ratio = logp.gather(-1, part.actions).squeeze(-1) - part.logprobs
+    ratio = log_ratio.exp()
+    free, held = part.advantages * ratio, part.advantages * ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    error = values - part.returns
+    errors, slope = error.square(), error
+    if config.value_clip:
+        move = values - part.values
+        step = move.clamp(-config.value_clip, config.value_clip)
+        near = part.values + step - part.returns
+        clipped = near.square()
+        slope = torch.where(errors >= clipped, error, near * (move == step))
+        errors = torch.maximum(errors, clipped)
+    pull = (free * (free <= held) * share).unsqueeze(-1)  # -g
+    d_logits = (p * pull).scatter_add_(-1, part.actions, -pull)
+    weight = config.entropy_coef * share
+    d_logits += (logp + entropies.unsqueeze(-1)) * p * (weight if part.counts is None else weight.unsqueeze(-1))
+    moved = ((ratio - 1.0).abs() > config.clip).to(p.dtype)
+    rows = torch.stack([-torch.minimum(free, held), 0.5 * errors, entropies, ratio - 1.0 - log_ratio, moved])
+    found = rows.sum(1) * share if part.counts is None else rows @ share
+    return d_logits, slope * (config.value_coef * share), found
+
+
+def clear_gradients(parameters: list[Any]) -> None:
+    """To zero, in place where they are all one piece."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.zero_()
+
+
+def clip_gradients(parameters: list[Tensor], limit: float) -> Tensor:
+    """Scales the gradients down to the norm `limit` (0: never) and returns the norm that they had."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = torch.linalg.vector_norm(grads[0] if len(grads) == 1 else torch.stack(torch._foreach_norm(grads)))
+    if limit:
+        torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
 
 
 def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:

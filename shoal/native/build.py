@@ -86,7 +86,7 @@ class Source:
         """The C files to compile."""
         if self.header:
             return [str(CORE / "module.c")]
-        return [str(CORE / name) for name in ("pool.c", "raster.c", "returns.c", "wait.c")]
+        return [str(CORE / name) for name in ("learn.c", "pool.c", "raster.c", "wait.c")]
 
 
 CORE_SOURCE = Source("core")

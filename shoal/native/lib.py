@@ -97,7 +97,7 @@ class DeskSlot(ctypes.Structure):
 
 
 class Core:
-    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer, sums over time."""
+    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer, what learners sum."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
@@ -121,6 +121,8 @@ class Core:
         sums = [c_float, c_float, c_int64, c_int64, c_void_p]
         self.advantages = _declare(lib.shoal_advantages, None, *[c_void_p] * 5, *sums)
         sums = [c_float, c_int64, c_int64, c_void_p, c_void_p]
+        floats = [c_float] * 5 + [c_void_p] * 3
+        self.choice_loss = _declare(lib.shoal_choice_loss, None, *[c_void_p] * 8, c_int64, c_int64, *floats)
         self.running_returns = _declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
 
 

@@ -106,11 +106,13 @@ class Encoder(nn.Module):
         self.paths = [leaf.path for leaf in Layout(space).leaves]
         self.parts = nn.ModuleList([_for_leaf(_leaf_space(space, path), kind) for path in self.paths])
         self.features = sum(part.features for part in self.parts)
+        # in a list, so that it is not registered twice
+        self._only = [self.parts[0]] if len(self.parts) == 1 and not self.paths[0] else []
 
     def forward(self, obs: Any) -> Tensor:
         """(rows, features) of a batch in the structure of the space."""
-        if len(self.parts) == 1 and not self.paths[0]:
-            return self.parts[0](obs)
+        for only in self._only:
+            return only.forward(obs)
         return torch.cat([part(_pick(obs, path)) for part, path in zip(self.parts, self.paths)], 1)
 
 

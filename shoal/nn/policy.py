@@ -42,7 +42,10 @@ class Net:
 
 
 class Policy(nn.Module):
-    """What `--nn.*` describes. Feed-forward: returns (logits, value); with a core: (logits, value, state)."""
+    """What `--nn.*` describes. Feed-forward: returns (logits, value); with a core: (logits, value, state).
+
+    Its parts are run by their `forward`: for a few rows, calling modules takes longer than the arithmetic.
+    """
 
     def __init__(self, observation_space: spaces.Space[Any], head: ActionHead, net: Net) -> None:
         super().__init__()
@@ -70,26 +73,27 @@ class Policy(nn.Module):
 
     def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
         """One step of a batch of rows."""
-        features = self.body(obs)
+        features = self.body.forward(obs)
         if self.core is None:
-            return self._heads(features, self.critic_body(obs) if self.critic_body is not None else features)
+            return self._heads(features, self.critic_body.forward(obs) if self.critic_body is not None else features)
         features, state = self.core(features, state)
         return (*self._heads(features, features), state)
 
     def unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
         """Whole segments: obs (steps * rows, ...), resets (steps, rows) -> flat logits and values, in that order."""
-        features = self.body(obs)
+        features = self.body.forward(obs)
         if self.core is None:
-            return self._heads(features, self.critic_body(obs) if self.critic_body is not None else features)
+            return self._heads(features, self.critic_body.forward(obs) if self.critic_body is not None else features)
         steps, rows = resets.shape
         features = self.core.unroll(features.view(steps, rows, -1), state, resets).flatten(0, 1)
         return self._heads(features, features)
 
     def _heads(self, acting: Tensor, judging: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.actor(acting)
+        actor, critic, linear = self.actor, self.critic, nn.functional.linear
+        logits = linear(acting, actor.weight, actor.bias)
         if self.log_std is not None:
             logits = torch.cat([logits, self.log_std.expand(len(logits), -1)], 1)
-        return logits, self.critic(judging).squeeze(-1)
+        return logits, linear(judging, critic.weight, critic.bias).squeeze(-1)
 
 
 class _Body(nn.Module):
@@ -103,7 +107,7 @@ class _Body(nn.Module):
         self.features = sizes[-1]
 
     def forward(self, obs: Any) -> Tensor:
-        return self.layers(self.encoder(obs))
+        return self.layers.forward(self.encoder.forward(obs))
 
 
 def step(policy: Any, obs: Any, state: State) -> tuple[Tensor, Tensor, State]:
