@@ -266,6 +266,8 @@ class Trainer:
         self.on_gpu = isinstance(vec, CudaVec)
         self.device = vec.device if isinstance(vec, CudaVec) else torch.device("cpu")
         if self.on_gpu:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS may sum in another order next time
+            torch.backends.cudnn.deterministic = True
             torch.backends.cuda.matmul.allow_tf32 = options.train.precision != "fp32"
             torch.backends.cudnn.allow_tf32 = options.train.precision != "fp32"
             if options.train.target_kl:
