@@ -1,0 +1,70 @@
+"""The GPU backend on a machine without a GPU: every kernel compiles, and asking for it says what is missing.
+
+What needs a GPU is in benchmarks/gpu.py: there, every env gives the bytes of the CPU.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+import shoal
+from shoal import registry
+from shoal.errors import CompileFailed, ConfigError, CudaMissing
+from shoal.native import build, cuda
+from shoal.train import device_of, options_for
+
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("env", registry.stock_names())
+def test_every_kernel_compiles_without_a_toolkit(env):
+    pytest.importorskip("cuda.bindings")
+    code = cuda.cubin(build.Source.env(registry.find(env)), "sm_90")
+    assert code[:4] == b"\x7fELF"
+    for name in cuda.KERNELS:
+        assert f"shoal_{name}_kernel".encode() in code
+
+
+def test_a_cubin_is_compiled_once(monkeypatch):
+    pytest.importorskip("cuda.bindings")
+    source = build.Source.env(registry.find("squared"))
+    first = cuda.cubin(source, "sm_90")
+    monkeypatch.setattr(cuda, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert cuda.cubin(source, "sm_90") == first
+
+
+def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
+    pytest.importorskip("cuda.bindings")
+    text = registry.find("squared").read_text().replace("s->x = ", "s->nowhere = ", 1)
+    path = tmp_path / "broken.h"
+    path.write_text(text)
+    with pytest.raises(CompileFailed, match="nowhere"):
+        cuda.cubin(build.Source.env(path), "sm_90")
+
+
+@no_gpu
+def test_asking_for_a_gpu_says_what_is_missing():
+    with pytest.raises(CudaMissing, match="built for CPUs only|no GPU can be used"):
+        shoal.make("cartpole", 4, backend="cuda")
+    with pytest.raises(CudaMissing, match=r"threads backend|--device cpu"):
+        device_of(options_for("cartpole", {"device": "cuda"}))
+    assert device_of(options_for("cartpole", {"device": "auto"})) == "cpu"
+
+
+def test_without_the_bindings_the_install_line_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(CudaMissing, match="pip install cuda-bindings"):
+        cuda.nvrtc()
+
+
+def test_python_envs_have_no_cuda_backend():
+    with pytest.raises(ConfigError, match="cuda"):
+        shoal.make("gymnasium:CartPole-v1", 2, backend="cuda")
