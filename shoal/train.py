@@ -44,6 +44,7 @@ from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
 from shoal.log import check as check_loggers
 from shoal.native.cuda import require_gpu
+from shoal.nn.encoders import Encoder
 from shoal.nn.policy import Net
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
@@ -299,7 +300,8 @@ class Trainer:
 
     def _torch_threads(self) -> int:
         rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
-        width = max(self.options.nn.hidden, 1)
+        encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
+        width = max(self.options.nn.hidden, *encoders, 1)  # an image's features are many
         return available_cores() if rows * width >= SMALL_WORK else 1
 
     @property
