@@ -659,7 +659,7 @@ def train(
         run = old if old is not None else runs.create(_env_name(env), root)
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
-        _describe(run, env, trainer.options, is_new=old is None)
+        _describe(run, trainer, is_new=old is None)
         loggers = open_all(_run_facts(run, trainer), log, log_options, console=console)
     except OSError as error:
         trainer.close()
@@ -902,8 +902,9 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
+def _describe(run: Run, trainer: Trainer, is_new: bool) -> None:
     """Writes config.toml and run.json."""
+    env, options = trainer.env, trainer.options
     tables = as_tables(options)
     plain = {key: value for key, value in tables["env"].items() if isinstance(value, (int, float, str, bool, list))}
     tables["env"] = plain
@@ -926,6 +927,9 @@ def _describe(run: Run, env: Any, options: Options, is_new: bool) -> None:
         "python": platform.python_version(),
     }
     facts["machine"] = {"system": platform.platform(), "cores": available_cores()}
+    known = dataclasses.asdict(_run_facts(run, trainer))
+    shown = ("backend", "num_envs", "num_rows", "num_threads", "num_params", "horizon", "total_steps")
+    facts |= {name: known[name] for name in shown}
     run.write("run.json", facts)
     for name in ("facts", "config"):  # both are read again
         run.__dict__.pop(name, None)

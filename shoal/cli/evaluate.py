@@ -23,6 +23,7 @@ def command(
     episodes: int = 100,
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
     greedy: bool = False,
+    sample: bool = False,
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the run's)")] = None,
     video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
     video_episodes: int = 1,
@@ -44,7 +45,8 @@ def command(
         run: The run: its folder, its id, the name of its env (its newest run), or last.
         episodes: How many episodes to play.
         checkpoint: Which checkpoint: the best, the last, or that of a step.
-        greedy: Take the likeliest action each time, instead of drawing from the policy.
+        greedy: Take the likeliest action each time (default: as the run itself evaluates, --eval.greedy).
+        sample: Draw actions from the policy.
         seed: Envs start from this seed + 2^30, which training does not use.
         video: Where to put the video: auto is RUN/videos/, as MP4 where that is installed, else as GIF.
         video_episodes: How many episodes the video shows.
@@ -63,6 +65,7 @@ def command(
     start = int(found.facts.get("seed") or 0) if seed is None else seed
     held_out(start)
     chosen = _choose(found, checkpoint)
+    greedy = _is_greedy(found, greedy, sample)
     target, note = _target(found, chosen, video, greedy, fps)
     screen = console(stderr=json)
     player, kwargs = load_player(found, chosen, device="cpu", greedy=greedy)
@@ -157,6 +160,16 @@ def _choose(run: Any, which: str) -> Path:
             f"{_count(len(steps), 'checkpoint')} from {steps[0]} to {steps[-1]}."
         )
     return there[steps.index(int(digits))]
+
+
+def _is_greedy(run: Any, greedy: bool, sample: bool) -> bool:
+    """As the flags say; without them, as the run itself evaluates."""
+    from shoal.errors import ConfigError
+
+    if greedy and sample:
+        raise ConfigError("--greedy and --sample cannot both be. Give one, or none.")
+    has_config = (run.folder / "config.toml").is_file()
+    return greedy or (not sample and has_config and bool(run.config.get("eval", {}).get("greedy", False)))
 
 
 def _target(run: Any, checkpoint: Path, where: str, greedy: bool, fps: float | None) -> tuple[Path | None, str | None]:
