@@ -54,7 +54,7 @@ from shoal.vector.native import NativeVec
 from shoal.vector.threads import available_cores
 
 LOG_EVERY_S = 0.25  # at first; later every 1/200 of the time so far, so that a log never grows large
-SMALL_WORK = 1 << 19  # rows of a minibatch times width: below, a second torch thread costs more than it gives
+SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, a second torch thread costs more than it gives
 
 
 @dataclass(frozen=True)
