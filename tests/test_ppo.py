@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,7 @@ from torch import nn
 
 import shoal
 from shoal.algos import ppo
+from shoal.algos.optim import Adam
 from shoal.algos.ppo import PPO
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
@@ -775,3 +778,34 @@ def test_chunks_add_up_to_the_minibatch(monkeypatch):
     for whole, pieces in ((moved_by[0], moved_by[2]), (moved_by[1], moved_by[3])):
         for a, b in zip(whole, pieces):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_is_torchs(decoupled):
+    """To the bit, also where it goes on from a saved state."""
+    torch.manual_seed(0)
+    ours, theirs = nn.Parameter(torch.randn(1000)), nn.Parameter(torch.zeros(1000))
+    theirs.data.copy_(ours.data)
+    options = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-5, "weight_decay": 0.1 if decoupled else 0.0}
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    fast, plain = Adam(ours, **options, decoupled=decoupled), kind([theirs], **options, fused=True)
+    for k in range(10):
+        if k == 5:
+            saved = fast.state_dict()
+            fast = Adam(ours, **options, decoupled=decoupled)
+            fast.load_state_dict(saved)
+        ours.grad = torch.randn(1000)
+        theirs.grad = ours.grad.clone()
+        fast.step()
+        plain.step()
+        assert torch.equal(ours, theirs)
+    assert torch.equal(fast.state_dict()["state"][0]["exp_avg"], plain.state_dict()["state"][0]["exp_avg"])
+
+
+def test_training_does_not_load_the_compiler():
+    code = (
+        "import sys; from shoal.train import Trainer, options_for;"
+        "t = Trainer('squared', options_for('', {'vec': {'num_envs': 8}, 'train': {'horizon': 4}}));"
+        "t.iterate(); t.close(); assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

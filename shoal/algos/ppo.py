@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor
+from shoal.algos.optim import Adam
 from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
@@ -164,20 +165,18 @@ def flatten(parameters: list[Any]) -> Any:
 def make_optimizers(config: PPO, policy: nn.Module, parameters: list[Any]) -> list[Any]:
     """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
     device = parameters[0].device
-    betas = (config.adam_beta1, config.adam_beta2)
+    betas, decay = (config.adam_beta1, config.adam_beta2), config.weight_decay
     common: dict[str, Any] = {"lr": config.learning_rate, "betas": betas, "eps": config.adam_eps}
     if device.type == "cuda":
-        common |= {"lr": torch.tensor(config.learning_rate, device=device), "capturable": True}
+        common["lr"] = torch.tensor(config.learning_rate, device=device)  # a graph reads it there
         if config.optimizer == "muon":
             raise ConfigError("--train.optimizer muon cannot be captured in a graph yet. Use adam, or --device cpu.")
-    if config.optimizer == "adam":
-        return [torch.optim.Adam(parameters, **common, fused=True)]
-    if config.optimizer == "adamw":
-        return [torch.optim.AdamW(parameters, **common, weight_decay=config.weight_decay, fused=True)]
+    if config.optimizer != "muon":
+        is_w = config.optimizer == "adamw"
+        return [Adam(parameters[0], **common, weight_decay=decay if is_w else 0.0, decoupled=is_w)]
     if not hasattr(torch.optim, "Muon"):
         raise ConfigError(f"--train.optimizer muon needs torch 2.9 or newer; this is {torch.__version__}. Use adamw.")
     hidden, rest = ops.muon_split(policy)
-    decay = config.weight_decay
     made: list[Any] = []
     if hidden:
         rate = config.learning_rate
