@@ -494,7 +494,7 @@ def test_target_kl_ends_an_update_early():
             t.start()
             t.collect()
             ppo.update(t.learners[0])
-            counts.append(int(next(iter(t.learners[0].optimizers[0].state.values()))["step"]))
+            counts.append(int(t.learners[0].optimizers[0].state_dict()["state"][0]["step"]))
     assert counts == [10, 2, 10]
 
 
