@@ -97,7 +97,7 @@ def table() -> str:
     for name, entry in sorted(newest.items()):
         runs = entry["runs"]
         scores = ", ".join(f"{run['score']:.3g}" for run in runs)
-        goal = f"chance {CHANCE[name]:g}" if name in CHANCE else f"{entry['target']:g}"
+        goal = f"chance {CHANCE[name]:g}" if name in CHANCE else f"{targets()[entry['env']]:g}"
         seconds = f"{min(r['seconds'] for r in runs):.1f} to {max(r['seconds'] for r in runs):.1f}"
         sps = f"{mean(r['sps'] for r in runs) / 1e3:,.0f}k"
         rows.append(f"| {name} | {goal} | {scores} | {runs[0]['steps'] / 1e6:.2f}M | {seconds} | {sps} |")
