@@ -341,7 +341,6 @@ class Trainer:
 
     def _capture(self) -> None:
         """Makes graphs of collecting and of learning, and puts everything back to where it was before."""
-        began = time.perf_counter()
         files = self.state()
         kept = {name: {key: value.clone() for key, value in part.items()} for name, part in files.items()}
         learner = self.learners[0]
@@ -355,7 +354,6 @@ class Trainer:
         warm_up(both)
         self._graphs = Graph(collect, [learner.generator]), Graph(learn, [learner.generator])
         self._rewind(kept)
-        self.warm_up_s = time.perf_counter() - began
 
     def _rewind(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Puts a state back into the very tensors that graphs hold."""

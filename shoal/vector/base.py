@@ -15,7 +15,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, UsageError
 from shoal.spec import Array, EnvSpec
 
 Result = tuple[Array, Array, Array, Array, dict[str, Any]]
@@ -60,6 +60,10 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     def action_space(self) -> Space[Any]:  # type: ignore[override]
         """Of all rows."""
         return batch_space(self.single_action_space, self.num_rows)
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise UsageError("this env is closed. Make a new one with shoal.make.")
 
     @abstractmethod
     def reset(

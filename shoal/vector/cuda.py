@@ -21,8 +21,8 @@ from shoal.native import cuda
 from shoal.native.batch import Memory, describe_episodes
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
-from shoal.vector.base import AUTORESET, VecEnv, check_num_envs, check_reset_mask, check_seeds
-from shoal.vector.native import check_ids, check_params, pack_snapshot, read_snapshot
+from shoal.vector.base import AUTORESET, VecEnv, check_reset_mask, check_seeds
+from shoal.vector.native import check_ids, check_params, pack_snapshot, read_snapshot, take_up
 from shoal.vector.serial import SerialVec
 
 
@@ -30,6 +30,8 @@ class CudaVec(VecEnv):
     """Envs of one kind on one GPU."""
 
     backend = "cuda"
+    module: Module
+    copy: bool
 
     def __init__(
         self,
@@ -49,19 +51,8 @@ class CudaVec(VecEnv):
 
         if num_groups != 1:
             raise ConfigError(f"num_groups={num_groups} does not fit the cuda backend: all its envs step at once.")
-        if render_mode not in (None, "rgb_array"):
-            raise ConfigError(f"render_mode={render_mode!r} must be None or 'rgb_array'.")
-        spec = self.spec_env = module.spec
-        self._torch, self.device = torch, torch.device("cuda", device)
-        self.module, self.copy, self.render_mode = module, copy, render_mode
-        self.num_envs = check_num_envs(num_envs)
-        self.agents_per_env, self.num_rows = spec.agents, self.num_envs * spec.agents
-        self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
-        self.metadata = {
-            "autoreset_mode": AUTORESET[autoreset],
-            "render_modes": ["rgb_array"] if spec.has_draw else [],
-            "render_fps": 30,
-        }
+        take_up(self, module, num_envs, copy, autoreset, render_mode)
+        spec, self._torch, self.device = module.spec, torch, torch.device("cuda", device)
         needed, (free, _) = Memory.bytes_needed(module, self.num_envs), torch.cuda.mem_get_info(device)
         if needed > free:
             raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of GPU memory and {free:,} are free.")
@@ -299,10 +290,6 @@ class CudaVec(VecEnv):
 
     def _to_device(self, array: Array) -> Any:
         return self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
-
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise UsageError("this env is closed. Make a new one with shoal.make.")
 
     def _refuse_before(self, call: str) -> None:
         self._refuse_closed()

@@ -96,6 +96,9 @@ class Group:
 class NativeVec(VecEnv):
     """Native envs stepped in this process. Subclasses say how a range function is run over the envs."""
 
+    module: Module
+    copy: bool
+
     def __init__(
         self,
         module: Module,
@@ -108,23 +111,10 @@ class NativeVec(VecEnv):
         render_mode: str | None = None,
         params: dict[str, Any] | None = None,
     ) -> None:
-        spec = self.spec_env = module.spec
-        self.num_envs = check_num_envs(num_envs)
+        take_up(self, module, num_envs, copy, autoreset, render_mode)
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or not 1 <= num_groups <= min(num_envs, 64):
             raise ConfigError(f"num_groups={num_groups!r} must be an int in 1 .. {min(num_envs, 64)}.")
-        if autoreset not in AUTORESET:
-            raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
-        if render_mode not in (None, "rgb_array"):
-            raise ConfigError(f"render_mode={render_mode!r} must be None or 'rgb_array'.")
         checked = self._check_params(params or {})
-        self.module, self.copy, self.render_mode = module, copy, render_mode
-        self.agents_per_env, self.num_rows = spec.agents, self.num_envs * spec.agents
-        self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
-        self.metadata = {
-            "autoreset_mode": AUTORESET[autoreset],
-            "render_modes": ["rgb_array"] if spec.has_draw else [],
-            "render_fps": 30,
-        }
         _refuse_beyond_memory(Memory.bytes_needed(module, self.num_envs), self.num_envs)
         self.memory = Memory(module, self.num_envs, autoreset=list(AUTORESET).index(autoreset))
         self.memory.set_params(checked)
@@ -380,8 +370,7 @@ class NativeVec(VecEnv):
         raise ActionError(f"action {value} of {where} is out of range 0 .. {choices - 1}. Nothing was stepped.")
 
     def _refuse_step(self) -> None:
-        if self.closed:
-            raise UsageError("this env is closed. Make a new one with shoal.make.")
+        self._refuse_closed()
         if not self._started:
             raise UsageError("step before reset. Call reset() once after making the env.")
         raise UsageError("step() while groups are in flight. Call recv() for each of them first.")
@@ -451,6 +440,24 @@ def _group_edges(num_envs: int, num_groups: int) -> list[int]:
     unit = 64 if num_envs >= 64 * num_groups else 1
     units = -(-num_envs // unit)
     return [min(num_envs, unit * (units * g // num_groups)) for g in range(num_groups)] + [num_envs]
+
+
+def take_up(vec: Any, module: Module, num_envs: int, copy: bool, autoreset: str, render_mode: str | None) -> None:
+    """Gives a vector of native envs its attributes, on whatever machine they are stepped. What is wrong raises."""
+    spec = vec.spec_env = module.spec
+    vec.num_envs = check_num_envs(num_envs)
+    if autoreset not in AUTORESET:
+        raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
+    if render_mode not in (None, "rgb_array"):
+        raise ConfigError(f"render_mode={render_mode!r} must be None or 'rgb_array'.")
+    vec.module, vec.copy, vec.render_mode = module, copy, render_mode
+    vec.agents_per_env, vec.num_rows = spec.agents, vec.num_envs * spec.agents
+    vec.single_observation_space, vec.single_action_space = spec.observation_space, spec.action_space
+    vec.metadata = {
+        "autoreset_mode": AUTORESET[autoreset],
+        "render_modes": ["rgb_array"] if spec.has_draw else [],
+        "render_fps": 30,
+    }
 
 
 def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array]:

@@ -279,10 +279,6 @@ class PythonVec(VecEnv):
             self._ranges[lo, hi] = Range(self.block, lo, hi)
         return self._ranges[lo, hi]
 
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise UsageError("this env is closed. Make a new one with shoal.make.")
-
     def _refuse_before(self, call: str) -> None:
         self._refuse_closed()
         if not self._started:
