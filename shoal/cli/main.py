@@ -79,6 +79,8 @@ def check(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (default: this process's) and returns its exit code."""
+    # before torch loads OpenMP: threads that spin at a barrier starve each other where anything else runs (docs/LOG.md)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         return dispatch(list(sys.argv[1:] if argv is None else argv))
     except ShoalError as error:
