@@ -289,7 +289,9 @@ class Trainer:
         ]
         seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
         self.collector: Any = (
-            DeviceCollector(vec, seats) if self.on_gpu else Collector(vec, seats, options.vec.surplus_envs)
+            DeviceCollector(vec, seats, self.learners[0].fused)
+            if self.on_gpu
+            else Collector(vec, seats, options.vec.surplus_envs)
         )
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
@@ -596,8 +598,7 @@ def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
         index, _, key = name.partition(".")
         states.setdefault(int(index), {})[key] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    kinds = {"Muon": {"momentum_buffer"}}
-    keys = kinds.get(type(optimizer).__name__, {"step", "exp_avg", "exp_avg_sq"})
+    keys = {"step", optimizer.MEAN, "exp_avg_sq"}
     for place, values in states.items():  # a parameter that never had a gradient has no state
         shape = parameters[place].shape
         fits = all(v.shape == (() if k == "step" else shape) and v.dtype == torch.float32 for k, v in values.items())

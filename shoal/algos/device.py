@@ -17,17 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.algos.fused import Fused
 from shoal.algos.rollout import Cuts, Seat, Times
 from shoal.errors import ConfigError
+from shoal.nn.recurrent import State
 
 
 class DeviceCollector:
     """Plays one policy on envs of the same GPU and fills its rollout. No step of it waits for the device."""
 
-    def __init__(self, vec: Any, seats: Sequence[Seat]) -> None:
+    def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
         if len(seats) != 1:
             raise ConfigError("--nn.policies per_agent is for --device cpu yet. Use shared on the GPU.")
-        self.vec, self.seat, self.times = vec, seats[0], Times()
+        self.vec, self.seat, self.times, self.fused = vec, seats[0], Times(), fused
         self.rollout, self.actor = seats[0].rollout, seats[0].actor
         rollout, spec = self.rollout, vec.spec_env
         zeros = partial(torch.zeros, device=rollout.device)
@@ -62,23 +64,21 @@ class DeviceCollector:
         """Fills the rollout with `horizon` steps of every row."""
         rollout = self.rollout
         rollout.begin(generators[0])
+        if self.fused is not None:
+            self.fused.begin()
         for t in range(rollout.horizon):
             self._step(t)
-        rollout.values[-1].copy_(self.actor.step(rollout.obs[0][-1], rollout.state)[1])
+        if self.fused is not None:
+            self.fused.act(rollout.horizon, None)
+        else:
+            rollout.values[-1].copy_(self.actor.step(rollout.obs[0][-1], rollout.state)[1])
 
     def _step(self, t: int) -> None:
-        rollout, head, vec = self.rollout, self.actor.head, self.vec
-        if rollout.state and t % rollout.segment == 0:
-            for kept, part in zip(rollout.starts, rollout.state):
-                kept[t // rollout.segment].copy_(part)
-        logits, values, state = self.actor.step(rollout.obs[0][t], rollout.state)
-        if rollout.masks is not None:
-            logits = head.mask(logits, rollout.masks[t])
-        rollout.logits[t].copy_(logits)
-        rollout.values[t].copy_(values)
-        actions = head.sample(rollout.logits[t], rollout.noise[t])
-        rollout.actions[t].copy_(actions)
-        self.env_actions.copy_(head.to_device(actions).view(self.env_actions.shape))
+        rollout, vec, state = self.rollout, self.vec, ()
+        if self.fused is not None:
+            self.fused.act(t, self.env_actions)
+        else:
+            state = self._act(t)
         cuts, places = rollout.cuts, {}
         if cuts is not None:
             window = t // cuts.window
@@ -103,6 +103,23 @@ class DeviceCollector:
             if rollout.alive is not None:
                 keep = keep & rollout.alive[t] & rollout.alive[t + 1]
             part.copy_(new * keep.unsqueeze(-1))
+
+
+    def _act(self, t: int) -> State:
+        """Logits, values and actions of step t; returns the policy's next state."""
+        rollout, head = self.rollout, self.actor.head
+        if rollout.state and t % rollout.segment == 0:
+            for kept, part in zip(rollout.starts, rollout.state):
+                kept[t // rollout.segment].copy_(part)
+        logits, values, state = self.actor.step(rollout.obs[0][t], rollout.state)
+        if rollout.masks is not None:
+            logits = head.mask(logits, rollout.masks[t])
+        rollout.logits[t].copy_(logits)
+        rollout.values[t].copy_(values)
+        actions = head.sample(rollout.logits[t], rollout.noise[t])
+        rollout.actions[t].copy_(actions)
+        self.env_actions.copy_(head.to_device(actions).view(self.env_actions.shape))
+        return state
 
 
 class Graph:

@@ -6,12 +6,16 @@ Truncated episodes bootstrap before they come here: gamma V(final_obs) is added 
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shoal.native import lib
+
+BLOCK = 32  # rows that a block of the GPU sums over time
 
 
 def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
@@ -64,6 +68,12 @@ def _advantages(
         pointers = [tensor.data_ptr() for tensor in inputs] + [None] * (5 - len(inputs))
         lib.load_core().advantages(*pointers, gamma, lam, steps, rows, out.data_ptr())
         return out
+    if _is_for_triton(dones, *numbers):
+        out, more = torch.empty_like(rewards), (None, None) if rho is None else (rho, c)
+        _triton().advantages[(-(-rows // BLOCK),)](
+            rewards, values, dones, *more, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32
+        )
+        return out
     goes_on = gamma * (~dones).to(rewards.dtype)
     deltas = rewards + goes_on * values[1:] - values[:-1]
     if rho is not None and c is not None:
@@ -87,6 +97,11 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor)
         pointers = [tensor.data_ptr() for tensor in inputs]
         lib.load_core().running_returns(*pointers, gamma, steps, rows, carry.data_ptr(), out.data_ptr())
         return out
+    if _is_for_triton(dones, rewards, carry):
+        _triton().running_returns[(-(-rows // BLOCK),)](
+            rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, num_warps=BLOCK // 32
+        )
+        return out
     for t in range(steps):
         out[t] = rewards[t] + gamma * carry
         carry.copy_(out[t] * (~dones[t]).to(out.dtype))
@@ -97,6 +112,25 @@ def _is_for_c(dones: Tensor, *numbers: Tensor) -> bool:
     """Whether the C kernels can read these: float32 in this machine's memory, and flags of one byte."""
     fits = all(part.dtype == torch.float32 and part.device.type == "cpu" for part in numbers)
     return fits and dones.dtype == torch.bool and dones.device.type == "cpu"
+
+
+def _is_for_triton(dones: Tensor, *numbers: Tensor) -> bool:
+    """Whether the GPU's kernels can read these."""
+    parts = (dones, *numbers)
+    fits = all(part.device.type == "cuda" and part.is_contiguous() for part in parts)
+    return fits and dones.dtype == torch.bool and all(n.dtype == torch.float32 for n in numbers) and has_triton()
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def _triton() -> Any:
+    from shoal.algos import kernels
+
+    return kernels
 
 
 class RunningMoments(nn.Module):
@@ -157,14 +191,3 @@ def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = 
 def masked_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     """The mean over entries of weight 1; over all where there are no weights."""
     return values.mean() if weights is None else (values * weights).sum() / weights.sum().clamp(min=1.0)
-
-
-def muon_split(policy: Any) -> tuple[list[Any], list[Any]]:
-    """Parameters that Muon takes (matrices of hidden layers) and the rest, which AdamW takes."""
-    trained = [(name, p) for name, p in policy.named_parameters() if p.requires_grad]
-    tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
-    hidden = [
-        p for name, p in trained if p.ndim == 2 and not name.startswith(("actor.", "critic.")) and id(p) not in tables
-    ]
-    chosen = {id(p) for p in hidden}
-    return hidden, [p for _, p in trained if id(p) not in chosen]

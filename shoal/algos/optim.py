@@ -1,19 +1,23 @@
-"""Adam for weights that are one piece of memory.
+"""Adam and Muon for weights that are one piece of memory.
 
-The same numbers as torch.optim.Adam and AdamW with `fused=True`. Theirs import torch's compiler when they are made,
-which takes a second of every run's start.
+The same numbers as torch.optim's Adam and AdamW with `fused=True`, and as its Muon. Theirs import torch's compiler when
+they are made, which takes a second of every run's start, and their Muon cannot be captured in a CUDA graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 
 class Adam:
     """Kingma & Ba 2015; with decoupled weight decay, AdamW (Loshchilov & Hutter 2019)."""
+
+    MEAN = "exp_avg"  # the state's name for the memory of the gradient
 
     def __init__(
         self,
@@ -26,25 +30,35 @@ class Adam:
         decoupled: bool = False,
     ) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": [parameter], "lr": lr}]
-        self._fixed = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
-        self._run = torch._fused_adamw_ if decoupled else torch._fused_adam_
+        self.fixed = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
+        self.decoupled = decoupled
         self._state: dict[str, Any] = {}
+
+    @property
+    def parameter(self) -> Any:
+        """The weights."""
+        return self.param_groups[0]["params"][0]
+
+    def ready(self) -> dict[str, Any]:
+        """The state: `step`, and the gradient's mean and mean square for every weight. All zero before the first step."""
+        if not self._state:
+            step = torch.zeros((), dtype=torch.float32, device=self.parameter.device)
+            mean, square = torch.zeros_like(self.parameter), torch.zeros_like(self.parameter)
+            self._state = {"step": step, self.MEAN: mean, "exp_avg_sq": square}
+        return self._state
 
     @torch.no_grad()
     def step(self) -> None:
         """Moves the weights against their gradient."""
-        parameter = self.param_groups[0]["params"][0]
-        if not self._state:
-            step = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            self._state = {
-                "step": step,
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-        step, mean, square = self._state["step"], self._state["exp_avg"], self._state["exp_avg_sq"]
-        step += 1
-        more = {"amsgrad": False, "maximize": False, "grad_scale": None, "found_inf": None, **self._fixed}
-        self._run([parameter], [parameter.grad], [mean], [square], [], [step], lr=self.param_groups[0]["lr"], **more)
+        self.ready()["step"] += 1
+        self._adam([slice(None)])
+
+    def _adam(self, parts: Sequence[slice]) -> None:
+        state, whole = self.ready(), self.parameter
+        lists = [[x.detach()[p] for p in parts] for x in (whole, whole.grad, state[self.MEAN], state["exp_avg_sq"])]
+        more = {"amsgrad": False, "maximize": False, "grad_scale": None, "found_inf": None, **self.fixed}
+        run = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
+        run(*lists, [], [state["step"]] * len(parts), lr=self.param_groups[0]["lr"], **more)
 
     def state_dict(self) -> dict[str, Any]:
         """As torch's optimizers: `state` by the number of the parameter."""
@@ -52,6 +66,71 @@ class Adam:
 
     def load_state_dict(self, whole: Mapping[str, Any]) -> None:
         """Takes over a state."""
-        parameter = self.param_groups[0]["params"][0]
         found = whole["state"].get(0, {})
-        self._state = {name: value.detach().clone().to(parameter.device) for name, value in found.items()}
+        self._state = {name: value.detach().clone().to(self.parameter.device) for name, value in found.items()}
+
+
+class Muon(Adam):
+    """Muon (Jordan et al. 2024) for some matrices among the weights, AdamW for the others.
+
+    A matrix moves by the orthogonal matrix nearest to its (Nesterov) momentum, scaled so that its
+    entries move about as far as AdamW would move them (Liu et al. 2025): both take the same learning rate.
+    """
+
+    MEAN = "momentum"
+    MOMENTUM = 0.95
+
+    def __init__(self, parameter: Any, matrices: Sequence[tuple[int, int, int]], **options: Any) -> None:
+        super().__init__(parameter, decoupled=True, **options)
+        self.matrices = list(matrices)  # (where it begins, rows, columns)
+        ends = [0, *(edge for start, rows, columns in self.matrices for edge in (start, start + rows * columns))]
+        between = zip(ends[::2], [*ends[1::2], parameter.numel()])
+        self._rest = [slice(lo, hi) for lo, hi in between if lo < hi]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Moves the weights against their gradient."""
+        state, rate, decay = self.ready(), self.param_groups[0]["lr"], self.fixed["weight_decay"]
+        state["step"] += 1
+        for start, rows, columns in self.matrices:
+            everything = (self.parameter.detach(), self.parameter.grad, state[self.MEAN])
+            matrix, gradient, momentum = (x[start : start + rows * columns].view(rows, columns) for x in everything)
+            momentum.lerp_(gradient, 1.0 - self.MOMENTUM)
+            move = orthogonal(gradient.lerp(momentum, self.MOMENTUM))
+            matrix *= 1.0 - rate * decay
+            matrix -= move * (rate * muon_scale(rows, columns))
+        if self._rest:
+            self._adam(self._rest)
+
+
+def muon_scale(rows: int, columns: int) -> float:
+    """How far Muon moves a matrix for the same learning rate as AdamW's."""
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's: quick rather than exact
+
+
+def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
+    """About the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations in bfloat16."""
+    a, b, c = NEWTON_SCHULZ
+    x = matrix.bfloat16()
+    x = x.T if x.shape[0] > x.shape[1] else x
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        square = x @ x.T
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return (x.T if matrix.shape[0] > matrix.shape[1] else x).to(matrix.dtype)
+
+
+def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
+    """Those that Muon takes, as (where it begins, rows, columns) in all weights: no heads and no tables of embeddings."""
+    tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
+    found, at = [], 0
+    for name, p in policy.named_parameters():
+        if not p.requires_grad:
+            continue
+        if p.ndim == 2 and not name.startswith(("actor.", "critic.")) and id(p) not in tables:
+            found.append((at, int(p.shape[0]), int(p.shape[1])))
+        at += p.numel()
+    return found

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor
-from shoal.algos.optim import Adam
+from shoal.algos.fused import Fused, why_not
+from shoal.algos.optim import Adam, Muon, hidden_matrices
 from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
@@ -111,9 +112,9 @@ class Learner:
         self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
         self.parameters = [p for p in actor.policy.parameters() if p.requires_grad]
-        if config.optimizer != "muon":  # which needs to know the matrices apart
-            self.parameters = [flatten(self.parameters)]
-        self.optimizers = make_optimizers(config, actor.policy, self.parameters)
+        self.parameters = [flatten(self.parameters)]
+        self.optimizers = [make_optimizer(config, actor.policy, self.parameters[0])]
+        self.fused = Fused(self) if self.device.type == "cuda" and ops.has_triton() and not why_not(self) else None
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
@@ -162,28 +163,17 @@ def flatten(parameters: list[Any]) -> Any:
     return whole
 
 
-def make_optimizers(config: PPO, policy: nn.Module, parameters: list[Any]) -> list[Any]:
+def make_optimizer(config: PPO, policy: nn.Module, parameter: Any) -> Adam:
     """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
-    device = parameters[0].device
-    betas, decay = (config.adam_beta1, config.adam_beta2), config.weight_decay
-    common: dict[str, Any] = {"lr": config.learning_rate, "betas": betas, "eps": config.adam_eps}
-    if device.type == "cuda":
-        common["lr"] = torch.tensor(config.learning_rate, device=device)  # a graph reads it there
-        if config.optimizer == "muon":
-            raise ConfigError("--train.optimizer muon cannot be captured in a graph yet. Use adam, or --device cpu.")
-    if config.optimizer != "muon":
-        is_w = config.optimizer == "adamw"
-        return [Adam(parameters[0], **common, weight_decay=decay if is_w else 0.0, decoupled=is_w)]
-    if not hasattr(torch.optim, "Muon"):
-        raise ConfigError(f"--train.optimizer muon needs torch 2.9 or newer; this is {torch.__version__}. Use adamw.")
-    hidden, rest = ops.muon_split(policy)
-    made: list[Any] = []
-    if hidden:
-        rate = config.learning_rate
-        made.append(torch.optim.Muon(hidden, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
-    if rest:
-        made.append(torch.optim.AdamW(rest, **common, weight_decay=decay, fused=True))
-    return made
+    rate: Any = config.learning_rate
+    if parameter.device.type == "cuda":
+        rate = torch.tensor(rate, device=parameter.device)  # a graph reads it there
+    betas = (config.adam_beta1, config.adam_beta2)
+    common: dict[str, Any] = {"lr": rate, "betas": betas, "eps": config.adam_eps}
+    if config.optimizer == "muon":
+        return Muon(parameter, hidden_matrices(policy), **common, weight_decay=config.weight_decay)
+    is_w = config.optimizer == "adamw"
+    return Adam(parameter, **common, weight_decay=config.weight_decay if is_w else 0.0, decoupled=is_w)
 
 
 # ---- one update ----
@@ -211,8 +201,11 @@ def update(learner: Learner) -> dict[str, Tensor]:
     sums, epochs = torch.zeros(len(METRICS), device=learner.device), 0
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1
-        for segments, weights in minibatches(learner, batch):
-            sums += improve(learner, batch, segments, weights)
+        if learner.fused is not None:
+            sums += learner.fused.epoch(batch, shuffled(len(batch.advantages), learner))
+        else:
+            for segments, weights in minibatches(learner, batch):
+                sums += improve(learner, batch, segments, weights)
         if config.target_kl and float((sums - before)[3]) / config.minibatches > config.target_kl:
             break
     metrics = dict(zip(METRICS, sums / (epochs * config.minibatches)))

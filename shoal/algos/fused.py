@@ -1,0 +1,176 @@
+"""PPO for a small network in a few kernels: what a profile of the plain path on a GPU asks for.
+
+    act       policy -> sample -> store, one kernel for each step
+    learn     gather -> policy -> loss -> all gradients, one kernel for each minibatch; each block keeps its own sums
+    reduce    those sums to the gradient, in a fixed order, and its squares
+    adam      clip, and move the weights
+
+It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers:
+everything that lies between an observation and the gradients then fits into the registers and the shared memory of one
+block. The plain path writes and reads each layer's activations some ten times and starts about a hundred kernels for
+each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
+be small.
+
+Matrices are multiplied in bfloat16 with float32 sums; weights, loss and optimizer are float32.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.algos.optim import Muon, muon_scale
+from shoal.nn.encoders import Numbers
+from shoal.nn.layers import ACTIVATIONS
+from shoal.nn.policy import Policy
+
+WIDEST = 128  # units of a layer, and numbers of an observation
+CHOICES = 15  # with the value they are the 16 columns of the last product
+KINDS = {"relu": 0, "tanh": 1}
+PART = 64  # weights that one block of `reduce` and `adam` takes
+TILE = 64  # transitions that go through the network at a time
+LEARN_WARPS = 8
+
+
+def why_not(learner: Any) -> str:
+    """What keeps a learner on the plain path; empty where nothing does."""
+    config, actor = learner.config, learner.actor
+    policy, head = actor.policy, actor.head
+    if type(policy) is not Policy:
+        return "a policy of your own"
+    if policy.core is not None:
+        return "a recurrent core"
+    if policy.critic_body is not None:
+        return "--nn.separate"
+    if not head.is_one_choice or head.choices > CHOICES:
+        return f"actions that are not one choice of up to {CHOICES}"
+    encoder = policy.body.encoder
+    if len(encoder.parts) != 1 or not isinstance(encoder.parts[0], Numbers) or encoder.features > WIDEST:
+        return f"observations that are not up to {WIDEST} numbers"
+    widths = [layer.out_features for layer in policy.body.layers.layers]
+    if len(widths) != 2 or widths[0] not in (16, 32, 64, 128):
+        return "--nn.layers other than 2, or --nn.hidden other than 16, 32, 64 or 128"
+    if _activation(policy) not in KINDS:
+        return f"--nn.activation {_activation(policy)}"
+    if config.precision != "bf16":
+        return f"--train.precision {config.precision}"
+    if config.priority or learner.rollout.segment != 1:
+        return "--train.priority or --train.segment"
+    return ""
+
+
+def _activation(policy: Policy) -> str:
+    return next(name for name, call in ACTIVATIONS.items() if call is policy.body.layers._activation)
+
+
+class Fused:
+    """A learner's kernels and the memory that they share."""
+
+    def __init__(self, learner: Any, blocks: int = 0, exact: bool = False) -> None:
+        from shoal.algos import kernels
+
+        self.learner, self.kernels, device = learner, kernels, learner.device
+        actor, config, rollout = learner.actor, learner.config, learner.rollout
+        encoder, layers = actor.policy.body.encoder, actor.policy.body.layers.layers
+        features, hidden, choices = encoder.features, layers[0].out_features, actor.head.choices
+        self.weights: Tensor = learner.parameters[0]
+        self.size = self.weights.numel()
+        assert self.size == hidden * (features + 1) + hidden * (hidden + 1) + (choices + 1) * (hidden + 1)
+        self.moments = next(iter(actor.moments.values()), None)
+        self.mean, self.scale = (torch.zeros(features, device=device) for _ in range(2))
+        self.shape: dict[str, Any] = {
+            "D": features,
+            "DP": triton_size(features),
+            "H": hidden,
+            "A": choices,
+            "ACT": KINDS[_activation(actor.policy)],
+            "UNIT": encoder.parts[0].scale,
+            "NORM": self.moments is not None,
+            "MASKED": rollout.masks is not None,
+            "KIND": kernels.tl.float32 if exact else kernels.tl.bfloat16,
+        }
+        steps = rollout.horizon * rollout.rows
+        self.counts = [len(part) for part in torch.arange(steps).tensor_split(config.minibatches)]
+        self.starts = edges = [0, *accumulate(self.counts)]
+        self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
+        tiles = -(-max(self.counts) // TILE)
+        processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+        self.blocks = blocks or min(tiles, processors)
+        self.parts = -(-self.size // PART)
+        zeros = lambda *shape: torch.zeros(shape, device=device)  # noqa: E731
+        self.partial, self.sums = zeros(self.blocks, self.size), zeros(self.blocks, 8)
+        self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros(config.minibatches, 4)
+
+    # ---- collecting ----
+
+    def begin(self) -> None:
+        """Takes over the moments of observations, which stay as they are for a whole iteration."""
+        if self.moments is not None:
+            self.mean.copy_(self.moments.mean.reshape(-1))
+            self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
+
+    def act(self, t: int, env_actions: Tensor | None) -> None:
+        """Logits, values and actions of step t; without actions, only the value of what was seen last."""
+        rollout = self.learner.rollout
+        masks, last = rollout.masks, env_actions is None
+        self.kernels.act[(-(-rollout.rows // TILE),)](
+            rollout.obs[0][t], self.weights, self.mean, self.scale,
+            None if last else rollout.noise[t],
+            None if masks is None else masks[t],
+            None if last else rollout.logits[t], rollout.values[t],
+            None if last else rollout.actions[t],
+            env_actions, rollout.rows,
+            **self.shape, BM=TILE, num_warps=4,
+        )  # fmt: skip
+
+    # ---- learning ----
+
+    def epoch(self, batch: Any, order: Tensor) -> Tensor:
+        """One pass over the rollout in minibatches of `order`; returns the sums of METRICS over them."""
+        config, learner = self.learner.config, self.learner
+        counted = batch.counts is not None
+        self.kernels.spread_of_parts[(config.minibatches,)](
+            batch.advantages, batch.counts, order, self.spreads, self.edges,
+            COUNTED=counted, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048, num_warps=8,
+        )  # fmt: skip
+        optimizer = learner.optimizers[0]
+        state, rate, fixed = optimizer.ready(), optimizer.param_groups[0]["lr"], optimizer.fixed
+        mean, square, step, grad = state[optimizer.MEAN], state["exp_avg_sq"], state["step"], self.weights.grad
+        is_muon = isinstance(optimizer, Muon)
+        parts = {"PARTS": triton_size(self.parts)}
+        sizes = {"D": self.shape["D"], "H": self.shape["H"]}
+        self.metrics.zero_()
+        for k, count in enumerate(self.counts):
+            self.kernels.learn[(self.blocks,)](
+                batch.obs[0], self.weights, self.mean, self.scale, batch.masks, order[self.starts[k] :],
+                batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
+                self.spreads[k], self.partial, self.sums, count,
+                config.clip, config.value_clip, config.value_coef, config.entropy_coef,
+                **self.shape, COUNTED=counted, CLIPPED=config.value_clip > 0.0, BM=TILE, BLOCKS=self.blocks,
+                num_warps=LEARN_WARPS,
+            )  # fmt: skip
+            self.kernels.reduce[(self.parts,)](
+                self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, self.blocks,
+                BLOCKS=triton_size(self.blocks), PART=PART, num_warps=4,
+            )  # fmt: skip
+            if is_muon:
+                scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
+                self.kernels.muon[(2,)](
+                    self.weights, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
+                    fixed["weight_decay"], *scales, **sizes, DP=self.shape["DP"], MOMENTUM=optimizer.MOMENTUM,
+                    STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
+                )  # fmt: skip
+            self.kernels.adam[(self.parts,)](
+                self.weights, grad, mean, square, self.squares, self.metrics, step, rate, self.size, self.parts,
+                config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
+                **sizes, MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=PART, num_warps=2,
+            )  # fmt: skip
+        return self.metrics[:6]
+
+
+def triton_size(count: int) -> int:
+    """The size of a block that covers so many: a power of two, and no less than a matrix product takes."""
+    return max(16, 1 << (count - 1).bit_length())
