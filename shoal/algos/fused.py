@@ -30,9 +30,9 @@ from shoal.nn.policy import Policy
 WIDEST = 128  # units of a layer, and numbers of an observation
 CHOICES = 15  # with the value they are the 16 columns of the last product
 KINDS = {"relu": 0, "tanh": 1}
-PART = 64  # weights that one block of `reduce` and `adam` takes
-TILE = 64  # transitions that go through the network at a time
-LEARN_WARPS = 8
+FEW = 64 * 132  # transitions: no more are tiles of 64, one for each processor of a large GPU; more are tiles of 128
+BLOCKS = 512  # of `learn` at a time: their sums take 70 MB, and the next ones are added to the gradient
+REDUCE_PART, ADAM_PART = 32, 256  # weights that one block takes
 
 
 def why_not(learner: Any) -> str:
@@ -69,7 +69,7 @@ def _activation(policy: Policy) -> str:
 class Fused:
     """A learner's kernels and the memory that they share."""
 
-    def __init__(self, learner: Any, blocks: int = 0, exact: bool = False) -> None:
+    def __init__(self, learner: Any, tile: int = 0, exact: bool = False) -> None:
         from shoal.algos import kernels
 
         self.learner, self.kernels, device = learner, kernels, learner.device
@@ -96,12 +96,11 @@ class Fused:
         self.counts = [len(part) for part in torch.arange(steps).tensor_split(config.minibatches)]
         self.starts = edges = [0, *accumulate(self.counts)]
         self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
-        tiles = -(-max(self.counts) // TILE)
-        processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-        self.blocks = blocks or min(tiles, processors)
-        self.parts = -(-self.size // PART)
+        self.tile = tile or (64 if max(self.counts) <= FEW else 128)
+        blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
+        self.parts = -(-self.size // REDUCE_PART)
         zeros = lambda *shape: torch.zeros(shape, device=device)  # noqa: E731
-        self.partial, self.sums = zeros(self.blocks, self.size), zeros(self.blocks, 8)
+        self.partial, self.sums = zeros(blocks, self.size), zeros(blocks, 8)
         self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros(config.minibatches, 4)
 
     # ---- collecting ----
@@ -116,14 +115,15 @@ class Fused:
         """Logits, values and actions of step t; without actions, only the value of what was seen last."""
         rollout = self.learner.rollout
         masks, last = rollout.masks, env_actions is None
-        self.kernels.act[(-(-rollout.rows // TILE),)](
+        tile = 64 if rollout.rows <= FEW else 128
+        self.kernels.act[(-(-rollout.rows // tile),)](
             rollout.obs[0][t], self.weights, self.mean, self.scale,
             None if last else rollout.noise[t],
             None if masks is None else masks[t],
             None if last else rollout.logits[t], rollout.values[t],
             None if last else rollout.actions[t],
             env_actions, rollout.rows,
-            **self.shape, BM=TILE, num_warps=4,
+            **self.shape, BM=tile, num_warps=tile // 16,
         )  # fmt: skip
 
     # ---- learning ----
@@ -144,18 +144,7 @@ class Fused:
         sizes = {"D": self.shape["D"], "H": self.shape["H"]}
         self.metrics.zero_()
         for k, count in enumerate(self.counts):
-            self.kernels.learn[(self.blocks,)](
-                batch.obs[0], self.weights, self.mean, self.scale, batch.masks, order[self.starts[k] :],
-                batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
-                self.spreads[k], self.partial, self.sums, count,
-                config.clip, config.value_clip, config.value_coef, config.entropy_coef,
-                **self.shape, COUNTED=counted, CLIPPED=config.value_clip > 0.0, BM=TILE, BLOCKS=self.blocks,
-                num_warps=LEARN_WARPS,
-            )  # fmt: skip
-            self.kernels.reduce[(self.parts,)](
-                self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, self.blocks,
-                BLOCKS=triton_size(self.blocks), PART=PART, num_warps=4,
-            )  # fmt: skip
+            self._gradient(batch, order, self.starts[k], count, self.spreads[k])
             if is_muon:
                 scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
                 self.kernels.muon[(2,)](
@@ -163,12 +152,32 @@ class Fused:
                     fixed["weight_decay"], *scales, **sizes, DP=self.shape["DP"], MOMENTUM=optimizer.MOMENTUM,
                     STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
                 )  # fmt: skip
-            self.kernels.adam[(self.parts,)](
+            self.kernels.adam[(-(-self.size // ADAM_PART),)](
                 self.weights, grad, mean, square, self.squares, self.metrics, step, rate, self.size, self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-                **sizes, MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=PART, num_warps=2,
+                **sizes, MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
             )  # fmt: skip
         return self.metrics[:6]
+
+    def _gradient(self, batch: Any, order: Tensor, first: int, count: int, spread: Tensor) -> None:
+        """Of one minibatch, into the weights' `grad`."""
+        config, grad = self.learner.config, self.weights.grad
+        step = self.learner.optimizers[0].ready()["step"]
+        for lo in range(0, count, BLOCKS * self.tile):
+            some = min(count - lo, BLOCKS * self.tile)
+            blocks = -(-some // self.tile)
+            self.kernels.learn[(blocks,)](
+                batch.obs[0], self.weights, self.mean, self.scale, batch.masks, order[first + lo :],
+                batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
+                spread, self.partial, self.sums, some,
+                config.clip, config.value_clip, config.value_coef, config.entropy_coef,
+                **self.shape, COUNTED=batch.counts is not None, CLIPPED=config.value_clip > 0.0, BM=self.tile,
+                num_warps=8,
+            )  # fmt: skip
+            self.kernels.reduce[(self.parts,)](
+                self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, blocks,
+                BEGIN=lo == 0, END=lo + some == count, BLOCKS=128, PART=REDUCE_PART, num_warps=4,
+            )  # fmt: skip
 
 
 def triton_size(count: int) -> int:

@@ -105,127 +105,119 @@ def learn(
     clip, value_clip, value_coef, entropy_coef,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, KIND: tl.constexpr,
-    BM: tl.constexpr, BLOCKS: tl.constexpr,
+    BM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the loss on the transitions `order[:count]`, as a row of `partial` for each block.
+    """The loss's gradients on the transitions `order[:count]`, BM of them to a block, as a row of `partial` for each.
 
-    `moments` are shift and scale of the advantages and what the loss is divided by.
+    `moments` are shift and scale of the advantages and what the loss is divided by. A block takes no second tile: sums
+    that live on from one to the next do not fit into registers, and spilling them costs more than adding them later.
     """
     block = tl.program_id(0)
+    row = block * BM + tl.arange(0, BM)
+    live = row < count
+    at = tl.load(order + row, mask=live, other=0)
+    x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
     w1 = _matrix(weights, H, D, DP, KIND)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(weights + H * D + H, H, H, H, KIND)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
     wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
+    h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
+    h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
+    o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
     column = tl.arange(0, 16)
     is_choice, is_value = (column < A)[None, :], (column == A)[None, :]
+    if MASKED:
+        allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=live[:, None] & is_choice, other=1)
+        o = tl.where(is_choice & (allowed == 0), -1e9, o)
+
+    # the loss and its slope by what the network put out: see _ChoiceLoss in algos/ppo.py
     shift, spread, share = tl.load(moments), tl.load(moments + 1), tl.load(moments + 2)
-    d1, d2, do = tl.zeros((H, DP), tl.float32), tl.zeros((H, H), tl.float32), tl.zeros((16, H), tl.float32)
-    g1, g2, go = tl.zeros((H,), tl.float32), tl.zeros((H,), tl.float32), tl.zeros((16,), tl.float32)
-    losses, errors, entropies = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
-    kls, moved = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
+    each = tl.where(live, share, 0.0)
+    if COUNTED:
+        each = each * tl.load(counts + at, mask=live, other=0.0)
+    z = tl.where(is_choice, o, -float("inf"))
+    z = z - tl.max(z, 1)[:, None]
+    e = tl.exp(z)
+    total = tl.sum(e, 1)
+    p = e / total[:, None]
+    logp = tl.where(is_choice, z - tl.log(total)[:, None], 0.0)
+    entropy = -tl.sum(p * logp, 1)
+    chosen = tl.load(actions + at, mask=live, other=0)
+    is_chosen = column[None, :] == chosen[:, None]
+    log_ratio = tl.sum(tl.where(is_chosen, logp, 0.0), 1) - tl.load(logprobs + at, mask=live, other=0.0)
+    ratio = tl.exp(tl.where(live, log_ratio, 0.0))
+    advantage = (tl.load(advantages + at, mask=live, other=0.0) - shift) * spread
+    free = advantage * ratio
+    held = advantage * tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
+    value = tl.sum(tl.where(is_value, o, 0.0), 1)
+    target = tl.load(returns + at, mask=live, other=0.0)
+    error = value - target
+    square, pull = error * error, error
+    if CLIPPED:
+        old = tl.load(old_values + at, mask=live, other=0.0)
+        move = value - old
+        step = tl.minimum(tl.maximum(move, -value_clip), value_clip)
+        near = old + step - target
+        pull = tl.where(square >= near * near, error, tl.where(move == step, near, 0.0))
+        square = tl.maximum(square, near * near)
+    g = tl.where(free <= held, free, 0.0) * each  # minus the slope by log p of what was chosen
+    slope = p * g[:, None] - tl.where(is_chosen, g[:, None], 0.0)
+    slope += (entropy_coef * each)[:, None] * p * (logp + entropy[:, None])
+    slope = tl.where(is_value, (value_coef * each * pull)[:, None], tl.where(is_choice, slope, 0.0))
+    tl.store(sums + block * 8 + 0, -tl.sum(tl.minimum(free, held) * each, 0))
+    tl.store(sums + block * 8 + 1, tl.sum(0.5 * square * each, 0))
+    tl.store(sums + block * 8 + 2, tl.sum(entropy * each, 0))
+    tl.store(sums + block * 8 + 3, tl.sum((ratio - 1.0 - log_ratio) * each, 0))
+    tl.store(sums + block * 8 + 4, tl.sum(tl.where(tl.abs(ratio - 1.0) > clip, each, 0.0), 0))
 
-    for first in range(block * BM, count, BLOCKS * BM):
-        row = first + tl.arange(0, BM)
-        live = row < count
-        at = tl.load(order + row, mask=live, other=0)
-        x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
-        h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
-        h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
-        o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
-        if MASKED:
-            allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=live[:, None] & is_choice, other=1)
-            o = tl.where(is_choice & (allowed == 0), -1e9, o)
-
-        # the loss and its slope by what the network put out: see _ChoiceLoss in algos/ppo.py
-        each = tl.where(live, share, 0.0)
-        if COUNTED:
-            each = each * tl.load(counts + at, mask=live, other=0.0)
-        z = tl.where(is_choice, o, -float("inf"))
-        z = z - tl.max(z, 1)[:, None]
-        e = tl.exp(z)
-        total = tl.sum(e, 1)
-        p = e / total[:, None]
-        logp = tl.where(is_choice, z - tl.log(total)[:, None], 0.0)
-        entropy = -tl.sum(p * logp, 1)
-        chosen = tl.load(actions + at, mask=live, other=0)
-        is_chosen = column[None, :] == chosen[:, None]
-        log_ratio = tl.sum(tl.where(is_chosen, logp, 0.0), 1) - tl.load(logprobs + at, mask=live, other=0.0)
-        ratio = tl.exp(tl.where(live, log_ratio, 0.0))
-        advantage = (tl.load(advantages + at, mask=live, other=0.0) - shift) * spread
-        free = advantage * ratio
-        held = advantage * tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
-        value = tl.sum(tl.where(is_value, o, 0.0), 1)
-        target = tl.load(returns + at, mask=live, other=0.0)
-        error = value - target
-        square, pull = error * error, error
-        if CLIPPED:
-            old = tl.load(old_values + at, mask=live, other=0.0)
-            move = value - old
-            step = tl.minimum(tl.maximum(move, -value_clip), value_clip)
-            near = old + step - target
-            pull = tl.where(square >= near * near, error, tl.where(move == step, near, 0.0))
-            square = tl.maximum(square, near * near)
-        g = tl.where(free <= held, free, 0.0) * each  # minus the slope by log p of what was chosen
-        slope = p * g[:, None] - tl.where(is_chosen, g[:, None], 0.0)
-        slope += (entropy_coef * each)[:, None] * p * (logp + entropy[:, None])
-        slope = tl.where(is_value, (value_coef * each * pull)[:, None], tl.where(is_choice, slope, 0.0))
-        losses -= tl.minimum(free, held) * each
-        errors += 0.5 * square * each
-        entropies += entropy * each
-        kls += (ratio - 1.0 - log_ratio) * each
-        moved += tl.where(tl.abs(ratio - 1.0) > clip, each, 0.0)
-
-        # back through the network
-        go += tl.sum(slope, 0)
-        slope = slope.to(KIND)
-        do += tl.dot(tl.trans(slope), h2)
-        back = tl.dot(slope, wo) * _slope(h2.to(tl.float32), ACT)
-        g2 += tl.sum(back, 0)
-        back = back.to(KIND)
-        d2 += tl.dot(tl.trans(back), h1)
-        back = tl.dot(back, w2) * _slope(h1.to(tl.float32), ACT)
-        g1 += tl.sum(back, 0)
-        d1 += tl.dot(tl.trans(back.to(KIND)), x)
-
+    # back through the network
     size: tl.constexpr = H * D + H + H * H + H + (A + 1) * (H + 1)
-    out = partial + block * size
+    out_1 = partial + block.to(tl.int64) * size
+    out_2 = out_1 + H * D + H
+    out_o = out_2 + H * H + H
     unit, place = tl.arange(0, H), tl.arange(0, DP)
-    tl.store(out + unit[:, None] * D + place[None, :], d1, mask=(place < D)[None, :] & (unit >= 0)[:, None])
-    out += H * D
-    tl.store(out + unit, g1)
-    out += H
-    tl.store(out + unit[:, None] * H + unit[None, :], d2)
-    out += H * H
-    tl.store(out + unit, g2)
-    out += H
-    start = tl.where(column < A, column * H, A * H + A)
-    tl.store(out + start[:, None] + unit[None, :], do, mask=(column <= A)[:, None])
-    tl.store(out + tl.where(column < A, A * H + column, A * H + A + H), go, mask=column <= A)
-    tl.store(sums + block * 8 + 0, tl.sum(losses, 0))
-    tl.store(sums + block * 8 + 1, tl.sum(errors, 0))
-    tl.store(sums + block * 8 + 2, tl.sum(entropies, 0))
-    tl.store(sums + block * 8 + 3, tl.sum(kls, 0))
-    tl.store(sums + block * 8 + 4, tl.sum(moved, 0))
+    tl.store(out_o + tl.where(column < A, A * H + column, A * H + A + H), tl.sum(slope, 0), mask=column <= A)
+    slope = slope.to(KIND)
+    place_o = tl.where(column < A, column * H, A * H + A)[:, None] + unit[None, :]
+    tl.store(out_o + place_o, tl.dot(tl.trans(slope), h2), mask=(column <= A)[:, None])
+    back = tl.dot(slope, wo) * _slope(h2.to(tl.float32), ACT)
+    tl.store(out_2 + H * H + unit, tl.sum(back, 0))
+    back = back.to(KIND)
+    tl.store(out_2 + unit[:, None] * H + unit[None, :], tl.dot(tl.trans(back), h1))
+    back = tl.dot(back, w2) * _slope(h1.to(tl.float32), ACT)
+    tl.store(out_1 + H * D + unit, tl.sum(back, 0))
+    inside = (place < D)[None, :] & (unit >= 0)[:, None]
+    tl.store(out_1 + unit[:, None] * D + place[None, :], tl.dot(tl.trans(back.to(KIND)), x), mask=inside)
 
 
 @triton.jit
 def reduce(
-    partial, sums, gradient, squares, metrics, step, size, blocks, BLOCKS: tl.constexpr, PART: tl.constexpr
-):
-    """The blocks' sums to the gradient, `PART` weights at a time, and the sum of their squares. Counts the step."""
+    partial, sums, gradient, squares, metrics, step, size, blocks,
+    BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """The blocks' sums to the gradient (BEGIN: from zero), and the sum of its squares. Counts the step at its END."""
     part = tl.program_id(0)
     at, block = part * PART + tl.arange(0, PART), tl.arange(0, BLOCKS)
-    inside = (block < blocks)[:, None] & (at < size)[None, :]
-    found = tl.sum(tl.load(partial + block[:, None] * size + at[None, :], mask=inside, other=0.0), 0)
+    whole = tl.zeros((BLOCKS, PART), tl.float32)
+    for first in range(0, blocks, BLOCKS):
+        inside = (first + block < blocks)[:, None] & (at < size)[None, :]
+        place = (first + block).to(tl.int64)[:, None] * size + at[None, :]
+        whole += tl.load(partial + place, mask=inside, other=0.0)
+    found = tl.sum(whole, 0)
+    if not BEGIN:
+        found += tl.load(gradient + at, mask=at < size, other=0.0)
     tl.store(gradient + at, found, mask=at < size)
     tl.store(squares + part, tl.sum(found * found, 0))
     if part == 0:
         column = tl.arange(0, 8)
-        wanted = (block < blocks)[:, None] & (column < 5)[None, :]
-        more = tl.sum(tl.load(sums + block[:, None] * 8 + column[None, :], mask=wanted, other=0.0), 0)
-        tl.store(metrics + column, tl.load(metrics + column, mask=column < 5) + more, mask=column < 5)
-        tl.store(step, tl.load(step) + 1.0)
+        more = tl.zeros((BLOCKS, 8), tl.float32)
+        for first in range(0, blocks, BLOCKS):
+            inside = (first + block < blocks)[:, None] & (column < 5)[None, :]
+            more += tl.load(sums + (first + block)[:, None] * 8 + column[None, :], mask=inside, other=0.0)
+        tl.store(metrics + column, tl.load(metrics + column, mask=column < 5) + tl.sum(more, 0), mask=column < 5)
+        if END:
+            tl.store(step, tl.load(step) + 1.0)
 
 
 @triton.jit
