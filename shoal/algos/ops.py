@@ -6,14 +6,13 @@ Truncated episodes bootstrap before they come here: gamma V(final_obs) is added 
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shoal.native import lib
+from shoal.nn.fused import has_triton
 
 BLOCK = 32  # rows that a block of the GPU sums over time
 
@@ -119,12 +118,6 @@ def _is_for_triton(dones: Tensor, *numbers: Tensor) -> bool:
     parts = (dones, *numbers)
     fits = all(part.device.type == "cuda" and part.is_contiguous() for part in parts)
     return fits and dones.dtype == torch.bool and all(n.dtype == torch.float32 for n in numbers) and has_triton()
-
-
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def _triton() -> Any:

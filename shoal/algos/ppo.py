@@ -30,6 +30,7 @@ from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.native import lib
+from shoal.nn.fused import has_triton
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Learner:
         self.parameters = [p for p in actor.policy.parameters() if p.requires_grad]
         self.parameters = [flatten(self.parameters)]
         self.optimizers = [make_optimizer(config, actor.policy, self.parameters[0])]
-        self.fused = Fused(self) if self.device.type == "cuda" and ops.has_triton() and not why_not(self) else None
+        self.fused = Fused(self) if self.device.type == "cuda" and has_triton() and not why_not(self) else None
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""

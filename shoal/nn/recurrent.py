@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.nn import fused
+
 State = tuple[Tensor, ...]
 
 LONGEST = 64.0  # steps that the slowest units remember at the start of training
@@ -50,6 +52,8 @@ class LSTM(nn.Module):
         """(steps, rows, inputs) -> (steps, rows, size), through time."""
         gates, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
         hidden, cell = state
+        if fused.is_for(x):
+            return fused.lstm(gates, self.hidden.weight, hidden, cell, resets)
         weight = self.hidden.weight.t()
         outputs = []
         for t in range(len(x)):
@@ -89,12 +93,18 @@ class MinGRU(nn.Module):
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of (rows, inputs)."""
+        if fused.is_for(x) and not torch.is_grad_enabled():
+            never = torch.zeros((1, len(x)), dtype=torch.bool, device=x.device)
+            out, hidden = fused.mingru(self.gates(x).unsqueeze(0), self.skip(x).unsqueeze(0), state[0], never)
+            return out[0], (hidden[0],)
         update, candidate, highway = self._gates(x)
         hidden = torch.lerp(state[0], candidate, update)
         return torch.lerp(self._wide(self.skip(x)), hidden, highway), (hidden,)
 
     def unroll(self, x: Tensor, state: State, resets: Tensor) -> Tensor:
         """(steps, rows, inputs) -> (steps, rows, size), by a parallel scan."""
+        if fused.is_for(x):
+            return fused.mingru(self.gates(x), self.skip(x), state[0], resets)[0]
         update, candidate, highway = self._gates(x)
         keep = (1.0 - update) * (~resets).to(x.dtype).unsqueeze(-1)
         keep = torch.cat([1.0 - update[:1], keep[1:]])  # the start state is as it was stored

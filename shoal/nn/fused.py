@@ -1,0 +1,111 @@
+"""Recurrent cores through time on a GPU, with the slopes worked out by hand.
+
+The plain loops of nn/recurrent.py start some forty kernels for each step of an LSTM and, forwards and backwards, a
+hundred for a scan. Here a MinGRU's segment is one kernel each way beside its matrix products, and a step of an LSTM is
+one kernel and one product each way; the slope by its recurrent weights is one product for the whole segment.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 256  # units of rows that a block of threads takes
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def is_for(x: Tensor) -> bool:
+    """Whether these kernels can take it."""
+    return x.device.type == "cuda" and has_triton()
+
+
+def _kernels() -> Any:
+    from shoal.nn import kernels
+
+    return kernels
+
+
+class _MinGRU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, skip: Tensor, start: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
+        steps, rows, size = skip.shape
+        hidden = torch.empty(skip.shape, device=skip.device)
+        out = torch.empty_like(hidden)
+        kept = gates.contiguous(), skip.contiguous(), start.contiguous(), resets.contiguous()
+        grid = (-(-rows * size // BLOCK),)
+        _kernels().mingru_forward[grid](*kept, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
+        ctx.save_for_backward(*kept, hidden)
+        ctx.mark_non_differentiable(hidden)
+        return out, hidden
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gates, skip, start, resets, hidden = ctx.saved_tensors
+        steps, rows, size = skip.shape
+        d_gates, d_skip = torch.empty_like(gates), torch.empty_like(skip)
+        args = gates, skip, start, resets, hidden, grads[0].contiguous(), d_gates, d_skip, steps, rows
+        _kernels().mingru_backward[(-(-rows * size // BLOCK),)](*args, S=size, PART=BLOCK, num_warps=4)
+        return d_gates, d_skip, None, None
+
+
+def mingru(gates: Tensor, skip: Tensor, start: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
+    """(out, hidden), both (steps, rows, size): see `MinGRU.unroll`. The start's slope is not worked out."""
+    out, hidden = _MinGRU.apply(gates, skip, start, resets)
+    return out, hidden
+
+
+class _LSTM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, resets: Tensor) -> Tensor:
+        steps, rows, size = len(gates), gates.shape[1], weight.shape[1]
+        kind, device, grid = gates.dtype, gates.device, (-(-rows * size // BLOCK),)
+        gates, resets, narrow = gates.contiguous(), resets.contiguous(), weight.detach().to(kind)
+        acts = torch.empty_like(gates)
+        cells, out = torch.empty((steps, rows, size), device=device), torch.empty((steps, rows, size), device=device)
+        taken = torch.empty((steps, rows, size), device=device, dtype=kind)  # what each step's product takes
+        taken[0].copy_(hidden)
+        cell = cell.contiguous()
+        for t in range(steps):
+            more = t + 1 < steps
+            _kernels().lstm_forward[grid](
+                gates[t], torch.mm(taken[t], narrow.t()), cells[t - 1] if t else cell,
+                resets[t], resets[t + 1] if more else None,
+                acts[t], cells[t], out[t], taken[t + 1] if more else None, rows,
+                HAS_RESETS=t > 0, HAS_NEXT=more, S=size, PART=BLOCK, num_warps=4,
+            )  # fmt: skip
+        ctx.save_for_backward(acts, narrow, cell, cells, taken, resets)
+        ctx.kind = weight.dtype
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        acts, weight, cell, cells, taken, resets = ctx.saved_tensors
+        steps, rows, size = cells.shape
+        d_out, d_gates, d_cell = grads[0].contiguous(), torch.empty_like(acts), torch.empty_like(cells[0])
+        d_hidden: Any = None
+        for t in range(steps - 1, -1, -1):
+            more = t + 1 < steps
+            _kernels().lstm_backward[(-(-rows * size // BLOCK),)](
+                acts[t], cells[t], cells[t - 1] if t else cell, resets[t], resets[t + 1] if more else None,
+                d_out[t], d_hidden, d_cell, d_gates[t], rows,
+                HAS_RESETS=t > 0, HAS_NEXT=more, S=size, PART=BLOCK, num_warps=4,
+            )  # fmt: skip
+            if t:
+                d_hidden = torch.mm(d_gates[t], weight)
+        d_weight = torch.mm(d_gates.flatten(0, 1).t(), taken.flatten(0, 1)).to(ctx.kind)
+        return d_gates, d_weight, None, None, None
+
+
+def lstm(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, resets: Tensor) -> Tensor:
+    """(steps, rows, size): see `LSTM.unroll`. The start's slope is not worked out."""
+    out: Tensor = _LSTM.apply(gates, weight, hidden, cell, resets)
+    return out
