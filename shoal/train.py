@@ -35,7 +35,7 @@ import shoal
 from shoal import checkpoint, config, evaluate, registry, runs
 from shoal.algos import ppo
 from shoal.algos.actor import Actor, Role, cast, mask_size
-from shoal.algos.device import DeviceCollector, Graph, copy_into, warm_up
+from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Collector, Seat, Stepped
 from shoal.config import opt
@@ -256,7 +256,7 @@ class Trainer:
         self._updates = 0
         self._learn_s = 0.0
         self._started = False
-        self._graphs: tuple[Graph, Graph] | None = None
+        self._graphs: tuple[Graph | None, Graph | None] | None = None  # of collecting and of learning
 
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
@@ -264,8 +264,8 @@ class Trainer:
         self.num_rows = int(vec.num_envs) * self.agents
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
         self.roles = cast(vec, options.nn.policies)
-        self.on_gpu = isinstance(vec, CudaVec)
-        self.device = vec.device if isinstance(vec, CudaVec) else torch.device("cpu")
+        self.on_gpu = isinstance(vec, CudaVec) or device_of(options) == "cuda"
+        self.device = vec.device if isinstance(vec, CudaVec) else torch.device(device_of(options))
         if self.on_gpu:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS may sum in another order next time
             torch.backends.cudnn.deterministic = True
@@ -288,17 +288,22 @@ class Trainer:
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
         seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
-        self.collector: Any = (
-            DeviceCollector(vec, seats, self.learners[0].fused)
-            if self.on_gpu
-            else Collector(vec, seats, options.vec.surplus_envs)
-        )
+        self.collector = self._make_collector(seats)
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": int(vec.num_envs)}
         groups = getattr(vec, "_groups", None)
         chosen |= {"num_groups": len(groups)} if isinstance(groups, list) else {}
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
+
+    def _make_collector(self, seats: list[Seat]) -> Any:
+        vec, surplus = self.vec, self.options.vec.surplus_envs
+        if not self.on_gpu:
+            return Collector(vec, seats, surplus)
+        if surplus:
+            raise ConfigError("--vec.surplus-envs is for --device cpu yet. Use 0 with a GPU.")
+        fused = self.learners[0].fused
+        return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused)
 
     def _torch_threads(self) -> int:
         rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
@@ -342,46 +347,51 @@ class Trainer:
         self.wall_s += time.perf_counter() - before
 
     def _capture(self) -> None:
-        """Makes graphs of collecting and of learning, and puts everything back to where it was before."""
+        """Makes graphs of what stays on the GPU, and puts everything back to where it was before.
+
+        Collecting does where the envs are there too, and learning unless the sizes of what is cut off are not known.
+        """
         files = self.state()
         kept = {name: {key: value.clone() for key, value in part.items()} for name, part in files.items()}
         learner = self.learners[0]
+        steps_there = isinstance(self.vec, CudaVec)
+        if not steps_there and learner.rollout.cuts is None:
+            self._graphs = None, None
+            return
         collect = partial(self.collector.collect, [learner.generator])
         learn = partial(ppo.update, learner)
 
         def both() -> None:
-            collect()
+            if steps_there:
+                collect()
             learn()
 
         warm_up(both)
-        self._graphs = Graph(collect, [learner.generator]), Graph(learn, [learner.generator])
+        wanted = [learner.generator]
+        self._graphs = Graph(collect, wanted) if steps_there else None, Graph(learn, wanted)
         self._rewind(kept)
 
     def _rewind(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Puts a state back into the very tensors that graphs hold."""
         learner, state = self.learners[0], files["state"]
         copy_into(self.actors[0].state_dict(), _under(files["weights"], "0."))
-        for number, optimizer in enumerate(learner.optimizers):
-            now = {
-                f"{index}.{key}": value
-                for index, values in optimizer.state_dict()["state"].items()
-                for key, value in values.items()
-            }
-            copy_into(now, _under(state, f"0.optimizer.{number}."))
+        copy_into(learner.optimizer.state, _under(state, "0.optimizer."))
         if learner.reward_norm is not None:
             copy_into(learner.reward_norm.state_dict(), _under(state, "0.reward_norm."))
         learner.running_return.copy_(state["0.running_return"])
         for i, part in enumerate(learner.rollout.state):
             part.copy_(state[f"0.recurrent.{i}"])
         learner.generator.set_state(state["0.generator"])
-        obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
-        self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
-        self.vec.drain_stats()
+        if isinstance(self.vec, CudaVec):
+            obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
+            self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
+            self.vec.drain_stats()
 
     def collect(self) -> None:
         """Fills the rollouts."""
-        if self._graphs is not None:
-            self._graphs[0]()
+        graph = self._graphs[0] if self._graphs is not None else None
+        if graph is not None:
+            graph()
         else:
             self.collector.collect([learner.generator for learner in self.learners])
         self.step += self.steps_per_iteration
@@ -393,7 +403,8 @@ class Trainer:
         found: dict[str, Any] = {}
         for learner in self.learners:
             rate = learner.set_learning_rate(done)
-            metrics = self._graphs[1]() if self._graphs is not None else ppo.update(learner)
+            graph = self._graphs[1] if self._graphs is not None else None
+            metrics = graph() if graph is not None else ppo.update(learner)
             for name, value in metrics.items():
                 found[name] = found.get(name, 0.0) + value / len(self.learners)
             found["learning_rate"] = torch.tensor(rate)
@@ -441,10 +452,7 @@ class Trainer:
             state[f"{k}.running_return"] = learner.running_return
             if learner.reward_norm is not None:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
-            for name, optimizer in enumerate(learner.optimizers):
-                for index, values in optimizer.state_dict()["state"].items():
-                    for key, value in values.items():
-                        state[f"{k}.optimizer.{name}.{index}.{key}"] = torch.as_tensor(value)
+            state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
             state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
         if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
             state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
@@ -473,8 +481,11 @@ class Trainer:
             _put(learner.running_return, state.get(f"{k}.running_return"), same_rows)
             if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
                 learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
-            for number, optimizer in enumerate(learner.optimizers):
-                _load_optimizer(optimizer, _under(state, f"{k}.optimizer.{number}."))
+            found = _under(state, f"{k}.optimizer.")
+            if not learner.optimizer.fits(found):
+                kind = type(learner.optimizer).__name__
+                raise CheckpointError(f"this checkpoint's optimizer state is not of this {kind}.")
+            copy_into(learner.optimizer.state, found)
             for i, part in enumerate(learner.rollout.state):
                 _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
@@ -589,23 +600,6 @@ def _put(into: Tensor, value: Tensor | None, must: bool) -> None:
     elif must:
         what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
         raise CheckpointError(f"this checkpoint has {what} where {tuple(into.shape)} of {into.dtype} fits.")
-
-
-def _load_optimizer(optimizer: Any, flat: Mapping[str, Tensor]) -> None:
-    whole = optimizer.state_dict()
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, value in flat.items():
-        index, _, key = name.partition(".")
-        states.setdefault(int(index), {})[key] = value
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    keys = {"step", optimizer.MEAN, "exp_avg_sq"}
-    for place, values in states.items():  # a parameter that never had a gradient has no state
-        shape = parameters[place].shape
-        fits = all(v.shape == (() if k == "step" else shape) and v.dtype == torch.float32 for k, v in values.items())
-        if not fits or set(values) != keys:
-            raise CheckpointError(f"this checkpoint's optimizer state is not of this {type(optimizer).__name__}.")
-    whole["state"] = states
-    optimizer.load_state_dict(whole)
 
 
 # ---- one run ----

@@ -20,7 +20,7 @@ from torch import nn
 
 import shoal
 from shoal.algos import ppo
-from shoal.algos.optim import Adam
+from shoal.algos.optim import Adam, Muon
 from shoal.algos.ppo import PPO
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
@@ -494,7 +494,7 @@ def test_target_kl_ends_an_update_early():
             t.start()
             t.collect()
             ppo.update(t.learners[0])
-            counts.append(int(t.learners[0].optimizers[0].state_dict()["state"][0]["step"]))
+            counts.append(int(t.learners[0].optimizer.state["step"]))
     assert counts == [10, 2, 10]
 
 
@@ -519,18 +519,38 @@ def test_every_optimizer_moves_every_weight(optimizer, net):
         t.iterate()
         after = list(t.actors[0].parameters())
         assert all(torch.isfinite(p).all() and not torch.equal(a, p) for a, p in zip(before, after))
-        given = [p for part in t.learners[0].optimizers for group in part.param_groups for p in group["params"]]
-        assert sum(p.numel() for p in given) == sum(p.numel() for p in after)  # each in one optimizer
 
 
 def test_muon_takes_the_hidden_matrices():
     with trainer(CASES["discrete"](), net={"separate": True}, optimizer="muon") as t:
-        muon, rest = t.learners[0].optimizers
-        names = {id(p): name for name, p in t.actors[0].policy.named_parameters()}
-        taken = sorted(names[id(p)] for p in muon.param_groups[0]["params"])
-        assert [name.split(".")[0] for name in taken] == ["body", "critic_body"]
-        assert all(p.ndim == 2 for p in muon.param_groups[0]["params"])
-        assert len(rest.param_groups[0]["params"]) == 6
+        learner = t.learners[0]
+        layers = [learner.actor.policy.body.layers.layers, learner.actor.policy.critic_body.layers.layers]
+        wanted = [layer.weight for part in layers for layer in part]
+        parts = [(at, rows * columns) for at, rows, columns in learner.optimizer.matrices]
+        assert [learner.weights[at : at + size].tolist() for at, size in parts] == [
+            w.flatten().tolist() for w in wanted
+        ]
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch's own came with 2.9")
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_muon_is_torchs_muon_and_adamw(decay):
+    torch.manual_seed(0)
+    sizes = [(6, 9), (6,), (8, 6), (2, 8), (2,)]
+    mine, theirs = ([torch.nn.Parameter(p.clone()) for p in given] for given in [[torch.randn(s) for s in sizes]] * 2)
+    whole = ppo.flatten(mine)
+    common = {"betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": decay}
+    own = Muon(whole, [(0, 6, 9), (60, 8, 6)], rate=0.01, **common)
+    matrices = torch.optim.Muon(theirs[::2][:2], lr=0.01, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+    rest = torch.optim.AdamW([theirs[1], *theirs[3:]], lr=0.01, **common)
+    for _ in range(5):
+        for p, q in zip(mine, theirs):
+            q.grad = torch.randn_like(q)
+            p.grad.copy_(q.grad)
+        for optimizer in (own, matrices, rest):
+            optimizer.step()
+    for p, q in zip(mine, theirs):
+        torch.testing.assert_close(p, q, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -543,7 +563,7 @@ def test_the_learning_rate_goes_as_its_schedule_says(schedule, rates):
         for done, rate in zip((0.0, 0.25, 0.5, 1.0), rates):
             got = learner.set_learning_rate(done)
             assert got == pytest.approx(0.2 * rate, abs=1e-12)
-            assert {group["lr"] for part in learner.optimizers for group in part.param_groups} == {got}
+            assert learner.optimizer.rate == got
         assert learner.set_learning_rate(1.5) >= 0.0  # a run that goes on past its end
 
 

@@ -6,10 +6,14 @@
 The host replays the two and looks at nothing until it logs. The code inside the graphs is that of algos/ppo.py; what
 differs is that all sizes are fixed: rows that a time limit cuts off are kept in `Cuts`, one place for each row and
 window of steps in which it can be cut off once.
+
+`Bridge` is for envs that the host steps: its rollouts are collected block by block, and learned from in a graph.
 """
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +22,9 @@ import torch
 from torch import Tensor
 
 from shoal.algos.fused import Fused
-from shoal.algos.rollout import Cuts, Seat, Times
+from shoal.algos.rollout import Block, Collector, Cuts, Rollout, Seat, Times, Truncated
 from shoal.errors import ConfigError
+from shoal.nn.fused import BLOCK, has_triton
 from shoal.nn.recurrent import State
 
 
@@ -31,18 +36,13 @@ class DeviceCollector:
             raise ConfigError("--nn.policies per_agent is for --device cpu yet. Use shared on the GPU.")
         self.vec, self.seat, self.times, self.fused = vec, seats[0], Times(), fused
         self.rollout, self.actor = seats[0].rollout, seats[0].actor
-        rollout, spec = self.rollout, vec.spec_env
+        rollout = self.rollout
         zeros = partial(torch.zeros, device=rollout.device)
         self.env_actions = zeros(vec.actions.shape, dtype=vec.actions.dtype)
         self.flags = zeros((2, rollout.rows), dtype=torch.bool)  # terminated, and truncated where nobody asks
-        limit = int(vec.get_params()["max_steps"].max()) if "max_steps" in vec.get_params() else spec.max_steps
-        if limit > 0:
-            windows = -(-rollout.horizon // limit)
-            leaf = rollout.obs[0]
-            state = tuple(zeros((windows, *part.shape)) for part in rollout.state)
-            cut_obs = [zeros((windows, *leaf.shape[1:]), dtype=leaf.dtype)]
-            flags = zeros((rollout.horizon, rollout.rows), dtype=torch.bool)
-            rollout.cuts = Cuts(flags, limit, cut_obs, state)
+        limit = time_limit(vec)
+        if limit:
+            rollout.cuts = make_cuts(rollout, limit)
         vec.struct.final_cut = 1
 
     def start(self, seed: int) -> None:
@@ -69,12 +69,13 @@ class DeviceCollector:
         for t in range(rollout.horizon):
             self._step(t)
         if self.fused is not None:
-            self.fused.act(rollout.horizon, None)
+            self.fused.act(rollout.horizon, draw=False)
         else:
             rollout.values[-1].copy_(self.actor.step(rollout.obs[0][-1], rollout.state)[1])
 
     def _step(self, t: int) -> None:
-        rollout, vec, state = self.rollout, self.vec, ()
+        rollout, vec = self.rollout, self.vec
+        state: State = ()
         if self.fused is not None:
             self.fused.act(t, self.env_actions)
         else:
@@ -96,14 +97,29 @@ class DeviceCollector:
         if rollout.masks is not None:
             rollout.masks[t + 1].copy_(vec.tensors["masks"])
         for number, (part, new) in enumerate(zip(rollout.state, state)):
-            if cuts is not None:
-                kept = cuts.state[number][t // cuts.window]
-                kept.copy_(torch.where(cuts.flags[t].unsqueeze(-1), new, kept))
-            keep = ~rollout.dones[t]
-            if rollout.alive is not None:
-                keep = keep & rollout.alive[t] & rollout.alive[t + 1]
-            part.copy_(new * keep.unsqueeze(-1))
+            kept = None if cuts is None else cuts.state[number][t // cuts.window]
+            self._carry(t, part, new, None if cuts is None else cuts.flags[t], kept)
 
+    def _carry(self, t: int, state: Tensor, new: Tensor, cut: Tensor | None, kept: Tensor | None) -> None:
+        """A step's new recurrent state becomes the state, or zero where a game ended; `kept` takes those cut off."""
+        rollout, alive = self.rollout, self.rollout.alive
+        if has_triton() and state.is_contiguous() and new.is_contiguous():
+            from shoal.algos import kernels
+
+            size = state[0].numel()
+            now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
+            kernels.carry[(-(-state.numel() // BLOCK),)](
+                new, state, rollout.dones[t], now, later, cut, kept, len(state),
+                CUT=cut is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
+            )  # fmt: skip
+            return
+        shape = (-1, *[1] * (state.ndim - 1))
+        if cut is not None and kept is not None:
+            kept.copy_(torch.where(cut.view(shape), new, kept))
+        keep = ~rollout.dones[t]
+        if alive is not None:
+            keep = keep & alive[t] & alive[t + 1]
+        state.copy_(new * keep.view(shape))
 
     def _act(self, t: int) -> State:
         """Logits, values and actions of step t; returns the policy's next state."""
@@ -120,6 +136,173 @@ class DeviceCollector:
         rollout.actions[t].copy_(actions)
         self.env_actions.copy_(head.to_device(actions).view(self.env_actions.shape))
         return state
+
+
+class Bridge(Collector):
+    """Plays one policy, on a GPU, on envs that the host steps.
+
+    Envs write into the host's half of the rollout, which is pinned. Each block of envs has a stream of its own, by
+    which its observations go to the GPU and its actions come back, while the other blocks step. What learning needs
+    besides (rewards, flags) follows in one piece when the rollout is full.
+    """
+
+    def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
+        if len(seats) != 1:
+            raise ConfigError("--nn.policies per_agent is for --device cpu yet. Use shared on the GPU.")
+        seat = seats[0]
+        self.home, self.actor, self.fused = seat.rollout, seat.actor, fused
+        home = self.home
+        self.host = Rollout(
+            seat.actor,
+            home.horizon,
+            home.rows,
+            segment=home.segment,
+            mask_size=0 if home.masks is None else home.masks.shape[-1],
+            has_dead_rows=home.alive is not None,
+            is_host_half=True,
+        )
+        super().__init__(vec, [Seat(seat.actor, seat.role, self.host)])
+        self._streams: dict[int, Any] = {}
+        limit = time_limit(vec)
+        if limit:  # native envs: a row is cut off at most once in so many steps, and an update can be a graph
+            home.cuts = make_cuts(home, limit)
+            self._flags = torch.zeros(home.cuts.flags.shape, dtype=torch.bool)
+
+    def collect(self, generators: Sequence[torch.Generator | None]) -> None:
+        """Fills the rollout with `horizon` steps of every row."""
+        self.home.begin(generators[0])
+        if self.fused is not None:
+            self.fused.begin()
+        for stream in self._streams.values():
+            stream.wait_stream(torch.cuda.current_stream())
+        super().collect([None])
+
+    def _act(self, block: Block) -> None:
+        clock = time.perf_counter
+        before, t, rows = clock(), block.t, slice(block.lo * self.agents, block.hi * self.agents)
+        host, home = self.host, self.home
+        with self._stream(block):
+            for mine, theirs in zip(home.obs, host.obs):
+                mine[t, rows].copy_(theirs[t, rows], non_blocking=True)
+            if home.masks is not None and host.masks is not None:
+                home.masks[t, rows].copy_(host.masks[t, rows], non_blocking=True)
+            if self.fused is not None:
+                self.fused.act(t, rows=rows)
+            else:
+                self._infer(t, rows)
+            host.actions[t, rows].copy_(home.actions[t, rows], non_blocking=True)
+            if home.device.type == "cuda":
+                torch.cuda.current_stream().synchronize()
+        actions = host.head.to_env(host.actions[t, rows].numpy())
+        middle = clock()
+        self.vec.send(actions, block.env_id)
+        self.times.inference += middle - before
+        self.times.env += clock() - middle
+
+    def _infer(self, t: int, rows: slice) -> None:
+        home, head = self.home, self.actor.head
+        state = tuple(part[rows] for part in home.state)
+        if t % home.segment == 0:
+            for kept, part in zip(home.starts, state):
+                kept[t // home.segment, rows].copy_(part)
+        obs = home.observations([leaf[t, rows] for leaf in home.obs])
+        logits, values, new_state = self.actor.step(obs, state)
+        if home.masks is not None:
+            logits = head.mask(logits, home.masks[t, rows])
+        home.logits[t, rows].copy_(logits)
+        home.values[t, rows].copy_(values)
+        home.actions[t, rows].copy_(head.sample(home.logits[t, rows], home.noise[t, rows]))
+        for part, new in zip(state, new_state):
+            part.copy_(new)
+
+    def _take_flags(self, seat: Seat, cell: Any, *numbers: Any) -> None:
+        block: Block = numbers[-1]
+        cuts_before = len(self.host.truncated)
+        super()._take_flags(seat, cell, *numbers)
+        if not self.home.state:
+            return
+        rows = slice(block.lo * self.agents, block.hi * self.agents)
+        with self._stream(block):
+            for cut in self.host.truncated[cuts_before:]:
+                cut.state = tuple(part[cut.rows.to(part.device)] for part in self.home.state)
+            self._clear(rows, cell.dones)
+
+    def _take_obs(self, seat: Seat, cell: Any, obs: Any, infos: dict[str, Any], block: Block) -> None:
+        super()._take_obs(seat, cell, obs, infos, block)
+        if self.home.state and cell.next_alive is not None:
+            alive = cell.next_alive if cell.alive is None else cell.next_alive & cell.alive
+            with self._stream(block):
+                self._clear(slice(block.lo * self.agents, block.hi * self.agents), ~alive)
+
+    def _clear(self, rows: slice, where: Any) -> None:
+        if where.any():
+            keep = torch.from_numpy(~where).to(self.home.device)
+            for part in self.home.state:
+                part[rows].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
+
+    def _last_values(self, seat: Seat) -> None:
+        """What learning needs goes to the GPU, and V of what each row saw last is found there."""
+        home, host = self.home, self.host
+        for stream in self._streams.values():
+            torch.cuda.current_stream().wait_stream(stream)
+        home.rewards.copy_(host.rewards, non_blocking=True)
+        home.dones.copy_(host.dones, non_blocking=True)
+        for mine, theirs in zip(home.obs, host.obs):
+            mine[-1].copy_(theirs[-1], non_blocking=True)
+        if home.alive is not None and host.alive is not None:
+            home.alive.copy_(host.alive, non_blocking=True)
+        if home.masks is not None and host.masks is not None:
+            home.masks[-1].copy_(host.masks[-1], non_blocking=True)
+        self._take_cuts()
+        if self.fused is not None:
+            self.fused.act(home.horizon, draw=False)
+        else:
+            last = home.observations([leaf[-1] for leaf in home.obs])
+            home.values[-1].copy_(self.actor.step(last, home.state)[1])
+
+    def _take_cuts(self) -> None:
+        home, cuts, device = self.home, self.home.cuts, self.home.device
+        if cuts is None:
+            home.truncated = [
+                Truncated(cut.t, cut.rows.to(device), [leaf.to(device) for leaf in cut.obs], cut.state)
+                for cut in self.host.truncated
+            ]
+            return
+        self._flags.zero_()
+        for cut in self.host.truncated:
+            self._flags[cut.t, cut.rows] = True
+            rows, window = cut.rows.to(device), cut.t // cuts.window
+            for kept, leaf in zip(cuts.obs, cut.obs):
+                kept[window].index_copy_(0, rows, leaf.to(device).to(kept.dtype))
+            for kept, part in zip(cuts.state, cut.state):
+                kept[window].index_copy_(0, rows, part)
+        cuts.flags.copy_(self._flags)
+
+    def _stream(self, block: Block) -> Any:
+        if self.home.device.type != "cuda":
+            return contextlib.nullcontext()
+        if block.lo not in self._streams:
+            self._streams[block.lo] = torch.cuda.Stream()
+            self._streams[block.lo].wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._streams[block.lo])
+
+
+def time_limit(vec: Any) -> int:
+    """Steps after which an env cuts a game off; 0 where that is not known, or never happens."""
+    spec = getattr(vec, "spec_env", None)
+    if spec is None:
+        return 0
+    params = vec.get_params()
+    return int(params["max_steps"].max()) if "max_steps" in params else int(spec.max_steps)
+
+
+def make_cuts(rollout: Rollout, limit: int) -> Cuts:
+    """Room for what a time limit cuts off."""
+    windows = -(-rollout.horizon // limit)
+    zeros = partial(torch.zeros, device=rollout.device)
+    state = tuple(zeros((windows, *part.shape)) for part in rollout.state)
+    obs = [zeros((windows, *leaf.shape[1:]), dtype=leaf.dtype) for leaf in rollout.obs]
+    return Cuts(zeros((rollout.horizon, rollout.rows), dtype=torch.bool), limit, obs, state)
 
 
 class Graph:

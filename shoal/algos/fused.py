@@ -16,6 +16,7 @@ Matrices are multiplied in bfloat16 with float32 sums; weights, loss and optimiz
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -76,7 +77,7 @@ class Fused:
         actor, config, rollout = learner.actor, learner.config, learner.rollout
         encoder, layers = actor.policy.body.encoder, actor.policy.body.layers.layers
         features, hidden, choices = encoder.features, layers[0].out_features, actor.head.choices
-        self.weights: Tensor = learner.parameters[0]
+        self.weights: Tensor = learner.weights
         self.size = self.weights.numel()
         assert self.size == hidden * (features + 1) + hidden * (hidden + 1) + (choices + 1) * (hidden + 1)
         self.moments = next(iter(actor.moments.values()), None)
@@ -90,7 +91,7 @@ class Fused:
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
             "MASKED": rollout.masks is not None,
-            "KIND": kernels.tl.float32 if exact else kernels.tl.bfloat16,
+            "KIND": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
         steps = rollout.horizon * rollout.rows
         self.counts = [len(part) for part in torch.arange(steps).tensor_split(config.minibatches)]
@@ -99,9 +100,9 @@ class Fused:
         self.tile = tile or (64 if max(self.counts) <= FEW else 128)
         blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
         self.parts = -(-self.size // REDUCE_PART)
-        zeros = lambda *shape: torch.zeros(shape, device=device)  # noqa: E731
-        self.partial, self.sums = zeros(blocks, self.size), zeros(blocks, 8)
-        self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros(config.minibatches, 4)
+        zeros = partial(torch.zeros, device=device)
+        self.partial, self.sums = zeros((blocks, self.size)), zeros((blocks, 8))
+        self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros((config.minibatches, 4))
 
     # ---- collecting ----
 
@@ -111,18 +112,19 @@ class Fused:
             self.mean.copy_(self.moments.mean.reshape(-1))
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
 
-    def act(self, t: int, env_actions: Tensor | None) -> None:
-        """Logits, values and actions of step t; without actions, only the value of what was seen last."""
-        rollout = self.learner.rollout
-        masks, last = rollout.masks, env_actions is None
-        tile = 64 if rollout.rows <= FEW else 128
-        self.kernels.act[(-(-rollout.rows // tile),)](
-            rollout.obs[0][t], self.weights, self.mean, self.scale,
-            None if last else rollout.noise[t],
-            None if masks is None else masks[t],
-            None if last else rollout.logits[t], rollout.values[t],
-            None if last else rollout.actions[t],
-            env_actions, rollout.rows,
+    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None), draw: bool = True) -> None:
+        """Logits, values and actions of some rows at step t; without drawing, only their values."""
+        rollout, masks = self.learner.rollout, self.learner.rollout.masks
+        obs = rollout.obs[0][t, rows]
+        tile = 64 if len(obs) <= FEW else 128
+        self.kernels.act[(-(-len(obs) // tile),)](
+            obs, self.weights, self.mean, self.scale,
+            rollout.noise[t, rows] if draw else None,
+            None if masks is None else masks[t, rows],
+            rollout.logits[t, rows] if draw else None,
+            rollout.values[t, rows],
+            rollout.actions[t, rows] if draw else None,
+            env_actions, len(obs),
             **self.shape, BM=tile, num_warps=tile // 16,
         )  # fmt: skip
 
@@ -136,9 +138,9 @@ class Fused:
             batch.advantages, batch.counts, order, self.spreads, self.edges,
             COUNTED=counted, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048, num_warps=8,
         )  # fmt: skip
-        optimizer = learner.optimizers[0]
-        state, rate, fixed = optimizer.ready(), optimizer.param_groups[0]["lr"], optimizer.fixed
-        mean, square, step, grad = state[optimizer.MEAN], state["exp_avg_sq"], state["step"], self.weights.grad
+        optimizer, grad = learner.optimizer, self.weights.grad
+        rate, fixed = optimizer.rate, optimizer.fixed
+        step, mean, square = optimizer.state.values()
         is_muon = isinstance(optimizer, Muon)
         parts = {"PARTS": triton_size(self.parts)}
         sizes = {"D": self.shape["D"], "H": self.shape["H"]}
@@ -162,7 +164,7 @@ class Fused:
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, spread: Tensor) -> None:
         """Of one minibatch, into the weights' `grad`."""
         config, grad = self.learner.config, self.weights.grad
-        step = self.learner.optimizers[0].ready()["step"]
+        step = self.learner.optimizer.state["step"]
         for lo in range(0, count, BLOCKS * self.tile):
             some = min(count - lo, BLOCKS * self.tile)
             blocks = -(-some // self.tile)

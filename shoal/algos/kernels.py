@@ -15,6 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
+
 
 @triton.jit
 def _activate(x, ACT: tl.constexpr):
@@ -95,7 +97,8 @@ def act(
         drawn = o + tl.load(noise + place, mask=inside, other=0.0)
         chosen = tl.argmax(tl.where(is_choice, drawn, -float("inf")), 1)
         tl.store(actions + row, chosen.to(tl.int64), mask=live)
-        tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
+        if env_actions is not None:
+            tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -313,13 +316,32 @@ def spread_of_parts(advantages, counts, order, moments, edges, COUNTED: tl.const
 
 
 @triton.jit
+def carry(
+    new, state, dones, alive, next_alive, cut, kept, rows,
+    CUT: tl.constexpr, ALIVE: tl.constexpr, S: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """A step's new recurrent state becomes the state, or zero where a game ended; `kept` takes those cut off."""
+    at = tl.program_id(0) * PART + tl.arange(0, PART)
+    live = at < rows * S
+    row = at // S
+    value = tl.load(new + at, mask=live, other=0.0)
+    if CUT:
+        tl.store(kept + at, value, mask=live & (tl.load(cut + row, mask=live, other=0) != 0))
+    goes_on = tl.load(dones + row, mask=live, other=0) == 0
+    if ALIVE:
+        goes_on = goes_on & (tl.load(alive + row, mask=live, other=0) != 0)
+        goes_on = goes_on & (tl.load(next_alive + row, mask=live, other=0) != 0)
+    tl.store(state + at, tl.where(goes_on, value, 0.0), mask=live)
+
+
+@triton.jit
 def advantages(rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART: tl.constexpr):
     """Generalized advantages, or with rho and c V-trace's: see `gae` and `vtrace` of algos/ops.py."""
     row = tl.program_id(0) * PART + tl.arange(0, PART)
     live = row < rows
     later = tl.zeros((PART,), tl.float32)
     after = tl.load(values + steps * rows + row, mask=live, other=0.0)
-    for k in range(0, steps):
+    for k in range(steps):
         at = (steps - 1 - k) * rows + row
         reward, value = tl.load(rewards + at, mask=live, other=0.0), tl.load(values + at, mask=live, other=0.0)
         goes_on = tl.where(tl.load(dones + at, mask=live, other=0) != 0, 0.0, gamma)
@@ -338,7 +360,7 @@ def running_returns(rewards, dones, carry, out, gamma, steps, rows, PART: tl.con
     row = tl.program_id(0) * PART + tl.arange(0, PART)
     live = row < rows
     before = tl.load(carry + row, mask=live, other=0.0)
-    for t in range(0, steps):
+    for t in range(steps):
         at = t * rows + row
         now = tl.load(rewards + at, mask=live, other=0.0) + gamma * before
         tl.store(out + at, now, mask=live)

@@ -21,53 +21,48 @@ class Adam:
 
     def __init__(
         self,
-        parameter: Any,
+        weights: Tensor,
         *,
-        lr: Any,
+        rate: Any,
         betas: tuple[float, float],
         eps: float,
         weight_decay: float = 0.0,
         decoupled: bool = False,
     ) -> None:
-        self.param_groups: list[dict[str, Any]] = [{"params": [parameter], "lr": lr}]
+        self.weights = weights
+        self.rate = rate  # a float, or a tensor where a graph reads it
         self.fixed = {"beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
         self.decoupled = decoupled
-        self._state: dict[str, Any] = {}
+        step = torch.zeros((), dtype=torch.float32, device=weights.device)
+        mean, square = (torch.zeros_like(weights, requires_grad=False) for _ in range(2))
+        self.state: dict[str, Tensor] = {"step": step, self.MEAN: mean, "exp_avg_sq": square}
 
-    @property
-    def parameter(self) -> Any:
-        """The weights."""
-        return self.param_groups[0]["params"][0]
-
-    def ready(self) -> dict[str, Any]:
-        """The state: `step`, and the gradient's mean and mean square for every weight. All zero before the first step."""
-        if not self._state:
-            step = torch.zeros((), dtype=torch.float32, device=self.parameter.device)
-            mean, square = torch.zeros_like(self.parameter), torch.zeros_like(self.parameter)
-            self._state = {"step": step, self.MEAN: mean, "exp_avg_sq": square}
-        return self._state
+    def set_rate(self, rate: float) -> None:
+        """Of learning, from the next step on. A graph holds the tensor: its value changes, not the tensor."""
+        if isinstance(self.rate, Tensor):
+            self.rate.fill_(rate)
+        else:
+            self.rate = rate
 
     @torch.no_grad()
     def step(self) -> None:
         """Moves the weights against their gradient."""
-        self.ready()["step"] += 1
+        self.state["step"] += 1
         self._adam([slice(None)])
 
     def _adam(self, parts: Sequence[slice]) -> None:
-        state, whole = self.ready(), self.parameter
-        lists = [[x.detach()[p] for p in parts] for x in (whole, whole.grad, state[self.MEAN], state["exp_avg_sq"])]
+        step, mean, square = self.state.values()
+        grad = self.weights.grad
+        assert grad is not None
+        lists = [[x.detach()[p] for p in parts] for x in (self.weights, grad, mean, square)]
         more = {"amsgrad": False, "maximize": False, "grad_scale": None, "found_inf": None, **self.fixed}
         run = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
-        run(*lists, [], [state["step"]] * len(parts), lr=self.param_groups[0]["lr"], **more)
+        run(*lists, [], [step] * len(parts), lr=self.rate, **more)
 
-    def state_dict(self) -> dict[str, Any]:
-        """As torch's optimizers: `state` by the number of the parameter."""
-        return {"state": {0: dict(self._state)} if self._state else {}, "param_groups": self.param_groups}
-
-    def load_state_dict(self, whole: Mapping[str, Any]) -> None:
-        """Takes over a state."""
-        found = whole["state"].get(0, {})
-        self._state = {name: value.detach().clone().to(self.parameter.device) for name, value in found.items()}
+    def fits(self, state: Mapping[str, Tensor]) -> bool:
+        """Whether a state is one of this kind, for these weights."""
+        mine = {name: (value.shape, value.dtype) for name, value in self.state.items()}
+        return mine == {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
 class Muon(Adam):
@@ -80,20 +75,21 @@ class Muon(Adam):
     MEAN = "momentum"
     MOMENTUM = 0.95
 
-    def __init__(self, parameter: Any, matrices: Sequence[tuple[int, int, int]], **options: Any) -> None:
-        super().__init__(parameter, decoupled=True, **options)
+    def __init__(self, weights: Tensor, matrices: Sequence[tuple[int, int, int]], **options: Any) -> None:
+        super().__init__(weights, decoupled=True, **options)
         self.matrices = list(matrices)  # (where it begins, rows, columns)
         ends = [0, *(edge for start, rows, columns in self.matrices for edge in (start, start + rows * columns))]
-        between = zip(ends[::2], [*ends[1::2], parameter.numel()])
+        between = zip(ends[::2], [*ends[1::2], weights.numel()])
         self._rest = [slice(lo, hi) for lo, hi in between if lo < hi]
 
     @torch.no_grad()
     def step(self) -> None:
         """Moves the weights against their gradient."""
-        state, rate, decay = self.ready(), self.param_groups[0]["lr"], self.fixed["weight_decay"]
+        state, rate, decay, grad = self.state, self.rate, self.fixed["weight_decay"], self.weights.grad
+        assert grad is not None
         state["step"] += 1
         for start, rows, columns in self.matrices:
-            everything = (self.parameter.detach(), self.parameter.grad, state[self.MEAN])
+            everything = (self.weights.detach(), grad, state[self.MEAN])
             matrix, gradient, momentum = (x[start : start + rows * columns].view(rows, columns) for x in everything)
             momentum.lerp_(gradient, 1.0 - self.MOMENTUM)
             move = orthogonal(gradient.lerp(momentum, self.MOMENTUM))
@@ -124,7 +120,7 @@ def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
-    """Those that Muon takes, as (where it begins, rows, columns) in all weights: no heads and no tables of embeddings."""
+    """Those that Muon takes, as (where it begins, rows, columns) in all weights: no heads, no tables."""
     tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
     found, at = [], 0
     for name, p in policy.named_parameters():

@@ -91,7 +91,7 @@ METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_
 
 
 class Learner:
-    """An actor with all that trains it: optimizers, moments of rewards, a random stream, the rollout to learn from."""
+    """An actor with all that trains it: optimizer, moments of rewards, a random stream, the rollout to learn from."""
 
     def __init__(
         self,
@@ -112,9 +112,8 @@ class Learner:
         self.rollout = Rollout(actor, config.horizon, rows, segment=segment, **more)
         self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
-        self.parameters = [p for p in actor.policy.parameters() if p.requires_grad]
-        self.parameters = [flatten(self.parameters)]
-        self.optimizers = [make_optimizer(config, actor.policy, self.parameters[0])]
+        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
+        self.optimizer = make_optimizer(config, actor.policy, self.weights)
         self.fused = Fused(self) if self.device.type == "cuda" and has_triton() and not why_not(self) else None
 
     def set_learning_rate(self, done: float) -> float:
@@ -122,12 +121,7 @@ class Learner:
         config = self.config
         left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
         rate = config.learning_rate * max(0.0, left[config.schedule])
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                if isinstance(group["lr"], Tensor):  # a graph holds it: its value changes, not the tensor
-                    group["lr"].fill_(rate)
-                else:
-                    group["lr"] = rate
+        self.optimizer.set_rate(rate)
         return rate
 
 
@@ -164,17 +158,17 @@ def flatten(parameters: list[Any]) -> Any:
     return whole
 
 
-def make_optimizer(config: PPO, policy: nn.Module, parameter: Any) -> Adam:
+def make_optimizer(config: PPO, policy: nn.Module, weights: Tensor) -> Adam:
     """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
     rate: Any = config.learning_rate
-    if parameter.device.type == "cuda":
-        rate = torch.tensor(rate, device=parameter.device)  # a graph reads it there
+    if weights.device.type == "cuda":
+        rate = torch.tensor(rate, device=weights.device)  # a graph reads it there
     betas = (config.adam_beta1, config.adam_beta2)
-    common: dict[str, Any] = {"lr": rate, "betas": betas, "eps": config.adam_eps}
+    common: dict[str, Any] = {"rate": rate, "betas": betas, "eps": config.adam_eps}
     if config.optimizer == "muon":
-        return Muon(parameter, hidden_matrices(policy), **common, weight_decay=config.weight_decay)
+        return Muon(weights, hidden_matrices(policy), **common, weight_decay=config.weight_decay)
     is_w = config.optimizer == "adamw"
-    return Adam(parameter, **common, weight_decay=config.weight_decay if is_w else 0.0, decoupled=is_w)
+    return Adam(weights, **common, weight_decay=config.weight_decay if is_w else 0.0, decoupled=is_w)
 
 
 # ---- one update ----
@@ -375,7 +369,8 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
         advantages = advantages * weights.repeat(rollout.segment)
     total = len(advantages) if counts is None else counts.sum().clamp(min=1.0)
 
-    clear_gradients(learner.parameters)
+    gradient = learner.weights.grad
+    gradient.zero_()
     found = torch.zeros(len(METRICS) - 1, device=learner.device)
     count = segments.stop - segments.start if isinstance(segments, slice) else len(segments)
     size = count if learner.device.type != "cpu" else max(1, CHUNK // rollout.segment)
@@ -387,9 +382,8 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
         )
         whole = chunk.stop - lo == count
         found += learn_from(learner, batch, some, shaped if whole else shaped[:, chunk], total)
-    norm = clip_gradients(learner.parameters, config.max_grad_norm)
-    for optimizer in learner.optimizers:
-        optimizer.step()
+    norm = clip_gradient(gradient, config.max_grad_norm)
+    learner.optimizer.step()
     return torch.cat([found, norm.reshape(1)])
 
 
@@ -507,19 +501,11 @@ def _in_torch(logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[
     return d_logits, slope * (config.value_coef * share), found
 
 
-def clear_gradients(parameters: list[Any]) -> None:
-    """To zero, in place where they are all one piece."""
-    for parameter in parameters:
-        if parameter.grad is not None:
-            parameter.grad.zero_()
-
-
-def clip_gradients(parameters: list[Tensor], limit: float) -> Tensor:
-    """Scales the gradients down to the norm `limit` (0: never) and returns the norm that they had."""
-    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.linalg.vector_norm(grads[0] if len(grads) == 1 else torch.stack(torch._foreach_norm(grads)))
+def clip_gradient(gradient: Tensor, limit: float) -> Tensor:
+    """Scales the gradient down to the norm `limit` (0: never), in place, and returns the norm that it had."""
+    norm = torch.linalg.vector_norm(gradient)
     if limit:
-        torch._foreach_mul_(grads, (limit / (norm + 1e-6)).clamp(max=1.0))
+        gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
     return norm
 
 

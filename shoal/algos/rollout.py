@@ -44,23 +44,26 @@ class Rollout:
         mask_size: int = 0,
         has_dead_rows: bool = False,
         device: Any = "cpu",
+        is_host_half: bool = False,
     ) -> None:
         self.space, self.layout, self.head = actor.space, actor.layout, actor.head
         self.horizon, self.rows, self.segment = horizon, rows, segment
         self.device = torch.device(device)
-        head, state = actor.head, actor.initial_state(rows)
-        zeros = partial(torch.zeros, device=self.device)
+        head, state = actor.head, () if is_host_half else actor.initial_state(rows)
+        # the host's half of a rollout on a GPU (algos/device.py): pinned, so that copies go on beside the work
+        pinned = {"pin_memory": True} if is_host_half and torch.cuda.is_available() else {}
+        zeros = partial(torch.zeros, device=self.device, **pinned)
         self.obs = [
             zeros((horizon + 1, rows, *leaf.shape), dtype=torch.from_numpy(np.zeros(0, kept_dtype(leaf.dtype))).dtype)
             for leaf in self.layout.leaves
         ]
         self.actions = zeros((horizon, rows, head.size), dtype=head.dtype)
         self.logits = zeros((horizon, rows, head.num_params))
-        self.noise = zeros((horizon, rows, head.num_noise))
+        self.noise = zeros((horizon, rows, 0 if is_host_half else head.num_noise))
         self.values = zeros((horizon + 1, rows))
         self.rewards = zeros((horizon, rows))
         self.dones = zeros((horizon, rows), dtype=torch.bool)
-        ones = partial(torch.ones, device=self.device)
+        ones = partial(torch.ones, device=self.device, **pinned)
         self.alive = ones((horizon + 1, rows), dtype=torch.bool) if has_dead_rows else None
         self.masks = ones((horizon + 1, rows, mask_size), dtype=torch.int8) if mask_size else None
         # recurrent policies: the state now, and at the start of every segment

@@ -109,3 +109,16 @@ def lstm(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, resets: Te
     """(steps, rows, size): see `LSTM.unroll`. The start's slope is not worked out."""
     out: Tensor = _LSTM.apply(gates, weight, hidden, cell, resets)
     return out
+
+
+@torch.no_grad()
+def lstm_step(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """(hidden, cell) after one step of (rows, 4 size) gates: see `LSTM.forward`."""
+    rows, size = cell.shape
+    gates, recurrent = gates.contiguous(), torch.mm(hidden.to(gates.dtype), weight.to(gates.dtype).t())
+    acts, new_cell, out = torch.empty_like(gates), torch.empty_like(cell), torch.empty_like(cell)
+    _kernels().lstm_forward[(-(-rows * size // BLOCK),)](
+        gates, recurrent, cell.contiguous(), None, None, acts, new_cell, out, None, rows,
+        HAS_RESETS=False, HAS_NEXT=False, S=size, PART=BLOCK, num_warps=4,
+    )  # fmt: skip
+    return out, new_cell

@@ -23,7 +23,7 @@ def mingru_forward(gates, skip, start, resets, out, hidden, steps, rows, S: tl.c
     live = at < rows * S
     row, unit = at // S, at % S
     h = tl.load(start + at, mask=live, other=0.0).to(tl.float32)
-    for t in range(0, steps):
+    for t in range(steps):
         base = (t * rows + row).to(tl.int64)
         place = gates + base * (3 * S) + unit
         u = tl.sigmoid(tl.load(place, mask=live, other=0.0).to(tl.float32))
@@ -47,7 +47,7 @@ def mingru_backward(
     live = at < rows * S
     row, unit = at // S, at % S
     later = tl.zeros((PART,), tl.float32)  # dL/dh_t by what comes after t
-    for k in range(0, steps):
+    for k in range(steps):
         t = steps - 1 - k
         base = (t * rows + row).to(tl.int64)
         place = gates + base * (3 * S) + unit
@@ -114,7 +114,7 @@ def lstm_backward(
     acts, cell, before, resets, next_resets, d_out, d_hidden, d_cell, d_gates, rows,
     HAS_RESETS: tl.constexpr, HAS_NEXT: tl.constexpr, S: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of `lstm_forward`. `d_hidden` and `d_cell` come from the step after; `d_cell` goes on to the one before."""
+    """The slopes of `lstm_forward`: `d_hidden` and `d_cell` come from the step after, and `d_cell` goes on before."""
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S

@@ -45,6 +45,9 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of (rows, inputs)."""
+        if fused.is_for(x) and not torch.is_grad_enabled():
+            hidden, cell = fused.lstm_step(self.input(x), self.hidden.weight, *state)
+            return hidden, (hidden, cell)
         hidden, cell = lstm_gates(torch.addmm(self.input(x), state[0], self.hidden.weight.t()), state[1])
         return hidden, (hidden, cell)
 
