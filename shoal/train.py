@@ -128,7 +128,7 @@ def tuned(env: str) -> dict[str, Any]:
 def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
     """The options with what the tables say put over them. Unknown keys and wrong types raise."""
     for name, value in tables.items():
-        if name in ("score", "run"):
+        if name in ("score", "run", "cuda"):
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
@@ -146,8 +146,15 @@ def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
 
 
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
-    """Defaults, then the env's tuned values, then the layers, each over the one before."""
-    options = merge(Options(), tuned(env), f"{env}.toml") if isinstance(env, str) else Options()
+    """Defaults, then the env's tuned values, then the layers, each over the one before.
+
+    The tuned values have a table `cuda` with tables of their own, for runs on a GPU: batches are larger there.
+    """
+    own = tuned(env) if isinstance(env, str) else {}
+    options = merge(Options(), own, f"{env}.toml")
+    asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
+    if "cuda" in own and (asked == "cuda" or (asked == "auto" and torch.cuda.is_available())):
+        options = merge(options, own["cuda"], f"{env}.toml [cuda]")
     for layer in layers:
         options = merge(options, layer, "options")
     return options

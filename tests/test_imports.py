@@ -36,10 +36,24 @@ WALLS = {
     "plot": {"errors", "spec", "log", "runs"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log"},
+    "profile": {"algos", "train", "vector"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
-    | {"conformance", "measure", "tune", "config", "runs", "log", "plot", "video", "evaluate", "train", "puffer"},
+    | {
+        "conformance",
+        "measure",
+        "tune",
+        "config",
+        "runs",
+        "log",
+        "plot",
+        "video",
+        "evaluate",
+        "train",
+        "profile",
+        "puffer",
+    },
 }
 
 

@@ -56,7 +56,7 @@ def why_not(learner: Any) -> str:
         return "--nn.layers other than 2, or --nn.hidden other than 16, 32, 64 or 128"
     if _activation(policy) not in KINDS:
         return f"--nn.activation {_activation(policy)}"
-    if config.precision != "bf16":
+    if config.precision not in ("auto", "bf16"):
         return f"--train.precision {config.precision}"
     if config.priority or learner.rollout.segment != 1:
         return "--train.priority or --train.segment"

@@ -70,7 +70,9 @@ class PPO:
     priority_beta: float = opt(1.0, "how much of that bias weights take back, 0 to 1", low=0.0, high=1.0)
     segment: int = opt(0, "steps of a segment; 0: one, or the horizon for recurrent policies", low=0, is_count=True)
     shuffle: bool = opt(True, "minibatches are drawn at random; False: they are slices of time, which need no copy")
-    precision: Literal["fp32", "tf32", "bf16"] = opt("tf32", "GPU: how matrices are multiplied; weights stay fp32")
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = opt(
+        "auto", "GPU: how matrices are multiplied; weights stay fp32; auto: bf16 for small networks, else tf32"
+    )
     compile: bool = opt(False, "compile the policy with torch.compile")
 
     def resolve(self, rows: int) -> PPO:

@@ -30,6 +30,7 @@ VERBS = {
     "runs": "shoal.cli.runs:command",
     "envs": "shoal.cli.envs:command",
     "bench env": "shoal.cli.bench:command",
+    "bench train": "shoal.cli.bench_train:command",
     "tune": "shoal.cli.tune:command",
     "profile": "shoal.cli.tune:profile",
     "new": "shoal.cli.new:command",

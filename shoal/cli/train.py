@@ -103,6 +103,8 @@ def parse(args: list[str]) -> Request:
         layers += [resume.config] if resume is not None else []
     if env is None and not asks_help:
         raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
+    if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
+        layers.append({"device": device})
     options = options_for(env, *layers) if env is not None else options_for("")
     params = _param_fields(env, options.env)
     given: dict[str, Any] = {}

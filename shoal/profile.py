@@ -1,0 +1,187 @@
+"""Where a training iteration's time goes, and how far from the machine's limits: what `shoal bench train` prints.
+
+On a GPU the parts are timed alone, by device events: a horizon of env steps, the whole rollout, the sums over time, the
+whole update. The limits are measured on the same device: bytes per second of a large copy, and products per second of a
+large matrix product in the precision that is trained in.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal.algos import ppo
+from shoal.train import Options, Trainer
+from shoal.vector.cuda import CudaVec
+
+
+def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
+    """Trains for so many seconds and returns what was measured. Nothing is written."""
+    began = time.perf_counter()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    trainer = Trainer(env, options)
+    try:
+        trainer.iterate()
+        warm_up = time.perf_counter() - began
+        rates, split = _iterations(trainer, seconds)
+        if trainer.on_gpu:
+            split = _device_split(trainer) or split
+        facts = _facts(trainer, split)
+        return {
+            **facts,
+            "steps_per_s": sorted(rates)[len(rates) // 2],
+            "steps_per_s_all": rates,
+            "warm_up_s": warm_up,
+            "split_s": split,
+            "launches": _launches(trainer) if trainer.on_gpu else None,
+        }
+    finally:
+        trainer.close()
+
+
+def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str, float]]:
+    """Steps per second in five turns, and the seconds of an iteration by the host's clock."""
+    trainer.drain()
+    rates: list[float] = []
+    totals: dict[str, float] = {}
+    count = 0
+    for _ in range(5):
+        began, first = time.perf_counter(), trainer.step
+        while time.perf_counter() - began < seconds / 5 or trainer.step == first:
+            trainer.iterate()
+            count += 1
+        rates.append((trainer.step - first) / (time.perf_counter() - began))
+        for name, value in trainer.drain().items():
+            if name.startswith("time/"):
+                totals[name[5:]] = totals.get(name[5:], 0.0) + value
+    names = {"env": "env", "inference": "policy", "copy": "copy", "learn": "update"}
+    return rates, {word: totals.get(name, 0.0) / count for name, word in names.items()}
+
+
+def _device_split(trainer: Trainer) -> dict[str, float] | None:
+    """Seconds of an iteration's parts on the GPU, each alone."""
+    graphs, vec, learner = trainer._graphs, trainer.vec, trainer.learners[0]
+    if graphs is None or graphs[0] is None or graphs[1] is None or not isinstance(vec, CudaVec):
+        return None
+    horizon = trainer.options.train.horizon
+
+    def steps() -> None:
+        for t in range(horizon):
+            vec.launch_step(obs=learner.rollout.obs[0][t])
+
+    env, assess = device_seconds(_captured(steps)), device_seconds(_captured(lambda: ppo.assess(learner)))
+    collect, learn = device_seconds(graphs[0]), device_seconds(graphs[1])
+    return {"env": env, "policy": collect - env, "advantages": assess, "update": learn - assess}
+
+
+def _captured(function: Callable[[], Any]) -> Callable[[], None]:
+    function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay  # type: ignore[no-any-return]
+
+
+def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
+    """Of a call on the GPU, by events: the median."""
+    call()
+    found = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(end) / 1e3)
+    return sorted(found)[repeats // 2]
+
+
+def _launches(trainer: Trainer) -> int:
+    """Kernels and copies that one iteration starts."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as record
+
+    with record(activities=[ProfilerActivity.CUDA]) as seen:
+        trainer.iterate()
+        torch.cuda.synchronize()
+    return sum(event.count for event in seen.key_averages() if event.device_type == torch.autograd.DeviceType.CUDA)
+
+
+def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
+    options, rollout = trainer.options, trainer.learners[0].rollout
+    steps, epochs = trainer.steps_per_iteration, options.train.epochs
+    macs = macs_per_row(trainer.actors[0].policy, trainer.actors[0]._blank(1))
+    flops = 2.0 * macs * steps * (1 + 3 * epochs)  # a rollout's forwards, and an update's forwards and backwards
+    written = rollout.nbytes  # each written once by the rollout and read once by each epoch
+    moved = float(written * (1 + epochs))
+    bandwidth, products = limits(trainer.device, options.train.precision)
+    floor = max(moved / bandwidth, flops / products)
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if trainer.on_gpu
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    )
+    return {
+        "env": str(trainer.env),
+        "device": torch.cuda.get_device_name() if trainer.on_gpu else "cpu",
+        "backend": getattr(trainer.vec, "backend", "gymnasium"),
+        "num_envs": int(trainer.vec.num_envs),
+        "steps": steps,
+        "params": trainer.num_params,
+        "fused": trainer.learners[0].fused is not None,
+        "flops": flops,
+        "bytes": moved,
+        "bandwidth": bandwidth,
+        "flops_per_s": products,
+        "floor_s": floor,
+        "bound": "memory" if moved / bandwidth > flops / products else "arithmetic",
+        "peak_bytes": int(peak),
+    }
+
+
+def macs_per_row(policy: Any, obs: Any) -> int:
+    """Multiplications of one row's inference: every matrix once, every kernel of a convolution at each place."""
+    convolutions: dict[int, int] = {}
+
+    def seen(module: Any, inputs: Any, output: Any) -> None:
+        convolutions[id(module.weight)] = module.weight.numel() * output.shape[-1] * output.shape[-2]
+
+    modules = [m for m in policy.modules() if isinstance(m, nn.Conv2d)]
+    hooks = [m.register_forward_hook(seen) for m in modules]
+    with torch.no_grad():
+        state = policy.initial_state(1) if hasattr(policy, "initial_state") else ()
+        policy(obs, state) if state else policy(obs)
+    for hook in hooks:
+        hook.remove()
+    return sum(convolutions.get(id(p), p.numel() if p.ndim == 2 else 0) for p in policy.parameters())
+
+
+def limits(device: torch.device, precision: str) -> tuple[float, float]:
+    """Bytes per second of a large copy, and operations per second of a large matrix product."""
+    on_gpu = device.type == "cuda"
+    kind = torch.bfloat16 if on_gpu and precision in ("auto", "bf16") else torch.float32
+    large, side = (1 << 28, 8192) if on_gpu else (1 << 24, 1024)
+    one, two = (torch.ones(large, dtype=torch.float32, device=device) for _ in range(2))
+    a, b = (torch.ones((side, side), dtype=kind, device=device) for _ in range(2))
+    out = torch.empty_like(a)
+    clock = device_seconds if on_gpu else _host_seconds
+    copy = clock(lambda: two.copy_(one))
+    product = clock(lambda: torch.mm(a, b, out=out))
+    return 2.0 * 4 * large / copy, 2.0 * side**3 / product
+
+
+def _host_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
+    call()
+    found = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return sorted(found)[repeats // 2]
