@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.errors import BuildError
+from shoal.errors import BuildError, ConfigError
 from shoal.native import build
-from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Stat
+from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
 ABI = 2
 DRAW_KINDS = ("rect", "circle", "line", "text")
@@ -136,7 +138,9 @@ class Module:
         _declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
         if raw.abi != ABI:
             raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
-        self.spec = _read_spec(source.name, raw)
+        texts = {name: _declare(getattr(lib, f"shoal_{name}"), c_char_p)() for name in ("limits", "choices", "presets")}
+        lines = {name: text.decode(errors="replace").splitlines() for name, text in texts.items()}
+        self.spec = _with_lines(_read_spec(source.name, raw), lines)
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
@@ -204,13 +208,65 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     for stat in spec.stats:
         if stat.name in RESERVED_STATS:
             raise BuildError(f"{name}: the stat '{stat.name}' has the name of one that every env has. Rename it.")
-    for own in [p.name for p in spec.params[1:]] + [c.name for c in spec.consts]:
+    for own in spec.param_names[1:] + spec.const_names:
         if own in RESERVED_PARAMS:
             raise BuildError(f"{name}: the param '{own}' has the name of an option of shoal.make. Rename it.")
     for param in spec.params:
         if param.kind not in ("float", "int"):
             raise BuildError(f"{name}: param '{param.name}' has type {param.kind}. Use float or int in ENV_PARAMS.")
     return spec
+
+
+def _with_lines(spec: EnvSpec, lines: Mapping[str, list[str]]) -> EnvSpec:
+    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. What fits nothing raises."""
+    more: dict[str, dict[str, Any]] = {name: {} for name in spec.param_names + spec.const_names}
+    rows = {kind: [line.split("\t") for line in found] for kind, found in lines.items()}
+
+    def matching(pattern: str, macro: str) -> list[str]:
+        found = [name for name in more if fnmatchcase(name, pattern)]
+        if not found:
+            raise BuildError(f"{spec.name}: {macro} has '{pattern}', and no param or const is called so.")
+        return found
+
+    for pattern, low, high in rows["limits"]:
+        for name in matching(pattern, "ENV_LIMITS"):
+            more[name] |= {"low": float(low), "high": float(high)}
+    for pattern, words in rows["choices"]:
+        for name in matching(pattern, "ENV_CHOICES"):
+            more[name] |= {"choices": tuple(words.split())}
+    kinds = {param.name: param.kind for param in spec.params}
+    if unfit := [name for name, extra in more.items() if "choices" in extra and kinds.get(name) != "int"]:
+        raise BuildError(f"{spec.name}: ENV_CHOICES has '{unfit[0]}', which is not an int of ENV_PARAMS.")
+    spec = dataclasses.replace(
+        spec,
+        params=tuple(dataclasses.replace(param, **more[param.name]) for param in spec.params),
+        consts=tuple(dataclasses.replace(const, **more[const.name]) for const in spec.consts),
+        presets=tuple(
+            Preset(name, {key: _value(word) for key, word in build.parse_settings(settings).items()}, text)
+            for name, settings, text in rows["presets"]
+        ),
+    )
+    try:
+        for param in spec.params:
+            param.check(spec.name, int(param.default) if param.kind == "int" else param.default, 1)
+        for preset in spec.presets:
+            values, _consts = spec.split(preset.settings)
+            for param in spec.params:
+                if param.name in values:
+                    param.check(f"{spec.name}, preset {preset.name}", values[param.name], 1)
+    except ConfigError as error:
+        raise BuildError(f"the header does not agree with itself. {error}") from None
+    return spec
+
+
+def _value(word: str) -> int | float | str:
+    """A value of a preset: a number, or the name of a choice."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
 
 
 def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:
