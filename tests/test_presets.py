@@ -162,6 +162,13 @@ def test_a_wrong_value_is_refused_with_the_number_and_what_may_be(header, given,
     assert str(caught.value) == says
 
 
+def test_a_limit_may_depend_on_a_const(header):
+    change(header, ('X("reach", 0.05, 1)', 'X("reach", 0, lives)'))
+    shoal.make(header, lives=2, reach=1.5)
+    with pytest.raises(ConfigError, match=r"reach=1.5 must be in 0 .. 1"):
+        shoal.make(header, reach=1.5)
+
+
 def test_choices_are_given_by_name_or_number(header):
     vec = shoal.make(header, 3, wind=["storm", "calm", "breeze"])
     assert vec.get_params()["wind"].tolist() == [2, 0, 1]
@@ -178,7 +185,7 @@ def test_choices_are_given_by_name_or_number(header):
         ('X("reach", 0.05, 1)', 'X("reach", 0.3, 1)', "reach=0.2.* must be in 0.3 .. 1"),
         ('X("wind", "calm', 'X("fall", "calm', "ENV_CHOICES has 'fall', which is not an int"),
         ('"reach=0.5 wind=calm"', '"reach=0.5 winds=calm"', "no param 'winds'. Did you mean 'wind'"),
-        ('"reach=0.5 wind=calm"', '"reach=5 wind=calm"', "preset easy: reach=5 must be in 0.05 .. 1"),
+        ('X("reach", 0.05, 1)', 'X("reach", lives, 2)', "reach=0.2.* must be in 1 .. 2"),
         ("int, wind, 1", "int, preset, 1", "ENV_CHOICES has 'wind'|the param 'preset' has the name of an option"),
     ],
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -38,6 +39,10 @@ class Batch(ctypes.Structure):
 
 class _Entry(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("kind", c_char_p), ("help", c_char_p), ("value", c_double), ("offset", c_int32)]
+
+
+class _Limit(ctypes.Structure):
+    _fields_ = [("names", c_char_p), ("low", c_double), ("high", c_double)]
 
 
 class _Spec(ctypes.Structure):
@@ -138,9 +143,10 @@ class Module:
         _declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
         if raw.abi != ABI:
             raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
-        texts = {name: _declare(getattr(lib, f"shoal_{name}"), c_char_p)() for name in ("limits", "choices", "presets")}
-        lines = {name: text.decode(errors="replace").splitlines() for name, text in texts.items()}
-        self.spec = _with_lines(_read_spec(source.name, raw), lines)
+        limits = _declare(lib.shoal_limits, POINTER(_Limit))()
+        texts = [_declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
+        choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
+        self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
@@ -217,10 +223,14 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     return spec
 
 
-def _with_lines(spec: EnvSpec, lines: Mapping[str, list[str]]) -> EnvSpec:
-    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. What fits nothing raises."""
+def _with_values(
+    spec: EnvSpec, limits: Any, choices: Iterable[list[str]], presets: Iterable[list[str]], is_plain: bool
+) -> EnvSpec:
+    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. What fits nothing raises.
+
+    is_plain: the consts are the header's own, by which its limits and defaults must agree.
+    """
     more: dict[str, dict[str, Any]] = {name: {} for name in spec.param_names + spec.const_names}
-    rows = {kind: [line.split("\t") for line in found] for kind, found in lines.items()}
 
     def matching(pattern: str, macro: str) -> list[str]:
         found = [name for name in more if fnmatchcase(name, pattern)]
@@ -228,10 +238,10 @@ def _with_lines(spec: EnvSpec, lines: Mapping[str, list[str]]) -> EnvSpec:
             raise BuildError(f"{spec.name}: {macro} has '{pattern}', and no param or const is called so.")
         return found
 
-    for pattern, low, high in rows["limits"]:
-        for name in matching(pattern, "ENV_LIMITS"):
-            more[name] |= {"low": float(low), "high": float(high)}
-    for pattern, words in rows["choices"]:
+    for limit in itertools.takewhile(lambda limit: limit.names, limits):
+        for name in matching(limit.names.decode(), "ENV_LIMITS"):
+            more[name] |= {"low": limit.low, "high": limit.high}
+    for pattern, words in choices:
         for name in matching(pattern, "ENV_CHOICES"):
             more[name] |= {"choices": tuple(words.split())}
     kinds = {param.name: param.kind for param in spec.params}
@@ -243,17 +253,14 @@ def _with_lines(spec: EnvSpec, lines: Mapping[str, list[str]]) -> EnvSpec:
         consts=tuple(dataclasses.replace(const, **more[const.name]) for const in spec.consts),
         presets=tuple(
             Preset(name, {key: _value(word) for key, word in build.parse_settings(settings).items()}, text)
-            for name, settings, text in rows["presets"]
+            for name, settings, text in presets
         ),
     )
     try:
-        for param in spec.params:
+        for param in spec.params if is_plain else ():
             param.check(spec.name, int(param.default) if param.kind == "int" else param.default, 1)
         for preset in spec.presets:
-            values, _consts = spec.split(preset.settings)
-            for param in spec.params:
-                if param.name in values:
-                    param.check(f"{spec.name}, preset {preset.name}", values[param.name], 1)
+            spec.split(preset.settings)
     except ConfigError as error:
         raise BuildError(f"the header does not agree with itself. {error}") from None
     return spec
