@@ -30,8 +30,7 @@ def check_range(env: str, name: str, value: Any, low: float, high: float) -> Non
     array = np.asarray(value)
     if (wrong := (array < low) | (array > high)).any():
         found = array[wrong].flat[0].item()
-        limits = f"at least {low:g}" if high == np.inf else f"at most {high:g}" if low == -np.inf else ""
-        raise ConfigError(f"{env}: {name}={found!r} must be {limits or f'in {low:g} .. {high:g}'}.")
+        raise ConfigError(f"{env}: {name}={found!r} must be in {low:.10g} .. {high:.10g}.")
 
 
 @dataclass(frozen=True)

@@ -560,7 +560,7 @@ def test_the_classic_preset_is_the_defaults():
         ({"robots": 5, "side": 2}, "robots must be in 1 .. 8, and fit on the grid"),
         ({"see_dust": 1}, "see_dust needs dust"),
         ({"charger_y_0": 5}, r"charger_y_0=5 must be in -1 .. 4"),
-        ({"energy_2": 0}, r"energy_2=0 must be in 0.5 .. 1e\+06"),
+        ({"energy_2": 0}, r"energy_2=0 must be in 0.5 .. 1000000"),
         ({"speed_1": 0}, r"speed_1=0 must be in 1 .. 8"),
         ({"robot_1": "seeks"}, "robot_1='seeks'. Did you mean 'seek'"),
         ({"start": "corners"}, "start='corners'. Did you mean 'corner'"),

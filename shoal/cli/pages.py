@@ -195,20 +195,20 @@ def _prose(text: str) -> Iterable[str]:
 def _param_row(param: Param) -> tuple[str, str, str, str]:
     meaning = param.help
     if param.choices:
-        meaning += ": " + ", ".join(f"{word} ({number})" for number, word in enumerate(param.choices))
+        meaning += "; one of " + ", ".join(f"{word} ({number})" for number, word in enumerate(param.choices))
     default = param.choices[int(param.default)] if param.choices else _number(param.default, param.kind)
     return param.name, param.kind, default, meaning + _range_text(param)
 
 
 def _range_text(entry: Param | Const) -> str:
-    if entry.low == -np.inf and entry.high == np.inf:
+    if (entry.low, entry.high) in ((-np.inf, np.inf), (0, 1)):  # a flag's help says what 1 means
         return ""
-    return f"; {_number(entry.low)} to {_number(entry.high)}"
+    return f" ({entry.low:,.10g} to {entry.high:,.10g})"
 
 
 def _allowed(entry: Param | Const) -> dict[str, Any]:
     """What the value of a param or const may be, where that is said."""
-    limits = {"low": entry.low, "high": entry.high} if _range_text(entry) else {}
+    limits = {"low": entry.low, "high": entry.high} if np.isfinite([entry.low, entry.high]).all() else {}
     return {**limits, **({"choices": entry.choices} if isinstance(entry, Param) and entry.choices else {})}
 
 
