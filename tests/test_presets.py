@@ -198,7 +198,7 @@ def test_the_page_shows_them(header):
     page = pages.page(header)
     assert "| `wind` | int | breeze | the wind; one of calm (0), breeze (1), storm (2) |" in page
     assert "| `reach` | float | 0.2 | half the width of the basket (0.05 to 1) |" in page
-    assert "| `hard` | a fast ball | lives 2, fall 0.1, wind storm, reach 0.1 |" in page
+    assert "- **hard**: a fast ball. (`lives=2`, `fall=0.1`, `wind=storm`, `reach=0.1`)" in page
     data = pages.describe(header)
     assert data["presets"][0] == {"name": "easy", "settings": PRESETS["easy"], "help": "a wide basket"}
     assert data["params"][-1]["choices"] == ("calm", "breeze", "storm")

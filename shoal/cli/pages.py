@@ -111,10 +111,7 @@ def page(header: Path) -> str:
             "## Presets",
             f'Named sets of values: `{_make(header, spec)[:-1]}, preset="{name}")`, or on the command line '
             f"`--env.preset {name}`. Other params and consts that are given go over them.",
-            _table(
-                ("preset", "what it is", "its values"),
-                [(f"`{p.name}`", p.help, _settings(p.settings) or "the defaults") for p in spec.presets],
-            ),
+            "\n".join(f"- **{p.name}**: {p.help}. ({_settings(p.settings)})" for p in spec.presets),
         ]
     if spec.stats:
         parts += [
@@ -213,7 +210,7 @@ def _allowed(entry: Param | Const) -> dict[str, Any]:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items())
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "The defaults."
 
 
 def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

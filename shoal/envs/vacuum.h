@@ -92,7 +92,6 @@
     X("e_move_always", 0, 1)                                                                                           \
     X("charger_range", 0, 16)                                                                                          \
     X("exclusive", 0, 1)                                                                                               \
-    X("reward_*", -1e6, 1e6)                                                                                           \
     X("before_cap", 0, 1)                                                                                              \
     X("alliance", 0, 255)                                                                                              \
     X("charger_[yx]_*", -1, side - 1)                                                                                  \
