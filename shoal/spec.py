@@ -173,6 +173,10 @@ class EnvSpec:
         """In the header's order."""
         return [const.name for const in self.consts]
 
+    def choices(self, param: str) -> dict[str, int]:
+        """The names of an int param's values and their numbers: `spec.choices("robot_0")["seek"]`; empty if it has none."""
+        return {word: number for p in self.params if p.name == param for number, word in enumerate(p.choices)}
+
     def expand(self, options: dict[str, Any]) -> dict[str, Any]:
         """Keyword options with the values of the preset that they name, if any, under their own."""
         name = options.get("preset")

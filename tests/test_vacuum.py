@@ -510,9 +510,9 @@ def test_a_scripted_seat_ignores_its_action_and_may_only_stay():
 
 def test_scripts_are_named_in_the_spec():
     """What `--opponents 1=seek` needs: names to numbers, for every seat."""
-    by_name = {param.name: param for param in SPEC.params}
     for seat in range(8):
-        assert list(by_name[f"robot_{seat}"].choices) == ROBOTS
+        assert SPEC.choices(f"robot_{seat}") == {robot: number for number, robot in enumerate(ROBOTS)}
+    assert SPEC.choices("e_move") == {}
 
 
 def test_safe_random_never_meets_the_wall():
