@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=4096, help="of each row (default 4096)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=140)
     table = Table(title=f"Mean ± spread over {options.episodes} episodes, beside what was stated", show_lines=True)
     for column in ("preset", "robots", "return", "stated", "steps it lives", "stated", "stat", "", "stated"):
         table.add_column(column, no_wrap=True)

@@ -174,7 +174,7 @@ class EnvSpec:
         return [const.name for const in self.consts]
 
     def choices(self, param: str) -> dict[str, int]:
-        """The names of an int param's values and their numbers: `spec.choices("robot_0")["seek"]`; empty if it has none."""
+        """The names of an int param's values and their numbers, if it has any: `spec.choices("robot_0")["seek"]`."""
         return {word: number for p in self.params if p.name == param for number, word in enumerate(p.choices)}
 
     def expand(self, options: dict[str, Any]) -> dict[str, Any]:
