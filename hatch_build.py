@@ -28,8 +28,13 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         jobs = [(build.CORE_SOURCE, "base")]
         jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
         with ThreadPoolExecutor() as pool:
-            for library in pool.map(lambda job: build.build(*job, Path(self.folder)), jobs):
-                build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
+            libraries = list(pool.map(lambda job: build.build(*job, Path(self.folder)), jobs))
+            own = {source.header: library for (source, variant), library in zip(jobs, libraries) if variant == "base"}
+            presets = [source for header in headers for source in build.preset_sources(header, own[header.resolve()])]
+            jobs = [(source, variant) for source in presets for variant in build.variants()]
+            libraries += pool.map(lambda job: build.build(*job, Path(self.folder)), jobs)
+        for library in libraries:
+            build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False

@@ -20,6 +20,7 @@ import torch
 import shoal
 from shoal import registry
 from shoal.measure import describe_machine
+from shoal.native import lib
 from shoal.runs import commit
 
 RESULTS = Path(__file__).parent / "results/gpu.jsonl"
@@ -31,10 +32,10 @@ def same_bytes(ours: Any, theirs: Any) -> bool:
     return bool(ours.cpu().numpy().tobytes() == np.ascontiguousarray(theirs).tobytes())
 
 
-def parity_of(env: str, num_envs: int, steps: int) -> str:
+def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
     """'' where GPU and CPU agree on every byte, else what differed first."""
-    cpu = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7)
-    gpu: Any = shoal.make(env, num_envs, backend="cuda", seed=7)
+    cpu = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7, **options)
+    gpu: Any = shoal.make(env, num_envs, backend="cuda", seed=7, **options)
     arrays, tensors = cpu.memory.arrays, gpu.tensors  # type: ignore[attr-defined]
     cpu.reset()
     gpu.reset()
@@ -67,17 +68,32 @@ def parity_of(env: str, num_envs: int, steps: int) -> str:
     return "" if cpu.snapshot() == gpu.snapshot() else "state after moving snapshots"  # type: ignore[attr-defined]
 
 
+def odd_settings(env: str) -> dict[str, dict[str, Any]]:
+    """Its presets, and what random play with the defaults never reaches."""
+    spec = lib.load(registry.find(env)).spec
+    found: dict[str, dict[str, Any]] = {preset.name: {"preset": preset.name} for preset in spec.presets}
+    if env == "vacuum":
+        crowd: dict[str, Any] = {f"robot_{k}": script for k, script in enumerate(spec.params[-1].choices)}
+        crowd |= {f"stun_{k}": k for k in range(8)} | {f"speed_{k}": 1 + k % 3 for k in range(8)}
+        crowd |= {"e_decay": 0.3, "e_charge": 7.7, "charger_range": 1, "cap": "none", "alliance": 6}
+        crowd |= {"robots": 8, "chargers": 3, "moves": 3, "timers": 1, "dust": 1, "see_dust": 1}
+        for semantics in ("joint", "turn"):
+            found[f"crowd, {semantics}"] = {**crowd, "semantics": semantics, "order": "shuffled", "start": "random"}
+    return found
+
+
 def parity() -> dict[str, Any]:
     """Every env, CPU against GPU, 2,000 steps with the same actions."""
     found: dict[str, Any] = {}
     for env in registry.stock_names():
-        for num_envs, steps in ((1, 2000), (257, 2000), (65536, 2000)):
+        cases: list[tuple[str, int, dict[str, Any]]] = [(env, num_envs, {}) for num_envs in (1, 257, 65536)]
+        cases += [(f"{env}, {name}", 257, options) for name, options in odd_settings(env).items()]
+        for title, num_envs, options in cases:
             began = time.perf_counter()
-            problem = parity_of(env, num_envs, steps)
-            found[f"{env} x{num_envs}"] = problem or "same"
-            print(
-                f"parity {env:9} x{num_envs:<6} {problem or 'same':20} {time.perf_counter() - began:.1f} s", flush=True
-            )
+            problem = parity_of(env, num_envs, 2000, **options)
+            found[f"{title} x{num_envs}"] = problem or "same"
+            took = f"{time.perf_counter() - began:.1f} s"
+            print(f"parity {title:21} x{num_envs:<6} {problem or 'same':20} {took}", flush=True)
     return found
 
 

@@ -120,7 +120,7 @@ def write_page() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", nargs="+", default=registry.stock_names())
+    parser.add_argument("--envs", nargs="+", default=list(targets()))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--table", action="store_true", help="only write the page from the last results")
     args = parser.parse_args()

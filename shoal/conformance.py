@@ -54,20 +54,22 @@ class Subject:
     header: Path
     steps: int = 2000
     workdir: Path = field(default_factory=Path)
+    params: dict[str, Any] = field(default_factory=dict)
+    consts: dict[str, int] = field(default_factory=dict)
 
     @property
     def source(self) -> build.Source:
         """What its libraries are made from."""
-        return build.Source.env(self.header)
+        return build.Source.env(self.header, self.consts)
 
     @cached_property
     def module(self) -> Module:
         """The env as it is built for this machine."""
-        return lib.load(self.header)
+        return lib.load(self.header, self.consts)
 
-    def vec(self, num_envs: int = 64, **options: Any) -> NativeVec:
+    def vec(self, num_envs: int = 64, module: Module | None = None) -> NativeVec:
         """Envs, reset with seed 0."""
-        vec = SerialVec(self.module, num_envs, **options)
+        vec = SerialVec(module or self.module, num_envs, params=self.params)
         vec.reset(seed=0)
         return vec
 
@@ -114,7 +116,7 @@ def check_cuda(subject: Subject) -> str:
         nvcc,
         *flags,
         f"-I{build.NATIVE}",
-        *subject.source.defines(),
+        *(define.replace(",", "\\,") for define in subject.source.defines()),  # nvcc takes a plain comma for a list
         str(build.CORE / "module.c"),
         "-o",
         str(out),
@@ -187,8 +189,11 @@ def check_sanitizers(subject: Subject) -> str:
         raise Failure(str(error)) from None
     steps = max(200, subject.steps // 2)
     env = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
+    spec = subject.module.spec
+    numbers = {p.name: p.check(spec.name, subject.params[p.name], 1) for p in spec.params if p.name in subject.params}
+    command = [str(program), str(steps), *(f"{name}={value}" for name, value in numbers.items())]
     try:
-        done = subprocess.run([str(program), str(steps)], capture_output=True, text=True, timeout=60, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     except subprocess.TimeoutExpired:
         raise Failure(
             "random play did not end within 60 s: a loop in the env does not end for some state or param "
@@ -323,7 +328,7 @@ def check_threads(subject: Subject) -> str:
     """threads give the same bytes as serial"""
     reference = play(subject.vec(300), subject.steps // 4)
     for threads in (2, 3):
-        vec = ThreadsVec(subject.module, 300, num_threads=threads)
+        vec = ThreadsVec(subject.module, 300, num_threads=threads, params=subject.params)
         vec.reset(seed=0)
         digests = play(vec, subject.steps // 4)
         vec.close()
@@ -338,11 +343,10 @@ def check_layouts(subject: Subject) -> str:
     scalar = subject.compile("c11", *build.flags(), "-w", "-shared", "-DSHOAL_SCALAR", out="scalar.so")
     others = {"one env at a time": Module(subject.source, scalar)}
     best = lib.best_variant()
-    others |= {name: lib.load(subject.header, variant=name) for name in build.variants() if name != best}
+    variants = [name for name in build.variants() if name != best]
+    others |= {name: lib.load(subject.header, subject.consts, variant=name) for name in variants}
     for name, module in others.items():
-        vec = SerialVec(module, 64)
-        vec.reset(seed=0)
-        if (play(vec, subject.steps // 4) != reference).any():
+        if (play(subject.vec(module=module), subject.steps // 4) != reference).any():
             raise Failure(
                 f"the build '{name}' gives other bytes than '{best}'. Floating point that depends on the compiler, "
                 "or memory that was never set, is the usual cause."
@@ -357,7 +361,7 @@ def check_snapshot(subject: Subject) -> str:
     play(vec, steps)
     blob = vec.snapshot()
     expected = play(vec, steps, start=steps)
-    other = SerialVec(subject.module, 64)
+    other = subject.vec()
     other.reset(seed=99)
     play(other, 10)
     other.restore(blob)
@@ -417,11 +421,15 @@ CHECKS: list[Callable[[Subject], str]] = [
 FATAL = (check_c11, check_sanitizers, check_determinism)
 
 
-def run_checks(name: str | Path, steps: int = 2000) -> Iterator[Outcome]:
-    """Makes every check on an env, in order, and yields how each went. Ends early after a FATAL failure."""
+def run_checks(name: str | Path, steps: int = 2000, preset: str | None = None) -> Iterator[Outcome]:
+    """Makes every check on an env, in order, and yields how each went. Ends early after a FATAL failure.
+
+    With a preset, on the env as that sets it.
+    """
     header = registry.find(name)
+    params, consts = lib.load(header).spec.split({"preset": preset}) if preset else ({}, {})
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
-        subject = Subject(header, steps, Path(folder))
+        subject = Subject(header, steps, Path(folder), params, consts)
         for check in CHECKS:
             title = (check.__doc__ or check.__name__).strip()
             try:

@@ -79,7 +79,8 @@ def make(
         on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
         cpu_affinity: process: True to give each worker a core of its own, or a list of cores.
         **params: the env's own keyword arguments. For native envs an array of `num_envs` values gives each env its own,
-            and a compile-time const (`shoal envs NAME` marks them) rebuilds the env.
+            and a compile-time const (`shoal envs NAME` marks them) rebuilds the env. `preset` names a set of values
+            that the env comes with; the others given go over it.
     """
     count = check_num_envs(num_envs)
     given: dict[str, Any] = {"num_threads": num_threads, "num_groups": num_groups}

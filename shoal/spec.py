@@ -21,8 +21,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 RESERVED_STATS = {"episode", "episodes", "length", "return"}
 RESERVED_PARAMS = set(
     "env num_envs backend seed copy autoreset render_mode num_groups num_threads num_workers envs_per_worker "
-    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps".split()
+    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps preset".split()
 )
+
+
+def check_range(env: str, name: str, value: Any, low: float, high: float) -> None:
+    """Raises for a value, or an array of them, outside low .. high."""
+    array = np.asarray(value)
+    if (wrong := (array < low) | (array > high)).any():
+        found = array[wrong].flat[0].item()
+        raise ConfigError(f"{env}: {name}={found!r} must be in {low:.10g} .. {high:.10g}.")
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,9 @@ class Param:
     kind: str  # float or int
     default: float
     help: str
+    low: float = -np.inf
+    high: float = np.inf
+    choices: tuple[str, ...] = ()  # names for 0, 1, …, by which it may be given too
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -45,6 +56,8 @@ class Param:
             array = np.asarray(value)
         except ValueError:
             raise ConfigError(f"{env}: {self.name}={value!r} is not a number or an array of numbers.") from None
+        if self.choices and array.dtype.kind in "UO":
+            array = np.array([self.number(env, word) for word in array.ravel().tolist()]).reshape(array.shape)
         whole = array.dtype.kind in "iu"
         if array.dtype.kind not in "iuf" or (self.kind == "int" and not whole):
             raise ConfigError(f"{env}: {self.name}={value!r} is not {'an int' if self.kind == 'int' else 'a number'}.")
@@ -60,7 +73,23 @@ class Param:
             raise ConfigError(f"{env}: {self.name}={value!r} does not fit in 32 bits.")
         if self.name == "max_steps" and np.any(array < 0):
             raise ConfigError(f"{env}: max_steps={value!r} is negative. Use 0 for no limit.")
+        if self.choices and ((wrong := (array < 0) | (array >= len(self.choices))).any()):
+            found = array[wrong].flat[0].item()
+            raise ConfigError(f"{env}: {self.name}={found!r} is none of its choices: {self._listed()}.")
+        check_range(env, self.name, array, self.low, self.high)
         return array.astype(self.dtype)
+
+    def number(self, env: str, word: Any) -> int:
+        """The number of a choice, given by its name or as it is."""
+        if word in self.choices:
+            return self.choices.index(word)
+        if isinstance(word, (int, np.integer)) and not isinstance(word, bool):
+            return int(word)
+        near = did_you_mean(str(word), self.choices)
+        raise ConfigError(f"{env}: {self.name}={word!r}.{near} Choices: {self._listed()}.")
+
+    def _listed(self) -> str:
+        return ", ".join(f"{word} ({number})" for number, word in enumerate(self.choices))
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,17 @@ class Const:
 
     name: str
     default: int
+    help: str
+    low: float = -np.inf
+    high: float = np.inf
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of values of an env's params and consts."""
+
+    name: str
+    settings: dict[str, Any]
     help: str
 
 
@@ -102,6 +142,7 @@ class EnvSpec:
     params: tuple[Param, ...]
     consts: tuple[Const, ...]
     stats: tuple[Stat, ...]
+    presets: tuple[Preset, ...] = ()
 
     @cached_property
     def observation_space(self) -> spaces.Box:
@@ -122,19 +163,51 @@ class EnvSpec:
             np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape), shape, np.float32
         )
 
+    @property
+    def param_names(self) -> list[str]:
+        """In the header's order."""
+        return [param.name for param in self.params]
+
+    @property
+    def const_names(self) -> list[str]:
+        """In the header's order."""
+        return [const.name for const in self.consts]
+
+    def choices(self, param: str) -> dict[str, int]:
+        """The names of an int param's values and their numbers, if it has any: `spec.choices("robot_0")["seek"]`."""
+        return {word: number for p in self.params if p.name == param for number, word in enumerate(p.choices)}
+
+    def expand(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Keyword options with the values of the preset that they name, if any, under their own."""
+        name = options.get("preset")
+        own = {key: value for key, value in options.items() if key != "preset"}
+        if name is None:
+            return own
+        known = {preset.name: preset for preset in self.presets}
+        if not known:
+            raise ConfigError(f"{self.name} has no presets: leave preset={name!r} out.")
+        if name not in known:
+            raise ConfigError(
+                f"{self.name} has no preset {name!r}.{did_you_mean(str(name), known)} It has {', '.join(known)}."
+            )
+        return {**known[name].settings, **own}
+
     def split(self, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
         """Keyword options as (params, consts). An unknown name is an error with a suggestion."""
-        param_names = {p.name for p in self.params}
-        const_names = {c.name for c in self.consts}
+        options = self.expand(options)
+        param_names, const_names = self.param_names, self.const_names
         for name, value in options.items():
-            if name not in param_names | const_names:
-                known = sorted(param_names | const_names)
+            if name not in param_names + const_names:
+                known = sorted(param_names + const_names)
                 raise ConfigError(
                     f"{self.name} has no param '{name}'.{did_you_mean(name, known)} "
                     f"'shoal envs {self.name}' lists its {len(known)} params."
                 )
             if name in const_names and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
                 raise ConfigError(f"{self.name}: {name}={value!r} is fixed when the env is compiled: give one int.")
+        for const in self.consts:
+            if const.name in options:
+                check_range(self.name, const.name, options[const.name], const.low, const.high)
         return (
             {name: value for name, value in options.items() if name in param_names},
             {name: int(value) for name, value in options.items() if name in const_names},

@@ -125,15 +125,24 @@ def tuned(env: str) -> dict[str, Any]:
     return config.read_toml(path) if path.is_file() else {}
 
 
-def merge(options: Options, tables: Mapping[str, Any], where: str) -> Options:
-    """The options with what the tables say put over them. Unknown keys and wrong types raise."""
+def is_native(env: Any) -> bool:
+    """Whether an env is a header, by name or by path."""
+    return isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
+
+
+def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
+    """The options with what the tables say put over them. Unknown keys and wrong types raise.
+
+    A preset of a native env is a whole set of values: what lower layers said of the env's is gone.
+    """
     for name, value in tables.items():
         if name in ("score", "run", "cuda"):
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
         elif name == "env" and isinstance(value, Mapping):
-            options = dataclasses.replace(options, env={**options.env, **dict(value)})
+            below = {} if has_presets and "preset" in value else options.env
+            options = dataclasses.replace(options, env={**below, **dict(value)})
         elif name in TABLES and isinstance(value, Mapping):
             part = config.from_dict(TABLES[name], value, name, getattr(options, name))
             options = dataclasses.replace(options, **{name: part})
@@ -156,7 +165,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     if "cuda" in own and (asked == "cuda" or (asked == "auto" and torch.cuda.is_available())):
         options = merge(options, own["cuda"], f"{env}.toml [cuda]")
     for layer in layers:
-        options = merge(options, layer, "options")
+        options = merge(options, layer, "options", is_native(env))
     return options
 
 
@@ -171,12 +180,11 @@ def env_seed(seed: int) -> int:
 def make_vec(env: Any, options: Options) -> VecEnv:
     """The envs that a run steps."""
     vec = options.vec
-    is_native = isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
     cores = available_cores()
     common: dict[str, Any] = dict(options.env)
     if vec.backend != "auto":
         common["backend"] = vec.backend
-    if is_native:
+    if is_native(env):
         if vec.surplus_envs:
             raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
         count = vec.num_envs or 1024

@@ -144,7 +144,8 @@ def test_check_is_wired(monkeypatch):
     monkeypatch.setattr(check, "run", lambda *args: calls.append(args) or 1)
     assert main(["check", "./x.h", "--quick"]) == 1
     assert main(["check", "cartpole", "--json"]) == 1
-    assert calls == [("./x.h", True, False), ("cartpole", False, True)]
+    assert main(["check", "vacuum", "--preset", "dust"]) == 1
+    assert calls == [("./x.h", True, False, None), ("cartpole", False, True, None), ("vacuum", False, False, "dust")]
 
 
 def test_as_a_program():
@@ -216,9 +217,15 @@ def test_page_tells_all(capsys, env):
     assert pages.summary(registry.find(env)) in out
     assert pages.obs_text(spec) in out
     assert pages.action_text(spec) in out
-    for entry in (*spec.params, *spec.consts, *spec.stats):
-        assert f"{entry.name} " in out
-        assert entry.help in out
+    for entries in (spec.params, spec.consts, spec.stats):
+        names = [entry.name for entry in entries]
+        for entry in entries:
+            stem, _, number = entry.name.rpartition("_")
+            last = f"{stem}_{sum(re.fullmatch(stem + '_[0-9]', name) is not None for name in names) - 1}"
+            assert (f"{stem}_0 to {last} " if number.isdigit() else f"{entry.name} ") in out
+            assert entry.help in out
+    for preset in spec.presets:
+        assert f"{preset.name}: {preset.help}." in out
     id = re.search(r"shoal/\w+-v\d+", out)[0]
     assert id in gymnasium.registry
     assert f'shoal.make("{env}", num_envs=4096)' in out

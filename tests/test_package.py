@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal import registry
-from shoal.native import build
+from shoal.native import build, lib
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,6 +25,8 @@ for name in registry.stock_names():
     vec.reset(seed=0)
     vec.step(vec.action_space.sample())
     vec.frame(0)
+    for preset in vec.spec_env.presets:
+        shoal.make(name, preset=preset.name).reset(seed=0)
     print(name)
 try:
     shoal.make("MY_ENV")
@@ -48,8 +51,10 @@ def test_tag_is_of_the_platform_alone(wheel):
 def test_holds_every_env_in_every_variant(wheel):
     names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist()}
     for env in registry.stock_names():
-        for variant in build.variants():
-            assert build.Source.env(registry.find(env)).file_name(variant) in names
+        spec = lib.load(registry.find(env)).spec
+        for variant, preset in itertools.product(build.variants(), (None, *(preset.name for preset in spec.presets))):
+            _params, consts = spec.split({"preset": preset})
+            assert build.Source.env(registry.find(env), consts).file_name(variant) in names
     assert build.CORE_SOURCE.file_name("base") in names
 
 

@@ -15,12 +15,12 @@ from shoal.conformance import CHECKS, Outcome, run_checks
 MARKS = {"passed": ("ok", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
 
 
-def run(path: str, quick: bool = False, json: bool = False) -> int:
+def run(path: str, quick: bool = False, json: bool = False, preset: str | None = None) -> int:
     """Checks one env and prints how it went. Returns 0 when nothing failed, else 1."""
     console = Console(highlight=False)
     start = time.perf_counter()
     outcomes: list[Outcome] = []
-    checks = run_checks(path, steps=400 if quick else 2000)
+    checks = run_checks(path, steps=400 if quick else 2000, preset=preset)
     if json:
         outcomes = list(checks)
         print(jsonlib.dumps({"env": path, "checks": [vars(outcome) for outcome in outcomes]}))

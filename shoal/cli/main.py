@@ -58,6 +58,7 @@ def check(
     *,
     quick: bool = False,
     json: bool = False,
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None,
 ) -> int:
     """Check that an env header keeps what an env must keep.
 
@@ -72,10 +73,11 @@ def check(
         path: The env header to check, or the name of a known env.
         quick: Play fewer steps in each check.
         json: Print the results as JSON, for machines.
+        preset: Check the env as one of its presets sets it.
     """
     from shoal.cli.check import run
 
-    return run(path, quick, json)
+    return run(path, quick, json, preset)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal import registry
 from shoal.native import lib
-from shoal.spec import Array, EnvSpec, Param
+from shoal.spec import Array, Const, EnvSpec, Param
 
 SHOWN_BOUNDS = 8  # bounds of more elements than these are shown by their extremes
 FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # what a header's comment explains as `obs: …`
@@ -44,8 +44,11 @@ def describe(header: Path) -> dict[str, Any]:
         "action": action,
         "action_mask": spec.mask_size > 0,
         "draws": spec.has_draw,
-        "params": [{"name": p.name, "type": p.kind, "default": _default(p), "help": p.help} for p in spec.params],
-        "consts": [{"name": c.name, "default": c.default, "help": c.help} for c in spec.consts],
+        "params": [
+            {"name": p.name, "type": p.kind, "default": _default(p), "help": p.help, **_allowed(p)} for p in spec.params
+        ],
+        "consts": [{"name": c.name, "default": c.default, "help": c.help, **_allowed(c)} for c in spec.consts],
+        "presets": [{"name": p.name, "settings": p.settings, "help": p.help} for p in spec.presets],
         "stats": [{"name": s.name, "kind": s.kind, "help": s.help} for s in spec.stats],
     }
 
@@ -91,22 +94,33 @@ def page(header: Path) -> str:
         _table(("at a glance", ""), _facts(header, spec)),
         "## Params",
         f"Set by name, one value for all envs or an array of one for each: `{_make(header, spec, example=True)}`.",
-        _table(
-            ("param", "type", "default", "meaning"),
-            [(f"`{p.name}`", p.kind, _number(p.default, p.kind), p.help) for p in spec.params],
-        ),
+        _table(("param", "type", "default", "meaning"), _grouped([_param_row(p) for p in spec.params])),
     ]
     if spec.consts:
         parts += [
             "## Consts",
             "Compile-time: given as params are, but another value rebuilds the env: a C compiler and a second.",
-            _table(("const", "default", "meaning"), [(f"`{c.name}`", str(c.default), c.help) for c in spec.consts]),
+            _table(
+                ("const", "default", "meaning"),
+                [(f"`{c.name}`", str(c.default), c.help + _range_text(c)) for c in spec.consts],
+            ),
+        ]
+    if spec.presets:
+        name = spec.presets[-1].name
+        parts += [
+            "## Presets",
+            f'Named sets of values: `{_make(header, spec)[:-1]}, preset="{name}")`, or on the command line '
+            f"`--env.preset {name}`. Other params and consts that are given go over them.",
+            "\n".join(f"- **{p.name}**: {p.help}. ({_settings(p.settings)})" for p in spec.presets),
         ]
     if spec.stats:
         parts += [
             "## Stats",
             'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` sums them up.',
-            _table(("stat", "over the episode", "meaning"), [(f"`{s.name}`", s.kind, s.help) for s in spec.stats]),
+            _table(
+                ("stat", "over the episode", "meaning"),
+                _grouped([(s.name, s.kind, s.help) for s in spec.stats]),
+            ),
         ]
     parts += [
         "## Use it",
@@ -173,6 +187,60 @@ def _prose(text: str) -> Iterable[str]:
             yield "\n".join(re.sub(rf"^({FIELDS}):", r"- **\1**:", " ".join(item.split())) for item in items)
         elif paragraph:
             yield paragraph
+
+
+def _param_row(param: Param) -> tuple[str, str, str, str]:
+    meaning = param.help
+    if param.choices:
+        meaning += "; one of " + ", ".join(f"{word} ({number})" for number, word in enumerate(param.choices))
+    default = param.choices[int(param.default)] if param.choices else _number(param.default, param.kind)
+    return param.name, param.kind, default, meaning + _range_text(param)
+
+
+def _range_text(entry: Param | Const) -> str:
+    if (entry.low, entry.high) in ((-np.inf, np.inf), (0, 1)):  # a flag's help says what 1 means
+        return ""
+    return f" ({entry.low:,.10g} to {entry.high:,.10g})"
+
+
+def _allowed(entry: Param | Const) -> dict[str, Any]:
+    """What the value of a param or const may be, where that is said."""
+    limits = {"low": entry.low, "high": entry.high} if np.isfinite([entry.low, entry.high]).all() else {}
+    return {**limits, **({"choices": entry.choices} if isinstance(entry, Param) and entry.choices else {})}
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "The defaults."
+
+
+def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """One row for neighbours that are numbered and otherwise alike, `energy_0` to `energy_7`; names as code.
+
+    The defaults of a group (the third of four cells) stand in a list; equal ones at its end are not repeated.
+    """
+    groups: list[list[tuple[str, ...]]] = []
+    for row in rows:
+        stem, number = re.fullmatch(r"(.*?)(?:_(\d+))?", row[0]).groups()  # type: ignore[union-attr]
+        last = groups[-1][-1] if groups else ("",)
+        follows = number and last[0] == f"{stem}_{int(number) - 1}" and (last[1], last[-1]) == (row[1], row[-1])
+        if follows:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    made: list[tuple[str, ...]] = []
+    for group in groups:
+        first, last = group[0], group[-1]
+        if len(group) == 1:
+            made.append((f"`{first[0]}`", *first[1:]))
+            continue
+        cells = list(first[1:])
+        if len(first) == 4:
+            values = [row[2] for row in group]
+            while len(values) > 1 and values[-1] == values[-2]:
+                values.pop()
+            cells[1] = ", ".join(values) + (", …" if 1 < len(values) < len(group) else "")
+        made.append((f"`{first[0]}` to `{last[0]}`", *cells))
+    return made
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -105,6 +105,8 @@ def parse(args: list[str]) -> Request:
         raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
     if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
         layers.append({"device": device})
+    if (preset := _value(rest, "--env.preset")) is not None:
+        layers.append({"env": {"preset": preset}})
     options = options_for(env, *layers) if env is not None else options_for("")
     params = _param_fields(env, options.env)
     given: dict[str, Any] = {}
@@ -124,6 +126,7 @@ def parse(args: list[str]) -> Request:
     for name, table in tables.items():
         config.check(table, name)
     changed = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
+    changed.pop("preset", None)  # a layer already
     defaults = {name: default for name, _, default, _ in params}
     own = {**options.env, **{k: v for k, v in changed.items() if v != defaults[k] or k in options.env}, **given}
     plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device")}
@@ -236,15 +239,25 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
     if ":" in env and not env.endswith(".h"):
         return None
     spec = lib.load(registry.find(env)).spec
+    spec.split(given)  # raises for an unknown name, with a suggestion
+    values = spec.expand(given)
     fields: list[tuple[str, Any, Any, str]] = []
+    if spec.presets:
+        names = ", ".join(preset.name for preset in spec.presets)
+        text = f"a set of values, over which the others go: {names}"
+        fields.append(("preset", str, str(given.get("preset", "")), text))
     for param in spec.params:
+        if param.choices:
+            word = param.choices[int(param.check(spec.name, values.get(param.name, int(param.default)), 1))]
+            fields.append((param.name, Literal[param.choices], word, param.help))
+            continue
         kind: Any = float if param.kind == "float" else int
         default = float(f"{param.default:.7g}") if kind is float else int(param.default)  # a C float has 7 digits
-        fields.append((param.name, kind, default, param.help))
+        fields.append((param.name, kind, _as(kind, values.get(param.name, default), param.name), param.help))
     for const in spec.consts:
-        fields.append((const.name, int, int(const.default), f"{const.help} (rebuilds the env)"))
-    spec.split(given)  # raises for an unknown name, with a suggestion
-    return [(name, kind, _as(kind, given.get(name, default), name), text) for name, kind, default, text in fields]
+        value = _as(int, values.get(const.name, const.default), const.name)
+        fields.append((const.name, int, value, f"{const.help} (rebuilds the env)"))
+    return fields
 
 
 def _as(kind: Any, value: Any, name: str) -> Any:

@@ -41,7 +41,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, Gymnasium's own way
 
     def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
-        if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps"}):
+        if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset"}):
             raise ConfigError(f"gymnasium.make makes one env and takes no {unfit[0]}. gymnasium.make_vec makes many.")
         self.vec: Any = make(env, backend="serial", autoreset="disabled", render_mode=render_mode, **params)
         spec = self.vec.spec_env

@@ -9,6 +9,7 @@ Uses the standard library alone: the build hook runs it before Shoal's dependenc
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -103,6 +104,27 @@ def _with_includes(header: Path) -> list[Path]:
         names = re.findall(r'^\s*#\s*include\s*"([^"]+)"', file.read_text(errors="replace"), re.MULTILINE)
         waiting += [(file.parent / name).resolve() for name in names]
     return found
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """`side=3 start=random` as names and the words that stand for their values."""
+    return dict(word.split("=", 1) for word in text.split())
+
+
+def preset_sources(header: Path, library: Path) -> list[Source]:
+    """What the presets of an env are made from, where their consts are not the defaults. `library`: the env's own."""
+    loaded = ctypes.CDLL(str(library))
+    texts = []
+    for function in (loaded.shoal_const_defaults, loaded.shoal_presets):
+        function.restype = ctypes.c_char_p
+        texts.append(function().decode())
+    defaults = parse_settings(texts[0])
+    found = []
+    for line in texts[1].splitlines():
+        settings = parse_settings(line.split("\t")[1])
+        consts = {name: int(word) for name, word in settings.items() if name in defaults and word != defaults[name]}
+        found.append(Source.env(header, consts))
+    return [source for source in dict.fromkeys(found) if source.consts]
 
 
 def cache_dir() -> Path:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.errors import BuildError
+from shoal.errors import BuildError, ConfigError
 from shoal.native import build
-from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Stat
+from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
 ABI = 2
 DRAW_KINDS = ("rect", "circle", "line", "text")
@@ -36,6 +39,10 @@ class Batch(ctypes.Structure):
 
 class _Entry(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("kind", c_char_p), ("help", c_char_p), ("value", c_double), ("offset", c_int32)]
+
+
+class _Limit(ctypes.Structure):
+    _fields_ = [("names", c_char_p), ("low", c_double), ("high", c_double)]
 
 
 class _Spec(ctypes.Structure):
@@ -136,7 +143,10 @@ class Module:
         _declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
         if raw.abi != ABI:
             raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
-        self.spec = _read_spec(source.name, raw)
+        limits = _declare(lib.shoal_limits, POINTER(_Limit))()
+        texts = [_declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
+        choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
+        self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
@@ -204,13 +214,66 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     for stat in spec.stats:
         if stat.name in RESERVED_STATS:
             raise BuildError(f"{name}: the stat '{stat.name}' has the name of one that every env has. Rename it.")
-    for own in [p.name for p in spec.params[1:]] + [c.name for c in spec.consts]:
+    for own in spec.param_names[1:] + spec.const_names:
         if own in RESERVED_PARAMS:
             raise BuildError(f"{name}: the param '{own}' has the name of an option of shoal.make. Rename it.")
     for param in spec.params:
         if param.kind not in ("float", "int"):
             raise BuildError(f"{name}: param '{param.name}' has type {param.kind}. Use float or int in ENV_PARAMS.")
     return spec
+
+
+def _with_values(
+    spec: EnvSpec, limits: Any, choices: Iterable[list[str]], presets: Iterable[list[str]], is_plain: bool
+) -> EnvSpec:
+    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. What fits nothing raises.
+
+    is_plain: the consts are the header's own, by which its limits and defaults must agree.
+    """
+    more: dict[str, dict[str, Any]] = {name: {} for name in spec.param_names + spec.const_names}
+
+    def matching(pattern: str, macro: str) -> list[str]:
+        found = [name for name in more if fnmatchcase(name, pattern)]
+        if not found:
+            raise BuildError(f"{spec.name}: {macro} has '{pattern}', and no param or const is called so.")
+        return found
+
+    for limit in itertools.takewhile(lambda limit: limit.names, limits):
+        for name in matching(limit.names.decode(), "ENV_LIMITS"):
+            more[name] |= {"low": limit.low, "high": limit.high}
+    for pattern, words in choices:
+        for name in matching(pattern, "ENV_CHOICES"):
+            more[name] |= {"choices": tuple(words.split())}
+    kinds = {param.name: param.kind for param in spec.params}
+    if unfit := [name for name, extra in more.items() if "choices" in extra and kinds.get(name) != "int"]:
+        raise BuildError(f"{spec.name}: ENV_CHOICES has '{unfit[0]}', which is not an int of ENV_PARAMS.")
+    spec = dataclasses.replace(
+        spec,
+        params=tuple(dataclasses.replace(param, **more[param.name]) for param in spec.params),
+        consts=tuple(dataclasses.replace(const, **more[const.name]) for const in spec.consts),
+        presets=tuple(
+            Preset(name, {key: _value(word) for key, word in build.parse_settings(settings).items()}, text)
+            for name, settings, text in presets
+        ),
+    )
+    try:
+        for param in spec.params if is_plain else ():
+            param.check(spec.name, int(param.default) if param.kind == "int" else param.default, 1)
+        for preset in spec.presets:
+            spec.split(preset.settings)
+    except ConfigError as error:
+        raise BuildError(f"the header does not agree with itself. {error}") from None
+    return spec
+
+
+def _value(word: str) -> int | float | str:
+    """A value of a preset: a number, or the name of a choice."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
 
 
 def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:

@@ -48,6 +48,9 @@ class Group:
         self.final_return, self.final_length = arrays["final_return"][rows], arrays["final_length"][rows]
         self.stat_names = [stat.name for stat in spec.stats]
         self.final_stats = arrays["final_stats"][:, lo:hi]
+        self.row_stats = self.final_stats  # one number per env, given to each of its agents
+        if spec.agents > 1:
+            self.row_stats = np.zeros((len(self.stat_names), rows.stop - rows.start), np.float32)
         self.tick, self.ended = arrays["tick"][lo:hi], arrays["ended"][lo:hi]
         self.agents, self.has_final_obs = spec.agents, mode == AutoresetMode.SAME_STEP
         self.always: dict[str, Array] = {}
@@ -74,10 +77,12 @@ class Group:
             }
             over = done  # stats are a game's: an agent that is out before its end has none
             if self.agents > 1 and self.stat_names:
-                over = np.repeat(self.tick == 0 if self.has_final_obs else self.ended, self.agents) & done
-            for name, values in zip(self.stat_names, self.final_stats):
-                # one number per env, given to each of its agents
-                final[name] = np.repeat(values, self.agents) if self.agents > 1 else values.copy() if copy else values
+                games = self.tick == 0 if self.has_final_obs else self.ended
+                over = np.repeat(games, self.agents) & done
+                each = self.row_stats.reshape(len(self.stat_names), -1, self.agents)
+                each[:, games] = self.final_stats[:, games, None]
+            for name, values in zip(self.stat_names, self.row_stats):
+                final[name] = values.copy() if copy else values
                 final[f"_{name}"] = over
             infos["final_info"], infos["_final_info"] = final, done
             if self.has_final_obs or self.agents > 1:  # an agent that is out early has its last obs only there

@@ -11,6 +11,9 @@
 //   #define ENV_ACTION_LOW / ENV_ACTION_HIGH the same for ACT_BOX (default -1 and 1)
 //   #define ENV_PARAMS(X) X(float, gravity, 9.8f, "m/s^2")       run-time numbers: float or int
 //   #define ENV_CONSTS(X) X(side, 11, "cells per side")          compile-time integers, to size arrays
+//   #define ENV_LIMITS(X)  X("gravity", 0, 100)                  what a param or const may be; "speed_*" for several
+//   #define ENV_CHOICES(X) X("start", "corner random")           names for an int param's 0, 1, …, to be given by
+//   #define ENV_PRESETS(X) X("moon", "gravity=1.6 start=random", "light")    named sets of params and consts
 //   #define ENV_STATS(X)  X(mean, tilt, "mean |tilt|, rad")      per episode: mean, sum or last of a step's value
 //   #define ENV_STATE(X)  X(float, x) X(float, v)                for a few scalars: kept as one array per
 //                                                                field and stepped many envs at a time
@@ -60,6 +63,15 @@
 #endif
 #ifndef ENV_CONSTS
 #define ENV_CONSTS(X)
+#endif
+#ifndef ENV_LIMITS
+#define ENV_LIMITS(X)
+#endif
+#ifndef ENV_CHOICES
+#define ENV_CHOICES(X)
+#endif
+#ifndef ENV_PRESETS
+#define ENV_PRESETS(X)
 #endif
 
 #define SHOAL_HEAD_(first, ...) first

@@ -1,6 +1,6 @@
 // fuzz.c: random play of one env as a program of its own, to run under sanitizers.
 //
-//   fuzz STEPS        prints "ok" and exits 0, unless a sanitizer ends it first
+//   fuzz STEPS [PARAM=VALUE ...]       prints "ok" and exits 0, unless a sanitizer ends it first
 //
 // Every buffer is its own allocation of the exact size, so a write past its end is caught. Covers batch sizes around
 // the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from their defaults.
@@ -15,20 +15,36 @@ static void *exact(size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
-// Every kind of number that a user might try; envs must stay within their memory with all of them.
-static void odd_params(Params *p, uint64_t key) {
+static char **settings;  // PARAM=VALUE of the command line, and 0
+
+static double start_value(const ShoalEntry *param) {
+    size_t length = strlen(param->name);
+    for (char **word = settings; *word; word++) {
+        if (strncmp(*word, param->name, length) == 0 && (*word)[length] == '=') return atof(*word + length + 1);
+    }
+    return param->value;
+}
+
+static void set_param(Params *p, const ShoalEntry *param, double value) {
+    char *at = (char *)p + param->offset;
+    if (strcmp(param->kind, "int") == 0) {
+        int whole = (int)(value < 0.0 && param->offset == 0 ? 0.0 : value);  // max_steps is never negative
+        memcpy(at, &whole, sizeof whole);
+    } else {
+        float number = (float)value;
+        memcpy(at, &number, sizeof number);
+    }
+}
+
+// As they are, or (with a key) every kind of number that a user might try; envs must stay within their memory with all
+// of them.
+static void set_params(Params *p, uint64_t key) {
     static const double factors[] = {1.0, 1.0, 1.0, 0.5, 2.0, 0.0, -1.0, 100.0};
-    shoal_default_params(p);
     for (int32_t k = 0; shoal_param_entries[k].name; k++) {
-        double value = shoal_param_entries[k].value * factors[rng_mix(key + (uint64_t)k) % 8];
-        char *at = (char *)p + shoal_param_entries[k].offset;
-        if (strcmp(shoal_param_entries[k].kind, "int") == 0) {
-            int whole = (int)(value < 0.0 && k == 0 ? 0.0 : value);  // max_steps is never negative
-            memcpy(at, &whole, sizeof whole);
-        } else {
-            float number = (float)value;
-            memcpy(at, &number, sizeof number);
-        }
+        double value = start_value(&shoal_param_entries[k]);
+        double factor = key ? factors[rng_mix(key + (uint64_t)k) % 8] : 1.0;
+        if (factor != 1.0) value = factor * (value == 0.0 ? 1.0 : value);
+        set_param(p, &shoal_param_entries[k], value);
     }
 }
 
@@ -69,8 +85,8 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
     uint64_t *digests = (uint64_t *)exact(envs * 8);
     DrawItem *items = (DrawItem *)exact(4096 * sizeof(DrawItem));
 
-    shoal_default_params(params);
-    for (size_t i = 0; odd && i < envs; i++) odd_params(&params[i], rng_mix(i + 1));
+    set_params(params, 0);
+    for (size_t i = 0; odd && i < envs; i++) set_params(&params[i], rng_mix(i + 1));
     for (size_t i = 0; i < envs; i++) seeds[i] = i + 1000;
     b.seeds = seeds;
     shoal_reset(&b, 0, num_envs);
@@ -106,6 +122,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
 
 int main(int argc, char **argv) {
     int32_t steps = argc > 1 ? atoi(argv[1]) : 1000;
+    settings = argv + (argc > 1 ? 2 : argc);
     play(1, SHOAL_SAME_STEP, steps, 0);
     play(63, SHOAL_NEXT_STEP, steps, 0);
     play(65, SHOAL_SAME_STEP, steps, 0);

@@ -275,6 +275,25 @@ ENV_REQUIRE(sizeof shoal_obs_shape / sizeof(int32_t) <= 4, "ENV_OBS has at most 
 #define SHOAL_FIELDS ""
 #endif
 
+typedef struct {
+    const char *names;  // of params or consts, with * for any letters; 0 ends the list
+    double low, high;
+} ShoalLimit;
+
+#define SHOAL_LIMIT_ENTRY(names, low, high) {names, (double)(low), (double)(high)},
+static const ShoalLimit shoal_limit_entries[] = {ENV_LIMITS(SHOAL_LIMIT_ENTRY){0, 0.0, 0.0}};
+
+SHOAL_API const ShoalLimit *shoal_limits(void) { return shoal_limit_entries; }
+
+// What is only for people and Python, as text: a line for each entry, its parts divided by tabs.
+#define SHOAL_CONST_LINE(name, value, help) #name "=" #value " "
+#define SHOAL_CHOICE_LINE(names, words) names "\t" words "\n"
+#define SHOAL_PRESET_LINE(name, settings, help) name "\t" settings "\t" help "\n"
+
+SHOAL_API const char *shoal_const_defaults(void) { return "" ENV_CONSTS(SHOAL_CONST_LINE); }
+SHOAL_API const char *shoal_choices(void) { return "" ENV_CHOICES(SHOAL_CHOICE_LINE); }
+SHOAL_API const char *shoal_presets(void) { return "" ENV_PRESETS(SHOAL_PRESET_LINE); }
+
 #define SHOAL_LENGTH(array) ((int32_t)(sizeof(array) / sizeof((array)[0])))
 
 SHOAL_API void shoal_spec(ShoalSpec *spec) {

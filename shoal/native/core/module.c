@@ -105,6 +105,9 @@ SHOAL_FN const Params *shoal_params_of(const ShoalBatch *b, int64_t i) { return 
 #define SHOAL_KEEP_sum(total, value) ((total) + (value))
 #define SHOAL_KEEP_mean(total, value) ((total) + (value))
 #define SHOAL_KEEP_last(total, value) (value)
+#define SHOAL_KEEPS_sum(value) ((value) != 0.0f)  // adding 0 changes nothing, and reading the total takes time
+#define SHOAL_KEEPS_mean(value) ((value) != 0.0f)
+#define SHOAL_KEEPS_last(value) 1
 #define SHOAL_FINAL_sum(total, length) (total)
 #define SHOAL_FINAL_mean(total, length) ((total) / (float)(length))
 #define SHOAL_FINAL_last(total, length) (total)
@@ -216,7 +219,7 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     int32_t left = 0, finished = 0;
 #ifdef ENV_STATS
 #define SHOAL_KEEP(kind, name, help)                                                                                   \
-    {                                                                                                                  \
+    if (SHOAL_KEEPS_##kind(out.stats.name)) {                                                                          \
         float *total = &b->stats[(int64_t)stat_##name * b->num_envs + i];                                              \
         *total = SHOAL_KEEP_##kind(*total, out.stats.name);                                                            \
     }
