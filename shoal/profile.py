@@ -92,7 +92,7 @@ def _captured(function: Callable[[], Any]) -> Callable[[], None]:
 def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
     """Of a call on the GPU, by events: the median."""
     call()
-    found = []
+    found: list[float] = []
     for _ in range(repeats):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()

@@ -99,7 +99,8 @@ def show(screen: Any, found: dict[str, Any]) -> None:
     screen.print(
         f"Floor {1e3 * found['floor_s']:.3f} ms by {found['bound']}: {found['bytes'] / 1e9:.3g} GB at "
         f"{found['bandwidth'] / 1e9:,.0f} GB/s, {found['flops'] / 1e12:.3g} TFLOP at "
-        f"{found['flops_per_s'] / 1e12:,.3g} TFLOP/s (measured here). This run takes {total / found['floor_s']:.1f} times as long."
+        f"{found['flops_per_s'] / 1e12:,.3g} TFLOP/s (measured here). "
+        f"This run takes {total / found['floor_s']:.1f} times as long."
     )
     kernels = "" if found["launches"] is None else f"{found['launches']:,} launches per iteration, "
     path = "fused kernels" if found["fused"] else "plain kernels"
