@@ -26,17 +26,21 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 @pytest.mark.parametrize("group", ["ppo", "sums", "cores", "carry", "compiles"])
 def test_kernels_equal_their_twins(group):
-    file = Path(__file__).with_name("fused_checks.py")
+    root = Path(__file__).parents[1]
     env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(file), group], env=env, capture_output=True, text=True, cwd=file.parents[1]
+        [sys.executable, "-W", "ignore", "-m", "tests.fused_checks", group],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=root,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checked" in done.stdout
 
 
-def trainer_of(env: str, **tables):
-    return Trainer(env, options_for("", {"device": "cpu", **tables}))
+def trainer_of(name: str, **tables):
+    return Trainer(name, options_for("", {"device": "cpu", **tables}))
 
 
 @pytest.mark.parametrize(
