@@ -56,10 +56,11 @@ def check_ppo() -> None:
         for _ in range(2):
             two.fused.begin()
             metrics = ppo.update(one), ppo.update(two)
+            is_muon = one.config.optimizer == "muon"  # whose products are bfloat16 on the plain path
+            near = {"rtol": 0.1 if is_muon else 2e-3, "atol": 1e-3 if is_muon else 1e-5, "equal_nan": True}
             for name in metrics[0]:
-                torch.testing.assert_close(metrics[0][name], metrics[1][name], rtol=2e-3, atol=1e-5, equal_nan=True)
-            # Muon's products are bfloat16 on the plain path
-            close = {"rtol": 1e-3, "atol": 4e-3 if one.config.optimizer == "muon" else 3e-5}
+                torch.testing.assert_close(metrics[0][name], metrics[1][name], **near)
+            close = {"rtol": 1e-3, "atol": 4e-3 if is_muon else 3e-5}
             torch.testing.assert_close(one.weights, two.weights, **close)
         before = trainer_of(env, tables).learners[0].weights
         assert (before - two.weights).abs().max() > 5 * close["atol"]  # they have moved by more than may differ
