@@ -288,12 +288,13 @@ class Bridge(Collector):
 
 
 def time_limit(vec: Any) -> int:
-    """Steps after which an env cuts a game off; 0 where that is not known, or never happens."""
+    """The fewest steps after which any env cuts a game off; 0 where that is not known, or never happens."""
     spec = getattr(vec, "spec_env", None)
     if spec is None:
         return 0
     params = vec.get_params()
-    return int(params["max_steps"].max()) if "max_steps" in params else int(spec.max_steps)
+    limits = [int(limit) for limit in params.get("max_steps", [spec.max_steps]) if limit > 0]
+    return min(limits, default=0)
 
 
 def make_cuts(rollout: Rollout, limit: int) -> Cuts:
