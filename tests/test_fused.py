@@ -19,6 +19,7 @@ import shoal
 from shoal.algos.device import Bridge, make_cuts, time_limit
 from shoal.algos.fused import is_narrow, why_not
 from shoal.algos.rollout import Seat
+from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
 from shoal.train import Trainer, options_for
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -127,3 +128,58 @@ def test_a_bridge_collects_what_a_collector_does(case):
     finally:
         plain.close()
         bridged.close()
+
+
+TRITON_GCC = ["gcc", "/tmp/x/launcher.c", "-I/site-packages/triton/backends/nvidia/include"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to"), ConfigError, "num_envs=8, horizon=4.*fewer --vec.num"),
+        (RuntimeError("Failed to find C compiler. Please"), CompilerMissing, "python3-dev"),
+        (subprocess.CalledProcessError(1, TRITON_GCC), CompilerMissing, "python3-dev"),
+        (subprocess.CalledProcessError(1, ["an", "env's"]), subprocess.CalledProcessError, "env"),
+        (RuntimeError("something else"), RuntimeError, "something else"),
+        (BuildError("no C compiler"), BuildError, "^no C compiler"),
+    ],
+)
+def test_what_a_gpu_machine_lacks_is_told(monkeypatch, raised, kind, said):
+    def fail() -> None:
+        raise raised
+
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    monkeypatch.setattr(trainer, "collect", fail)
+    with pytest.raises(kind, match=said):
+        trainer.iterate()
+    trainer.close()
+
+
+def test_several_policies_are_told_to_use_the_cpu():
+    trainer = trainer_of("forage", vec={"num_envs": 8}, train={"horizon": 4}, nn={"policies": "per_agent"})
+    seats = [Seat(a, r, x.rollout) for a, r, x in zip(trainer.actors, trainer.roles, trainer.learners)]
+    with pytest.raises(ConfigError, match="4 policies.*--device cpu"):
+        Bridge(trainer.vec, seats)
+    trainer.close()
+
+
+def test_a_checkpoint_of_another_device_is_told():
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    trainer.iterate()
+    files, meta = trainer.state(), {**trainer.counters(), "step": trainer.step}
+    files["state"]["0.generator"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's is this long
+    with pytest.raises(CheckpointError, match="--device cuda"):
+        trainer.restore(files, meta)
+    trainer.close()
+
+
+def test_a_files_table_for_the_gpu_goes_over_its_others(monkeypatch):
+    """As the tuned values' does; flags go over both."""
+    file = {"train": {"horizon": 8, "minibatches": 2}, "cuda": {"train": {"horizon": 32}}}
+    found = [options_for("cartpole", file, {"device": device}).train.horizon for device in ("cpu", "cuda")]
+    assert found == [8, 32]
+    assert options_for("cartpole", file, {"device": "cuda", "train": {"horizon": 5}}).train.horizon == 5
+    with pytest.raises(ConfigError, match="horizn"):
+        options_for("cartpole", {"device": "cuda", "cuda": {"train": {"horizn": 1}}})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert options_for("cartpole", file).train.horizon == 32
