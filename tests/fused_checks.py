@@ -136,14 +136,21 @@ def act_again(learner: Any, has_moved: bool = False) -> None:
 
 
 def check_nan() -> None:
-    """What is not finite is seen by the loss, and no action is out of range."""
+    """What is far off is clipped, what is not finite is seen by the loss, and no action is out of range."""
     for optimizer in ("adam", "muon"):
         train = {"normalize_obs": True, "minibatches": 1, "epochs": 1, "optimizer": optimizer}
         learner = trainer_of("cartpole", {"nn": SMALL, "train": train}).learners[0]
         learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
         learner.fused = fused.Fused(learner, tile=16, exact=True)
-        learner.rollout.obs[0][3, 5, 1] = torch.nan
+        seen = learner.rollout.obs[0]
+        seen[0, 3, 0], seen[0, 4, 1] = 50.0, -50.0  # more than 10 spreads from the mean
         learner.fused.begin()
+        learner.fused.act(0)
+        with torch.no_grad():
+            logits, values, _ = learner.actor.step(seen[0], ())
+        torch.testing.assert_close(learner.rollout.values[0], values, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(learner.rollout.logits[0], logits, rtol=1e-5, atol=1e-5)
+        seen[3, 5, 1] = torch.nan
         metrics = ppo.update(learner)
         assert metrics["loss/value"].isnan(), metrics
         assert metrics["grad_norm"].isnan(), metrics
