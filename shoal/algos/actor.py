@@ -35,6 +35,8 @@ class Actor(nn.Module):
         *,
         seed: int,
         policy: nn.Module | None = None,
+        head: ActionHead | None = None,
+        agents: int = 1,
         normalize_obs: bool = False,
         compile: bool = False,
         precision: str = "fp32",
@@ -42,7 +44,8 @@ class Actor(nn.Module):
     ) -> None:
         super().__init__()
         self.space, self.layout = observation_space, Layout(observation_space)
-        self.head = ActionHead(action_space, std=net.std, squash=net.squash)
+        self.head = head or ActionHead(action_space, std=net.std, squash=net.squash)
+        self.agents = agents  # that it plays in each env
         if policy is None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -56,7 +59,7 @@ class Actor(nn.Module):
         self._half = precision == "bf16" and torch.device(device).type == "cuda"
         # kept out of the module tree: it is the same weights, and shall not be saved twice
         self._run = [torch.compile(policy) if compile else policy]
-        policies.check(policy, self._blank(2), 2, self.head)
+        policies.check(policy, self._blank(2 * agents), 2 * agents, self.head)
 
     def on_cpu(self) -> Actor:
         """A copy that plays on the CPU."""

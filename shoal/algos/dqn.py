@@ -1,0 +1,331 @@
+"""Deep Q-learning (Mnih et al. 2015): learn what every action is worth from everything that was lived through so far.
+
+    for each iteration:
+        collect      every row plays `train_frequency` steps: the best action, or by chance any     (algos/rollout.py)
+        store        what happened goes into the replay, what time limits cut off included          (algos/replay.py)
+        update       `gradient_steps` times: draw `batch_size` windows of n steps, and pull
+                         Q(s, a)   to   r_0 + gamma r_1 + ... + gamma^n Q_target(s', argmax Q(s', .))
+        target       the network that targets come from follows the other one, in jumps or slowly
+
+Many agents are many rows: all of them, in all envs, act by one inference and fill one replay. With `policy = per-agent`
+each agent has a network of its own, and all of them still run as one (nn/qnet.py).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shoal.algos import ops
+from shoal.algos.actor import Actor, Role
+from shoal.algos.optim import Adam
+from shoal.algos.ppo import clip_gradient, flatten, learn_moments
+from shoal.algos.replay import Batch, Replay
+from shoal.algos.rollout import Rollout
+from shoal.config import LogUniform, Uniform, opt
+from shoal.errors import ConfigError
+from shoal.nn.distributions import NEVER
+from shoal.nn.policy import Net
+from shoal.nn.qnet import QHead, QNet
+
+
+@dataclass(frozen=True)
+class DQN:
+    """The options of `--train.*` with `--algo dqn`."""
+
+    total_steps: int = opt(1_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
+    train_frequency: int = opt(4, "steps of every env between two updates", low=1, high=1 << 20, is_count=True)
+    gradient_steps: int = opt(1, "steps of the optimizer in an update", low=1, high=1 << 20, is_count=True)
+    batch_size: int = opt(128, "transitions of a gradient step, for each network", low=1, is_count=True)
+    learning_rate: float = opt(5e-4, "step size of the optimizer", low=0.0, sweep=LogUniform(1e-5, 1e-2))
+    schedule: Literal["constant", "linear", "cosine"] = opt("constant", "how the learning rate goes to 0 over the run")
+    adam_eps: float = opt(1e-5, "added to the root of the gradient's square", low=0.0)
+    max_grad_norm: float = opt(10.0, "gradients are scaled down to this norm; 0: never", low=0.0)
+    gamma: float = opt(0.99, "discount per step", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    n_step: int = opt(1, "steps of reward before the target network's word counts", low=1, high=1000)
+    loss: Literal["huber", "mse"] = opt("huber", "of errors; huber: large ones count only linearly")
+    double: bool = opt(True, "the network chooses the next action, the target network says what it is worth")
+    dueling: bool = opt(False, "worth of the state and of the actions beside each other are learned apart")
+    distribution: Literal["none", "c51", "quantile"] = opt("none", "learn how returns are spread, not only their mean")
+    num_atoms: int = opt(51, "c51: places that a return can have; quantile: quantiles", low=2, high=1024)
+    value_low: float = opt(-10.0, "c51: the least return")
+    value_high: float = opt(10.0, "c51: the highest return")
+    layer_norm: bool = opt(False, "scale every layer's outputs to mean 0, spread 1")
+    target_every: int = opt(1000, "gradient steps between two jumps of the target network", low=1, is_count=True)
+    target_tau: float = opt(0.0, "how far it follows after each gradient step, instead; 0: it jumps", low=0.0, high=1.0)
+    replay_size: int = opt(100_000, "transitions that are kept, over all rows", low=1, is_count=True)
+    replay_start: int = opt(1000, "transitions to collect before learning begins", low=1, is_count=True)
+    replay: Literal["shared", "per-agent"] = opt("shared", "draw from all agents' transitions, or as many from each's")
+    policy: Literal["shared", "per-agent"] = opt("shared", "one network for all agents, or one for each")
+    priority: float = opt(0.0, "draw transitions by |error| to this power; 0: evenly", low=0.0, high=4.0)
+    priority_beta: float = opt(0.4, "how much of that bias weights take back, 0 to 1", low=0.0, high=1.0)
+    epsilon_start: float = opt(1.0, "chance of a random action at the start", low=0.0, high=1.0)
+    epsilon_end: float = opt(0.05, "the least it becomes; the same as epsilon_start: constant", low=0.0, high=1.0)
+    epsilon_fraction: float = opt(0.5, "linear: part of the run over which it falls", low=0.0, high=1.0)
+    epsilon_decay: float = opt(0.0, "by so much with every game that ends, instead; 0: linear", low=0.0, high=1.0)
+    normalize_obs: bool = opt(False, "scale observations by their running mean and spread")
+    precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: how matrices are multiplied")
+
+    @property
+    def horizon(self) -> int:
+        """Steps of every row in a rollout."""
+        return self.train_frequency
+
+    def resolve(self, rows: int) -> DQN:
+        """The same: nothing depends on the number of rows."""
+        return self
+
+    def minibatch(self, rows: int) -> int:
+        """Transitions that go through the network at a time."""
+        return self.batch_size
+
+
+METRICS = ("loss", "q", "target", "grad_norm")
+
+
+def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Module, QHead]:
+    """The network of a role, and how its numbers become actions."""
+    if net.core != "none":
+        raise ConfigError(f"--nn.core {net.core} is for --algo ppo yet: a replay keeps no recurrent state. Use none.")
+    if net.policies != "shared":
+        raise ConfigError("--nn.policies per_agent is for --algo ppo. Use --train.policy per-agent: one batch for all.")
+    head = QHead(role.action_space)
+    options: dict[str, Any] = {"dueling": config.dueling, "layer_norm": config.layer_norm}
+    kind = getattr(config, "distribution", "none")
+    if kind != "none":
+        options |= {"distribution": kind, "num_atoms": config.num_atoms}
+    if kind == "c51":
+        if config.value_low >= config.value_high:
+            raise ConfigError(
+                f"--train.value-low {config.value_low:g} is not below --train.value-high {config.value_high:g}. "
+                "Give the least and the highest discounted return."
+            )
+        options |= {"low": config.value_low, "high": config.value_high}
+    own = agents if config.policy == "per-agent" else 1
+    return QNet(role.observation_space, head.choices, net, agents=own, **options), head
+
+
+class Learner:
+    """An actor with all that trains it: replay, target network, optimizer, a random stream, the rollout to store."""
+
+    fused = None  # PPO's kernels
+    reward_norm = None
+
+    def __init__(
+        self,
+        config: DQN,
+        actor: Actor,
+        rows: int,
+        *,
+        seed: int,
+        mask_size: int = 0,
+        has_dead_rows: bool = False,
+        device: Any = "cpu",
+    ) -> None:
+        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
+        check_policy(config, actor)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
+        self.rollout = Rollout(actor, config.train_frequency, rows, has_dead_rows=has_dead_rows, **more)
+        self.replay = Replay(
+            actor,
+            config.replay_size,
+            rows,
+            horizon=config.train_frequency,
+            agents=actor.agents,
+            priority=config.priority,
+            priority_beta=config.priority_beta,
+            **more,
+        )
+        if config.replay_start > rows * (self.replay.capacity - 1):
+            raise ConfigError(
+                f"--train.replay-start {config.replay_start} is more than a replay of {config.replay_size} holds for "
+                f"{rows} rows. Try --train.replay-start {rows * (self.replay.capacity - 1) // 2}."
+            )
+        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
+        self.target_policy = copy.deepcopy(actor.policy)
+        self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
+        self.target_policy.requires_grad_(False)
+        self.optimizer = make_optimizer(config, self.weights)
+        self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        self.games = torch.zeros((), device=self.device)  # that ended so far
+        self.done = torch.zeros((), device=self.device)  # part of the run that is done
+        set_epsilon(self)
+
+    def kept(self) -> dict[str, Tensor]:
+        """What a checkpoint holds besides weights, optimizer and random stream."""
+        mine = {"target": self.target.data, "updates": self.updates, "games": self.games, "done": self.done}
+        mine["epsilon"] = self.head.epsilon
+        return mine | {f"replay.{name}": part for name, part in self.replay.tensors().items()}
+
+    def set_learning_rate(self, done: float) -> float:
+        """By the schedule, `done` (0 to 1) of the way through the run."""
+        self.done.fill_(done)
+        rate = self.config.learning_rate * share_left(self.config.schedule, done)
+        self.optimizer.set_rate(rate)
+        return rate
+
+
+def check_policy(config: Any, actor: Actor) -> None:
+    """A network of the user's own gives Q-values as its logits, and no more."""
+    if not isinstance(actor.head, QHead):
+        raise ConfigError("Q-learning needs a QHead.")
+    if isinstance(actor.policy, QNet):
+        return
+    if actor.initial_state(1):
+        raise ConfigError("a policy with a state is for --algo ppo yet.")
+    asked = config.policy == "per-agent" or config.dueling or getattr(config, "distribution", "none") != "none"
+    if asked:
+        raise ConfigError(
+            "--train.policy per-agent, --train.dueling and --train.distribution are about Shoal's own network. "
+            "Leave them out with a policy of your own: its logits are the Q-values."
+        )
+
+
+def make_optimizer(config: Any, weights: Tensor) -> Adam:
+    """Adam; on a GPU a graph reads its rate there."""
+    rate: Any = config.learning_rate
+    rate = torch.tensor(rate, device=weights.device) if weights.device.type == "cuda" else rate
+    return Adam(weights, rate=rate, betas=(0.9, 0.999), eps=config.adam_eps)
+
+
+def share_left(schedule: str, done: float) -> float:
+    """Of the learning rate, `done` of the way through the run."""
+    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
+    return max(0.0, left[schedule])
+
+
+@torch.no_grad()
+def set_epsilon(learner: Any) -> None:
+    """The chance of a random action from now on, by what is done of the run or by the games that ended."""
+    config = learner.config
+    start, end = config.epsilon_start, config.epsilon_end
+    if config.epsilon_decay:
+        epsilon = (start * torch.pow(torch.full_like(learner.games, config.epsilon_decay), learner.games)).clamp(min=end)
+    else:
+        epsilon = start + (end - start) * (learner.done / max(config.epsilon_fraction, 1e-9)).clamp(max=1.0)
+    learner.head.epsilon.copy_(epsilon)
+
+
+# ---- one update ----
+
+
+def update(learner: Learner) -> dict[str, Tensor]:
+    """Stores the learner's rollout and learns from the replay. Metrics stay tensors until someone prints them."""
+    config, replay = learner.config, learner.replay
+    metrics = watch(learner)
+    replay.store(learner.rollout)
+    is_ready = replay.stored >= config.replay_start
+    sums = torch.zeros(len(METRICS), device=learner.device)
+    if learner.device.type != "cpu" or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
+        for _ in range(config.gradient_steps):
+            sums += improve(learner, is_ready)
+    set_epsilon(learner)
+    learn_moments(learner)  # type: ignore[arg-type]
+    return metrics | dict(zip(METRICS, sums / config.gradient_steps)) | {"replay_fill": replay.fill()}
+
+
+@torch.no_grad()
+def watch(learner: Any) -> dict[str, Tensor]:
+    """Counts the games that ended; what the rollout was like. Nonsense that an env said shows here first."""
+    rollout = learner.rollout
+    counts = None if rollout.alive is None else rollout.alive[:-1]
+    ended = rollout.dones if counts is None else rollout.dones & counts
+    learner.games += ended.sum() / learner.actor.agents
+    weights = None if counts is None else counts.to(torch.float32)
+    # an agent that is out has no mean of its own: NaN of its zeros is none either
+    return {
+        "epsilon": learner.head.epsilon.clone(),
+        "reward": ops.masked_mean(rollout.rewards, weights),
+        "q_played": ops.masked_mean(rollout.logits.amax(-1), weights),
+    }
+
+
+def improve(learner: Learner, is_ready: Tensor) -> Tensor:
+    """One gradient step, and the target network's; returns METRICS."""
+    config, replay = learner.config, learner.replay
+    batch = replay.sample(*groups_of(learner), config.n_step, config.gamma, learner.generator)
+    gradient: Any = learner.weights.grad
+    gradient.zero_()
+    losses, chosen, targets = judge(learner, batch)
+    counted = (batch.weights > 0).to(torch.float32)
+    loss = (losses * batch.weights).sum() / counted.sum().clamp(min=1.0)
+    # each network has a batch of its own: its gradient does not shrink with the number of networks
+    (loss * getattr(learner.actor.policy, "agents", 1)).backward()
+    gradient *= is_ready
+    norm = clip_gradient(gradient, config.max_grad_norm)
+    learner.optimizer.step()
+    learner.optimizer.state["step"] *= is_ready  # zero gradients leave all else of it at zero
+    learner.updates += is_ready.to(torch.int64)
+    follow(learner)
+    if config.priority:
+        replay.reprioritize(batch, losses.detach() if config.distribution != "none" else chosen - targets)
+    means = [ops.masked_mean(x.detach(), counted) for x in (chosen, targets)]
+    return torch.stack([loss.detach(), *means, norm])
+
+
+def groups_of(learner: Learner) -> tuple[int, int]:
+    """From how many parts of the replay a batch is drawn, and how many windows from each."""
+    config, agents = learner.config, learner.actor.agents
+    networks = getattr(learner.actor.policy, "agents", 1)
+    if config.replay == "per-agent":
+        return agents, config.batch_size if networks > 1 else max(1, config.batch_size // agents)
+    return 1, config.batch_size * networks
+
+
+def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """(batch,) each: the loss, Q of what was done, and what it should have been."""
+    config, policy, target = learner.config, learner.actor.policy, learner.target_policy
+    see = learner.rollout.observations
+    obs, next_obs = learner.actor.see(see(batch.obs)), learner.actor.see(see(batch.next_obs))
+    rows = torch.arange(len(batch.actions), device=learner.device)
+    with torch.no_grad():
+        theirs = outputs(target, next_obs)
+        best = expect(policy, outputs(policy, next_obs)) if config.double else expect(target, theirs)
+        if batch.next_masks is not None:
+            best = torch.where(batch.next_masks != 0, best, NEVER)
+        follow_up = theirs[rows, best.argmax(-1)]  # (batch, atoms)
+    mine = outputs(policy, obs)[rows, batch.actions]
+    if config.distribution == "c51":
+        goal = ops.project(torch.softmax(follow_up, -1), batch.returns, batch.discounts, target.atoms)
+        losses = -(goal * torch.log_softmax(mine, -1)).sum(-1)
+        return losses, torch.softmax(mine.detach(), -1) @ target.atoms, goal @ target.atoms
+    targets = batch.returns.unsqueeze(1) + batch.discounts.unsqueeze(1) * follow_up
+    if config.distribution == "quantile":
+        return ops.quantile_loss(mine, targets), mine.detach().mean(-1), targets.mean(-1)
+    chosen, wanted = mine.squeeze(-1), targets.squeeze(-1)
+    return error_loss(config.loss, chosen, wanted), chosen.detach(), wanted
+
+
+def outputs(policy: Any, obs: Any) -> Tensor:
+    """(rows, choices, atoms); of a network of the user's own, its logits."""
+    found: Tensor = policy.outputs(obs) if isinstance(policy, QNet) else policy(obs)[0].unsqueeze(-1)
+    return found
+
+
+def expect(policy: Any, found: Tensor) -> Tensor:
+    """(rows, choices): the mean of outputs."""
+    return policy.expect(found) if isinstance(policy, QNet) else found.squeeze(-1)
+
+
+def error_loss(kind: str, chosen: Tensor, targets: Tensor) -> Tensor:
+    """(batch,): half the square of the error, or Huber's."""
+    if kind == "mse":
+        return 0.5 * (chosen - targets).square()
+    return nn.functional.smooth_l1_loss(chosen, targets, reduction="none")
+
+
+@torch.no_grad()
+def follow(learner: Learner) -> None:
+    """The target network goes a part of the way to the other one, or all of it now and then. No host is asked."""
+    config = learner.config
+    if config.target_tau:
+        learner.target.data.lerp_(learner.weights.data, config.target_tau)
+    else:
+        jumps = learner.updates % config.target_every == 0
+        learner.target.data.copy_(torch.where(jumps, learner.weights.data, learner.target.data))
