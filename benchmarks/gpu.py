@@ -1,6 +1,14 @@
 """Every check and timing that needs a GPU, in one go, on a machine with only torch, numpy, cuda-bindings and gcc.
 
-    python benchmarks/gpu.py [parity] [envs]          default: all
+    python benchmarks/gpu.py [learning] [exact] [host] [startup] [profiles] [envs] [parity]          default: all
+
+    learning   seconds of training to the full score, 3 seeds each, and steps per second
+    exact      the same seed gives the same weights, and a resumed run those of one that was not stopped
+    host       envs on the CPU's threads with the learner on the GPU, and how busy both are
+    startup    from the shell's command to the end of the first update, with a cold and with a warm cache
+    profiles   where an iteration's time goes (what `shoal bench train` prints)
+    envs       steps per second of the envs alone
+    parity     every env on the GPU against the CPU, byte for byte
 
 Appends to benchmarks/results/gpu.jsonl and prints what it appends.
 """
@@ -8,7 +16,10 @@ Appends to benchmarks/results/gpu.jsonl and prints what it appends.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +32,9 @@ import shoal
 from shoal import registry
 from shoal.measure import describe_machine
 from shoal.native import lib
+from shoal.profile import profile
 from shoal.runs import commit
+from shoal.train import Trainer, options_for
 
 RESULTS = Path(__file__).parent / "results/gpu.jsonl"
 STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
@@ -165,7 +178,197 @@ def envs() -> dict[str, Any]:
     return found
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {"parity": parity, "envs": envs}
+# ---- training ----
+
+BREAKOUT = 0.95 * 864  # of the points that there are
+CORE = {"vec": {"num_envs": 16384}, "train": {"segment": 16, "minibatches": 16, "precision": "bf16"}}
+CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "cartpole": ("cartpole", 475.0, {}),
+    "breakout": ("breakout", BREAKOUT, {}),
+    "breakout, MinGRU": ("breakout", BREAKOUT, {**CORE, "nn": {"core": "mingru"}}),
+    "breakout, LSTM": ("breakout", BREAKOUT, {**CORE, "nn": {"core": "lstm"}}),
+}
+
+
+def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Trains to the end: when the mean return of the episodes of an interval first met the goal, and what came of it.
+
+    The clock starts when the graphs are captured. Evaluation is by the training episodes: actions are drawn.
+    """
+    began = time.perf_counter()
+    trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
+    trainer.start()
+    trainer._capture()
+    torch.cuda.synchronize()
+    warm_up, began, looked = time.perf_counter() - began, time.perf_counter(), time.perf_counter()
+    found: dict[str, Any] = {"seed": seed, "warm_up_s": warm_up, "goal": goal, "reached_s": None, "best": float("-inf")}
+    while not trainer.is_done:
+        trainer.iterate()
+        now = time.perf_counter()
+        if now - looked > 0.01 or trainer.is_done:
+            mean = trainer.drain().get("episode/return", float("-inf"))
+            looked = now
+            found["best"] = max(found["best"], mean)
+            if mean >= goal and found["reached_s"] is None:
+                found |= {"reached_s": now - began, "reached_steps": trainer.step}
+            found["last"] = mean
+    seconds = time.perf_counter() - began
+    trainer.close()
+    return found | {"steps": trainer.step, "seconds": seconds, "steps_per_s": trainer.step / seconds}
+
+
+def learning() -> dict[str, Any]:
+    """Time to score, three seeds each."""
+    found: dict[str, Any] = {}
+    for name, (env, goal, tables) in CASES.items():
+        found[name] = [run_to(env, goal, tables, seed) for seed in (1, 2, 3)]
+        for run in found[name]:
+            when = (
+                "not met" if run["reached_s"] is None else f"after {run['reached_s']:.2f} s, {run['reached_steps']:,}"
+            )
+            print(
+                f"learning {name:17} seed {run['seed']}  {run['steps_per_s'] / 1e6:6.1f} M/s  {goal:.0f} {when}  "
+                f"best {run['best']:.1f} last {run['last']:.1f}  {run['seconds']:.2f} s, "
+                f"warm-up {run['warm_up_s']:.2f} s",
+                flush=True,
+            )
+        torch.cuda.empty_cache()
+    return found
+
+
+EXACT: dict[str, tuple[str, dict[str, Any]]] = {
+    "fused": ("breakout", {}),
+    "fused, Muon": ("breakout", {"train": {"optimizer": "muon"}}),
+    "normalizers, truncation": (
+        "pendulum",
+        {"env": {"max_steps": 10}, "train": {"normalize_reward": True, "normalize_obs": True}},
+    ),
+    "LSTM": ("memory", {"nn": {"core": "lstm"}}),
+    "MinGRU, bf16": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "bf16"}}),
+    "agents, masks": ("forage", {"nn": {"encoder": "mlp"}}),
+    "CNN": ("maze", {}),
+    "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
+    "envs on the host, LSTM, truncation": (
+        "pendulum",
+        {"nn": {"core": "lstm"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
+    ),
+}
+
+
+def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: int = 0) -> dict[str, Any]:
+    """All that a checkpoint would hold, after so many iterations, some of them after a stop."""
+    own = {"train": {"horizon": 16, "minibatches": 4, "total_steps": 10**7}, "vec": {"num_envs": 512}}
+    options = options_for("", {"device": "cuda"}, own, tables)
+    trainer = Trainer(env, options)
+    for _ in range(stop_at or iterations):
+        trainer.iterate()
+    if stop_at:
+        state = {name: {k: v.cpu().clone() for k, v in part.items()} for name, part in trainer.state().items()}
+        meta = {**trainer.counters(), "step": trainer.step}
+        trainer.close()
+        trainer = Trainer(env, options)
+        trainer.restore(state, meta)
+        for _ in range(iterations - stop_at):
+            trainer.iterate()
+    found = {f"{name}.{k}": v.cpu() for name, part in trainer.state().items() for k, v in part.items()}
+    trainer.close()
+    return found
+
+
+def exact() -> dict[str, Any]:
+    """Bits, not tolerances."""
+    found: dict[str, Any] = {}
+    for name, (env, tables) in EXACT.items():
+        once, again, resumed = (weights_after(env, tables, 6, stop) for stop in (0, 0, 3))
+        differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
+        words = ["same" if not part else f"differs in {part[:3]}" for part in differ]
+        found[name] = {"repeat": words[0], "resume": words[1]}
+        print(f"exact {env:9} {name:35} repeat {words[0]}, resume {words[1]}", flush=True)
+    return found
+
+
+def host() -> dict[str, Any]:
+    """breakout on the CPU's threads, learned from on the GPU: steps per second, and how busy CPU and GPU are."""
+    found: dict[str, Any] = {}
+    for num_envs, groups in ((8192, 2), (16384, 2), (16384, 4)):
+        tables = {"vec": {"backend": "threads", "num_envs": num_envs, "num_groups": groups}}
+        trainer = Trainer("breakout", options_for("breakout", {"device": "cuda"}, tables))
+        for _ in range(3):
+            trainer.iterate()
+        trainer.drain()
+        before, began, first = sum(os.times()[:2]), time.perf_counter(), trainer.step
+        while time.perf_counter() - began < 4.0:
+            trainer.iterate()
+        seconds = time.perf_counter() - began
+        cpu = (sum(os.times()[:2]) - before) / seconds / len(os.sched_getaffinity(0))
+        split = {name: value / seconds for name, value in trainer.drain().items() if name.startswith("time/")}
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            start = time.perf_counter()
+            trainer.iterate()
+            torch.cuda.synchronize()
+            wall = time.perf_counter() - start
+        gpu = sum(event.self_device_time_total for event in seen.key_averages()) / 1e6 / wall
+        row = {"steps_per_s": (trainer.step - first) / seconds, "cpu_busy": cpu, "gpu_busy": gpu, "split": split}
+        found[f"{num_envs} envs, {groups} groups"] = row
+        shares = ", ".join(f"{name[5:]} {share:.0%}" for name, share in split.items())
+        print(
+            f"host {num_envs} envs, {groups} groups: {row['steps_per_s'] / 1e6:.2f} M/s, CPU {cpu:.0%} of all cores, "
+            f"GPU {gpu:.0%} busy; {shares}",
+            flush=True,
+        )
+        trainer.close()
+        torch.cuda.empty_cache()
+    return found
+
+
+def startup() -> dict[str, Any]:
+    """Seconds of `shoal train breakout --device cuda` for one update, from the shell, imports included."""
+    one = options_for("breakout", {"device": "cuda"})
+    steps = one.vec.num_envs * one.train.horizon
+    found: dict[str, Any] = {"cold": [], "warm": []}
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
+        command = [sys.executable, "-m", "shoal", *words, "--console", "off", "--runs", f"{folder}/runs"]
+        for turn in range(3):
+            caches = {"SHOAL_CACHE_DIR": f"{folder}/{turn}/shoal", "TRITON_CACHE_DIR": f"{folder}/{turn}/triton"}
+            for name in ("cold", "warm", "warm"):
+                began = time.perf_counter()
+                subprocess.run(command, check=True, env={**os.environ, **caches}, stdout=subprocess.DEVNULL)
+                found[name].append(time.perf_counter() - began)
+    for name, seconds in found.items():
+        print(f"startup {name}: {', '.join(f'{s:.2f}' for s in seconds)} s", flush=True)
+    return found
+
+
+def profiles() -> dict[str, Any]:
+    """What `shoal bench train` prints, for several envs."""
+    cases: dict[str, tuple[str, dict[str, Any]]] = {name: (env, tables) for name, (env, _, tables) in CASES.items()}
+    cases["maze"] = ("maze", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
+    cases["forage"] = ("forage", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
+    found: dict[str, Any] = {}
+    for name, (env, tables) in cases.items():
+        row = found[name] = profile(env, options_for(env, {"device": "cuda"}, tables), seconds=1.5)
+        split = ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in row["split_s"].items())
+        iteration = row["steps"] / row["steps_per_s"]
+        print(
+            f"profile {name:17} {row['steps_per_s'] / 1e6:6.1f} M/s  {1e3 * iteration:.2f} ms an iteration of "
+            f"{row['steps']:,}: {split} ms; floor {1e3 * row['floor_s']:.2f} ms by {row['bound']}; "
+            f"{row['launches']} launches; {row['peak_bytes'] / 1e9:.2f} GB; warm-up {row['warm_up_s']:.2f} s",
+            flush=True,
+        )
+        torch.cuda.empty_cache()
+    return found
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "learning": learning,
+    "exact": exact,
+    "host": host,
+    "startup": startup,
+    "profiles": profiles,
+    "envs": envs,
+    "parity": parity,
+}
 
 
 def main() -> None:

@@ -197,7 +197,15 @@ def test_a_wrong_layer_is_told(tables, message):
 
 def test_every_tuned_file_is_made_of_options_that_exist(env):
     assert isinstance(options_for(env), Options)
-    assert set(tuned(env)) <= {*TABLES, "env", "score", "run", "algo", "seed", "device"}
+    assert set(tuned(env)) <= {*TABLES, "env", "score", "run", "algo", "seed", "device", "cuda"}
+    assert set(tuned(env).get("cuda", {})) <= {*TABLES, "env", "score"}
+
+
+def test_a_gpu_has_tuned_values_of_its_own():
+    on_cpu, on_gpu = (options_for("breakout", {"device": device}) for device in ("cpu", "cuda"))
+    assert on_cpu.vec.num_envs < on_gpu.vec.num_envs == tuned("breakout")["cuda"]["vec"]["num_envs"]
+    assert on_gpu.train.normalize_reward == on_cpu.train.normalize_reward  # what [cuda] does not say stays
+    assert options_for("breakout", {"device": "cuda"}, {"vec": {"num_envs": 7}}).vec.num_envs == 7
 
 
 # ---- help and flags ----

@@ -153,7 +153,7 @@ def overview(verbs: dict[str, str]) -> int:
     out.append("Verbs\n", heading)
     for verb in verbs:
         line = (inspect.getdoc(load(verb)) or "").partition("\n")[0]
-        out.append(f"  {verb:<11}", "cyan").append(f"{line}\n")
+        out.append(f"  {verb:<13}", "cyan").append(f"{line}\n")
     out.append("\nExamples\n", heading)
     shown = {line: what for line, what in EXAMPLES.items() if any(line.startswith(f"shoal {verb}") for verb in verbs)}
     for line, what in shown.items():
