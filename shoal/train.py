@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 import shoal
 from shoal import checkpoint, config, evaluate, registry, runs
-from shoal.algos import ppo
 from shoal.algos.actor import Actor, Role, cast, mask_size
+from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Collector, Seat, Stepped
@@ -99,10 +99,10 @@ class Save:
 class Options:
     """Everything about a run. The fields are the tables of a TOML file."""
 
-    algo: Literal["ppo"] = opt("ppo", "the algorithm")
+    algo: Literal["ppo", "dqn", "pqn"] = opt("ppo", "the algorithm")
     seed: int = opt(1, "of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "where the policy lives, and native envs; auto: a GPU if any")
-    train: PPO = field(default_factory=PPO)
+    train: Any = field(default_factory=PPO)  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
     eval: Eval = field(default_factory=Eval)
@@ -110,7 +110,7 @@ class Options:
     env: dict[str, Any] = field(default_factory=dict)
 
 
-TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
+TABLES: dict[str, Any] = {"train": None, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
 PLAIN = ("algo", "seed", "device")
 
 
@@ -133,10 +133,14 @@ def is_native(env: Any) -> bool:
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
     """The options with what the tables say put over them. Unknown keys and wrong types raise.
 
-    A preset of a native env is a whole set of values: what lower layers said of the env's is gone.
+    With another algorithm `train` starts anew: each has options of its own. A preset of a native env is a whole set of values: what lower layers said of the env's is gone.
     """
+    if "algo" in tables:
+        before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
+        if options.algo != before:
+            options = dataclasses.replace(options, train=ALGORITHMS[options.algo].options())
     for name, value in tables.items():
-        if name in ("score", "run", "cuda"):
+        if name in ("score", "run", "cuda", "algo", *ALGORITHMS):
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
@@ -144,7 +148,8 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             below = {} if has_presets and "preset" in value else options.env
             options = dataclasses.replace(options, env={**below, **dict(value)})
         elif name in TABLES and isinstance(value, Mapping):
-            part = config.from_dict(TABLES[name], value, name, getattr(options, name))
+            below = getattr(options, name)
+            part = config.from_dict(type(below), value, name, below)
             options = dataclasses.replace(options, **{name: part})
         else:
             known = [*TABLES, "env", *PLAIN]
@@ -157,9 +162,14 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     """Defaults, then the env's tuned values, then the layers, each over the one before.
 
-    The tuned values have a table `cuda` with tables of their own, for runs on a GPU: batches are larger there.
+    The tuned values have a table `cuda` with tables of their own, for runs on a GPU: batches are larger there. Those of
+    another algorithm than the file's own are in a table of its name: `[dqn.train]`.
     """
     own = tuned(env) if isinstance(env, str) else {}
+    algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
+    if algo != own.get("algo", "ppo") and algo in ALGORITHMS:
+        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
+        own = {**common, **own.get(algo, {}), "algo": algo}
     options = merge(Options(), own, f"{env}.toml")
     asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
     if "cuda" in own and (asked == "cuda" or (asked == "auto" and torch.cuda.is_available())):
@@ -286,12 +296,19 @@ class Trainer:
             torch.backends.cudnn.deterministic = True
             torch.backends.cuda.matmul.allow_tf32 = options.train.precision != "fp32"
             torch.backends.cudnn.allow_tf32 = options.train.precision != "fp32"
-            if options.train.target_kl:
+            if getattr(options.train, "target_kl", 0.0):
                 raise ConfigError("--train.target-kl looks at the policy between epochs, which a graph cannot. Use 0.")
-        self.actors = [make_actor(role, options, k, policy, self.device) for k, role in enumerate(self.roles)]
+        self.algorithm = ALGORITHMS[options.algo]
+        if options.vec.surplus_envs and options.algo != "ppo":
+            raise ConfigError(
+                f"--vec.surplus-envs is for --algo ppo: {options.algo} learns from whole rollouts. Use 0."
+            )
+        self.actors = [
+            make_actor(role, options, k, policy, self.device, self.agents) for k, role in enumerate(self.roles)
+        ]
         may_skip = not isinstance(vec, VecEnv) and Stepped(vec).may_skip
         self.learners = [
-            ppo.Learner(
+            self.algorithm.learner(
                 options.train,
                 actor,
                 int(vec.num_envs) * role.count(self.agents),
@@ -321,7 +338,7 @@ class Trainer:
         return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused)
 
     def _torch_threads(self) -> int:
-        rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
+        rows = self.options.train.minibatch(self.num_rows)
         encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
         width = max(self.options.nn.hidden, *encoders, 1)  # an image's features are many
         return available_cores() if rows * width >= SMALL_WORK else 1
@@ -374,7 +391,7 @@ class Trainer:
             self._graphs = None, None
             return
         collect = partial(self.collector.collect, [learner.generator])
-        learn = partial(ppo.update, learner)
+        learn = partial(self.algorithm.update, learner)
 
         def both() -> None:
             if steps_there:
@@ -393,7 +410,7 @@ class Trainer:
         copy_into(learner.optimizer.state, _under(state, "0.optimizer."))
         if learner.reward_norm is not None:
             copy_into(learner.reward_norm.state_dict(), _under(state, "0.reward_norm."))
-        learner.running_return.copy_(state["0.running_return"])
+        copy_into(learner.kept(), _under(state, "0."))
         for i, part in enumerate(learner.rollout.state):
             part.copy_(state[f"0.recurrent.{i}"])
         learner.generator.set_state(state["0.generator"])
@@ -419,7 +436,7 @@ class Trainer:
         for learner in self.learners:
             rate = learner.set_learning_rate(done)
             graph = self._graphs[1] if self._graphs is not None else None
-            metrics = graph() if graph is not None else ppo.update(learner)
+            metrics = graph() if graph is not None else self.algorithm.update(learner)
             for name, value in metrics.items():
                 found[name] = found.get(name, 0.0) + value / len(self.learners)
             found["learning_rate"] = torch.tensor(rate)
@@ -464,7 +481,7 @@ class Trainer:
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
             rollout = learner.rollout
             state[f"{k}.generator"] = learner.generator.get_state()
-            state[f"{k}.running_return"] = learner.running_return
+            state |= {f"{k}.{name}": value for name, value in learner.kept().items()}
             if learner.reward_norm is not None:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
             state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
@@ -493,7 +510,8 @@ class Trainer:
             load_actor(actor, weights, k)
             learner.generator.set_state(state[f"{k}.generator"])
             same_rows = meta.get("rows") == self.num_rows
-            _put(learner.running_return, state.get(f"{k}.running_return"), same_rows)
+            for name, part in learner.kept().items():
+                _put(part, state.get(f"{k}.{name}"), same_rows)
             if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
                 learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
             found = _under(state, f"{k}.optimizer.")
@@ -570,21 +588,31 @@ def _first_bad(values: Tensor) -> int:
     return int(bad.nonzero()[0]) if bool(bad.any()) else len(values) + 1
 
 
-def make_actor(role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu") -> Actor:
-    """The actor of a role: the user's own policy, or the one that `--nn.*` describes."""
-    own = policy
+def make_actor(
+    role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu", agents: int = 1
+) -> Actor:
+    """The actor of a role in envs of so many agents: the user's own policy, or the one that `--nn.*` describes."""
+    own, head, seed = policy, None, options.seed + (number << 40)
+    make_policy, count = ALGORITHMS[options.algo].make_policy, role.count(agents)
     if policy is not None and not isinstance(policy, nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             own = policy(role.observation_space, role.action_space)
+    if make_policy is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made, head = make_policy(options.train, role, options.nn, count)
+        own = made if own is None else own
     return Actor(
         role.observation_space,
         role.action_space,
         options.nn,
-        seed=options.seed + (number << 40),
+        seed=seed,
         policy=own,
+        head=head,
+        agents=count,
         normalize_obs=options.train.normalize_obs,
-        compile=options.train.compile,
+        compile=getattr(options.train, "compile", False),
         precision=options.train.precision,
         device=device,
     )
@@ -861,7 +889,7 @@ def load_player(run: Run, at: Path | None = None, device: str = "cpu", greedy: b
         roles, agents = cast(vec, options.nn.policies), vec.agents_per_env
     if run.facts.get("own_policy"):
         raise ConfigError(f"{run.id} was trained with a policy of your own. Load its weights into it: {path}.")
-    actors = [make_actor(role, options, k) for k, role in enumerate(roles)]
+    actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
     for k, actor in enumerate(actors):
         load_actor(actor, files["weights"], k)
     chosen = options.eval.greedy if greedy is None else greedy

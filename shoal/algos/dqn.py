@@ -206,7 +206,9 @@ def set_epsilon(learner: Any) -> None:
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
     if config.epsilon_decay:
-        epsilon = (start * torch.pow(torch.full_like(learner.games, config.epsilon_decay), learner.games)).clamp(min=end)
+        epsilon = (start * torch.pow(torch.full_like(learner.games, config.epsilon_decay), learner.games)).clamp(
+            min=end
+        )
     else:
         epsilon = start + (end - start) * (learner.done / max(config.epsilon_fraction, 1e-9)).clamp(max=1.0)
     learner.head.epsilon.copy_(epsilon)

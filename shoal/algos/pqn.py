@@ -1,9 +1,9 @@
 """PQN (Gallici et al. 2024): Q-learning as PPO collects: no replay, no target network, but LayerNorm and lambda returns.
 
-    for each iteration:
-        collect      every row plays `horizon` steps: the best action, or by chance any          (algos/rollout.py)
-        returns      G_t = r_t + gamma (lam G_{t+1} + (1 - lam) max Q(s_{t+1}, .))               (algos/ops.py)
-        update       `epochs` times over the rollout in `minibatches` random parts: pull Q(s, a) to G
+for each iteration:
+    collect      every row plays `horizon` steps: the best action, or by chance any          (algos/rollout.py)
+    returns      G_t = r_t + gamma (lam G_{t+1} + (1 - lam) max Q(s_{t+1}, .))               (algos/ops.py)
+    update       `epochs` times over the rollout in `minibatches` random parts: pull Q(s, a) to G
 """
 
 from __future__ import annotations

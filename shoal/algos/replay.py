@@ -179,9 +179,7 @@ class Replay:
     # ---- drawing ----
 
     @torch.no_grad()
-    def sample(
-        self, groups: int, count: int, n_step: int, gamma: float, generator: torch.Generator | None
-    ) -> Batch:
+    def sample(self, groups: int, count: int, n_step: int, gamma: float, generator: torch.Generator | None) -> Batch:
         """`count` windows for each of `groups`: one group that draws from all rows, or one for each agent.
 
         The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as

@@ -78,7 +78,7 @@ class Wandb:
 def parse(args: list[str]) -> Request:
     """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
     from shoal import runs
-    from shoal.train import options_for
+    from shoal.train import ALGORITHMS, options_for
 
     args = puffer_words(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -105,6 +105,8 @@ def parse(args: list[str]) -> Request:
         raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
     if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
         layers.append({"device": device})
+    if (algo := _value(rest, "--algo")) in ALGORITHMS:  # each has options of its own
+        layers.append({"algo": algo})
     if (preset := _value(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
     options = options_for(env, *layers) if env is not None else options_for("")
@@ -195,7 +197,11 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
         return Annotated[kind, tyro.conf.arg(help=text)]
 
     top = [
-        ("algo", arg(Literal["ppo"], "the algorithm"), field(default=options.algo)),
+        (
+            "algo",
+            arg(Literal["ppo", "dqn", "pqn"], "the algorithm; --help shows its options"),
+            field(default=options.algo),
+        ),
         (
             "seed",
             arg(int, "of weights, actions and envs; the same seed gives the same run"),
@@ -224,7 +230,8 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
         ),
         ("wandb", config.flags(Wandb), made(Wandb())),
     ]
-    tables = [(name, config.flags(cls), made(getattr(options, name))) for name, cls in TABLES.items()]
+    values = {name: getattr(options, name) for name in TABLES}
+    tables = [(name, config.flags(type(value)), made(value)) for name, value in values.items()]
     env = [("env", Env, made(Env()))] if params else []
     return dataclasses.make_dataclass("Train", [*top, *tables, *env], frozen=True)
 
