@@ -110,7 +110,7 @@ class Options:
     env: dict[str, Any] = field(default_factory=dict)
 
 
-TABLES: dict[str, Any] = {"train": None, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
+TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
 PLAIN = ("algo", "seed", "device")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -225,8 +226,8 @@ def update(learner: Learner) -> dict[str, Tensor]:
     is_ready = replay.stored >= config.replay_start
     sums = torch.zeros(len(METRICS), device=learner.device)
     if learner.device.type != "cpu" or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
-        for _ in range(config.gradient_steps):
-            sums += improve(learner, is_ready)
+        for batch in batches(learner):
+            sums += improve(learner, batch, is_ready)
     set_epsilon(learner)
     learn_moments(learner)  # type: ignore[arg-type]
     return metrics | dict(zip(METRICS, sums / config.gradient_steps)) | {"replay_fill": replay.fill()}
@@ -248,10 +249,18 @@ def watch(learner: Any) -> dict[str, Tensor]:
     }
 
 
-def improve(learner: Learner, is_ready: Tensor) -> Tensor:
+def batches(learner: Learner) -> Iterator[Batch]:
+    """What each gradient step learns from. All are drawn at once, unless priorities change in between."""
+    config, (groups, count) = learner.config, groups_of(learner)
+    times = 1 if config.priority else config.gradient_steps
+    for _ in range(config.gradient_steps // times):
+        drawn = learner.replay.sample(groups, count * times, config.n_step, config.gamma, learner.generator)
+        yield from drawn.split(groups * count)
+
+
+def improve(learner: Learner, batch: Batch, is_ready: Tensor) -> Tensor:
     """One gradient step, and the target network's; returns METRICS."""
     config, replay = learner.config, learner.replay
-    batch = replay.sample(*groups_of(learner), config.n_step, config.gamma, learner.generator)
     gradient: Any = learner.weights.grad
     gradient.zero_()
     losses, chosen, targets = judge(learner, batch)

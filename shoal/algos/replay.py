@@ -21,6 +21,7 @@ waits for the device: a CUDA graph can hold them.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,21 @@ class Batch:
     discounts: Tensor  # of what follows: gamma^steps, 0 where the episode was over
     next_masks: Tensor | None
     weights: Tensor  # of the loss; 0 where a place was drawn that is no transition
+
+    def split(self, size: int) -> Iterator[Batch]:
+        """Parts of so many windows."""
+        for lo in range(0, len(self.index), size):
+            part = slice(lo, lo + size)
+            yield Batch(
+                index=self.index[part],
+                obs=[leaf[part] for leaf in self.obs],
+                actions=self.actions[part],
+                returns=self.returns[part],
+                next_obs=[leaf[part] for leaf in self.next_obs],
+                discounts=self.discounts[part],
+                next_masks=None if self.next_masks is None else self.next_masks[part],
+                weights=self.weights[part],
+            )
 
 
 class Replay:
