@@ -112,6 +112,7 @@ class Options:
 
 TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
 PLAIN = ("algo", "seed", "device")
+ALGORITHM_NAMES = tuple(ALGORITHMS)
 
 
 def tuned(env: str) -> dict[str, Any]:
@@ -133,7 +134,8 @@ def is_native(env: Any) -> bool:
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
     """The options with what the tables say put over them. Unknown keys and wrong types raise.
 
-    With another algorithm `train` starts anew: each has options of its own. A preset of a native env is a whole set of values: what lower layers said of the env's is gone.
+    With another algorithm `train` starts anew: each has options of its own. A preset of a native env is
+    a whole set of values: what lower layers said of the env's is gone.
     """
     if "algo" in tables:
         before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
@@ -351,12 +353,13 @@ class Trainer:
     @property
     def steps_per_iteration(self) -> int:
         """Transitions of one rollout, over all rows that it waits for."""
-        return self.options.train.horizon * (self.num_rows - self.options.vec.surplus_envs * self.agents)
+        horizon: int = self.options.train.horizon
+        return horizon * (self.num_rows - self.options.vec.surplus_envs * self.agents)
 
     @property
     def is_done(self) -> bool:
         """Whether all steps are done."""
-        return self.step >= self.options.train.total_steps
+        return bool(self.step >= self.options.train.total_steps)
 
     def start(self, seed: Any = None) -> None:
         """Resets the envs for a new run, by the run's seed or by one of their own."""

@@ -128,8 +128,8 @@ class Learner:
         has_dead_rows: bool = False,
         device: Any = "cpu",
     ) -> None:
-        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
-        check_policy(config, actor)
+        self.config, self.actor, self.device = config, actor, torch.device(device)
+        self.head = check_policy(config, actor)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
         self.rollout = Rollout(actor, config.train_frequency, rows, has_dead_rows=has_dead_rows, **more)
@@ -172,12 +172,12 @@ class Learner:
         return rate
 
 
-def check_policy(config: Any, actor: Actor) -> None:
-    """A network of the user's own gives Q-values as its logits, and no more."""
-    if not isinstance(actor.head, QHead):
-        raise ConfigError("Q-learning needs a QHead.")
+def check_policy(config: Any, actor: Actor) -> QHead:
+    """The actor's head. A network of the user's own gives Q-values as its logits, and no more."""
+    head = actor.head
+    assert isinstance(head, QHead)
     if isinstance(actor.policy, QNet):
-        return
+        return head
     if actor.initial_state(1):
         raise ConfigError("a policy with a state is for --algo ppo yet.")
     asked = config.policy == "per-agent" or config.dueling or getattr(config, "distribution", "none") != "none"
@@ -186,6 +186,7 @@ def check_policy(config: Any, actor: Actor) -> None:
             "--train.policy per-agent, --train.dueling and --train.distribution are about Shoal's own network. "
             "Leave them out with a policy of your own: its logits are the Q-values."
         )
+    return head
 
 
 def make_optimizer(config: Any, weights: Tensor) -> Adam:
@@ -221,7 +222,7 @@ def set_epsilon(learner: Any) -> None:
 def update(learner: Learner) -> dict[str, Tensor]:
     """Stores the learner's rollout and learns from the replay. Metrics stay tensors until someone prints them."""
     config, replay = learner.config, learner.replay
-    metrics = watch(learner)
+    metrics: dict[str, Tensor] = watch(learner)
     replay.store(learner.rollout)
     is_ready = replay.stored >= config.replay_start
     sums = torch.zeros(len(METRICS), device=learner.device)
@@ -229,8 +230,9 @@ def update(learner: Learner) -> dict[str, Tensor]:
         for batch in batches(learner):
             sums += improve(learner, batch, is_ready)
     set_epsilon(learner)
-    learn_moments(learner)  # type: ignore[arg-type]
-    return metrics | dict(zip(METRICS, sums / config.gradient_steps)) | {"replay_fill": replay.fill()}
+    learn_moments(learner)
+    means: Tensor = sums / config.gradient_steps
+    return metrics | dict(zip(METRICS, means)) | {"replay_fill": replay.fill()}
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""PQN (Gallici et al. 2024): Q-learning as PPO collects: no replay, no target network, but LayerNorm and lambda returns.
+"""PQN (Gallici et al. 2024): Q-learning on rollouts: no replay, no target network, but LayerNorm and lambda returns.
 
 for each iteration:
     collect      every row plays `horizon` steps: the best action, or by chance any          (algos/rollout.py)
@@ -78,8 +78,8 @@ class Learner:
         has_dead_rows: bool = False,
         device: Any = "cpu",
     ) -> None:
-        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
-        check_policy(config, actor)
+        self.config, self.actor, self.device = config, actor, torch.device(device)
+        self.head = check_policy(config, actor)
         units = config.horizon * rows // getattr(actor.policy, "agents", 1)
         if units < config.minibatches:
             raise ConfigError(
@@ -113,15 +113,16 @@ class Learner:
 def update(learner: Learner) -> dict[str, Tensor]:
     """Improves the learner's Q-values on its rollout. Metrics stay tensors until someone prints them."""
     config = learner.config
-    metrics = watch(learner)
+    metrics: dict[str, Tensor] = watch(learner)
     returns = assess(learner).flatten()
     sums = torch.zeros(len(METRICS), device=learner.device)
     for _ in range(config.epochs):
         for index in shuffled(learner).tensor_split(config.minibatches):
             sums += improve(learner, index.flatten(), returns)
     set_epsilon(learner)
-    learn_moments(learner)  # type: ignore[arg-type]
-    return metrics | dict(zip(METRICS, sums / (config.epochs * config.minibatches)))
+    learn_moments(learner)
+    means: Tensor = sums / (config.epochs * config.minibatches)
+    return metrics | dict(zip(METRICS, means))
 
 
 @torch.no_grad()

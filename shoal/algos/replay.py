@@ -1,8 +1,8 @@
 """Replay: what rows lived through, kept to be learned from many times. One piece of memory for each kind of number.
 
-Every row has a ring of its own in each array, written in the order in which the row lived: a place holds an observation,
-the action that was taken there, the reward that came of it and how it went on. What the row saw next is in the next
-place, so that an observation is kept once:
+Every row has a ring of its own in each array, written in the order in which the row lived: a place holds an
+observation, the action that was taken there, the reward that came of it and how it went on. What the row saw next is in
+the next place, so that an observation is kept once:
 
     place      0        1        2        3          4        5        6
     obs        o0       o1       o2       o3         o4       o5       o6
@@ -318,7 +318,7 @@ def predict_nbytes(actor: Actor, size: int, rows: int, *, priority: bool = False
     each = obs + mask_size + torch.zeros(0, dtype=action_dtype(actor.head.choices)).element_size() + 4 + 1
     agents = max(1, actor.agents)
     blocks = -(-rows // agents * capacity // BLOCK) * agents if priority else 0
-    return (rows * capacity + 1) * each + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
+    return (rows * capacity + 1) * int(each) + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
 
 
 def check_room(nbytes: int, places: int, free: int) -> None:

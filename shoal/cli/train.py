@@ -78,7 +78,7 @@ class Wandb:
 def parse(args: list[str]) -> Request:
     """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
     from shoal import runs
-    from shoal.train import ALGORITHMS, options_for
+    from shoal.train import ALGORITHM_NAMES, options_for
 
     args = puffer_words(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -105,7 +105,7 @@ def parse(args: list[str]) -> Request:
         raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
     if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
         layers.append({"device": device})
-    if (algo := _value(rest, "--algo")) in ALGORITHMS:  # each has options of its own
+    if (algo := _value(rest, "--algo")) in ALGORITHM_NAMES:  # each has options of its own
         layers.append({"algo": algo})
     if (preset := _value(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
@@ -231,7 +231,8 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
         ("wandb", config.flags(Wandb), made(Wandb())),
     ]
     values = {name: getattr(options, name) for name in TABLES}
-    tables = [(name, config.flags(type(value)), made(value)) for name, value in values.items()]
+    kinds: dict[str, Any] = {name: type(value) for name, value in values.items()}  # train's is the algorithm's
+    tables = [(name, config.flags(kinds[name]), made(value)) for name, value in values.items()]
     env = [("env", Env, made(Env()))] if params else []
     return dataclasses.make_dataclass("Train", [*top, *tables, *env], frozen=True)
 

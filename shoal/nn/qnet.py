@@ -1,7 +1,7 @@
 """QNet: from an observation to the worth of every action, as a number or a distribution. QHead: epsilon-greedy.
 
-Several agents may have networks of their own and still be one module: their weights lie side by side, and a layer is one
-batched matrix product over all of them.
+Several agents may have networks of their own and still be one module: their weights lie side by side, and a layer is
+one batched matrix product over all of them.
 """
 
 from __future__ import annotations
