@@ -2,6 +2,8 @@
 
     python benchmarks/gpu.py [learning] [exact] [host] [startup] [profiles] [envs] [parity]          default: all
 
+`envs:vacuum,maze` and `parity:vacuum` are for some envs only.
+
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     exact      the same seed gives the same weights, and a resumed run those of one that was not stopped
     host       envs on the CPU's threads with the learner on the GPU, and how busy both are
@@ -10,7 +12,7 @@
     envs       steps per second of the envs alone
     parity     every env on the GPU against the CPU, byte for byte
 
-Appends to benchmarks/results/gpu.jsonl and prints what it appends.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done.
 """
 
 from __future__ import annotations
@@ -95,10 +97,10 @@ def odd_settings(env: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def parity() -> dict[str, Any]:
+def parity(names: list[str] | None = None) -> dict[str, Any]:
     """Every env, CPU against GPU, 2,000 steps with the same actions."""
     found: dict[str, Any] = {}
-    for env in registry.stock_names():
+    for env in names or registry.stock_names():
         cases: list[tuple[str, int, dict[str, Any]]] = [(env, num_envs, {}) for num_envs in (1, 257, 65536)]
         cases += [(f"{env}, {name}", 257, options) for name, options in odd_settings(env).items()]
         for title, num_envs, options in cases:
@@ -139,11 +141,11 @@ def bytes_per_step(vec: Any) -> int:
     return int(state + spec.agents * (row + 4 + 4 + 8 + 4 + spec.mask_size) + 2 * 16 + 8)
 
 
-def envs() -> dict[str, Any]:
+def envs(names: list[str] | None = None) -> dict[str, Any]:
     """Env steps per second of step() alone, 64 steps in a graph."""
     found: dict[str, Any] = {"bandwidth_GBps": bandwidth() / 1e9}
     print(f"memory bandwidth {found['bandwidth_GBps']:.0f} GB/s")
-    for env in registry.stock_names():
+    for env in names or registry.stock_names():
         for num_envs in (16384, 65536, 262144):
             vec: Any = shoal.make(env, num_envs, backend="cuda", seed=0)
             vec.reset()
@@ -181,12 +183,21 @@ def envs() -> dict[str, Any]:
 # ---- training ----
 
 BREAKOUT = 0.95 * 864  # of the points that there are
-CORE = {"vec": {"num_envs": 16384}, "train": {"segment": 16, "minibatches": 16, "precision": "bf16"}}
+CORE = {"segment": 16, "precision": "bf16"}
+ENVS = {"num_envs": 16384}
 CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "cartpole": ("cartpole", 475.0, {}),
     "breakout": ("breakout", BREAKOUT, {}),
-    "breakout, MinGRU": ("breakout", BREAKOUT, {**CORE, "nn": {"core": "mingru"}}),
-    "breakout, LSTM": ("breakout", BREAKOUT, {**CORE, "nn": {"core": "lstm"}}),
+    "breakout, MinGRU": (
+        "breakout",
+        BREAKOUT,
+        {"nn": {"core": "mingru"}, "vec": ENVS, "train": {**CORE, "minibatches": 32}},
+    ),
+    "breakout, LSTM": (
+        "breakout",
+        BREAKOUT,
+        {"nn": {"core": "lstm"}, "vec": ENVS, "train": {**CORE, "minibatches": 16, "learning_rate": 5e-3}},
+    ),
 }
 
 
@@ -329,7 +340,7 @@ def startup() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
         command = [sys.executable, "-m", "shoal", *words, "--console", "off", "--runs", f"{folder}/runs"]
-        for turn in range(3):
+        for turn in range(2):
             caches = {"SHOAL_CACHE_DIR": f"{folder}/{turn}/shoal", "TRITON_CACHE_DIR": f"{folder}/{turn}/triton"}
             for name in ("cold", "warm", "warm"):
                 began = time.perf_counter()
@@ -360,7 +371,7 @@ def profiles() -> dict[str, Any]:
     return found
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "learning": learning,
     "exact": exact,
     "host": host,
@@ -372,18 +383,20 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(PARTS)
-    entry: dict[str, Any] = {
-        "time": time.strftime("%Y-%m-%d %H:%M"),
+    facts = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "machine": describe_machine(),
         "commit": commit(),
     }
-    for name in wanted:
-        entry[name] = PARTS[name]()
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(entry) + "\n")
+    for word in sys.argv[1:] or list(PARTS):
+        name, _, some = word.partition(":")
+        began = time.perf_counter()
+        found = PARTS[name](some.split(",")) if some else PARTS[name]()
+        entry = {"time": time.strftime("%Y-%m-%d %H:%M"), **facts, name: found}
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+        print(f"{word}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ def muon_scale(rows: int, columns: int) -> float:
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's: quick rather than exact
 
 
-def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
-    """About the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations in bfloat16."""
+def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Tensor:
+    """About the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations."""
     a, b, c = NEWTON_SCHULZ
-    x = matrix.bfloat16()
+    x = matrix.to(kind)
     x = x.T if x.shape[0] > x.shape[1] else x
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):
