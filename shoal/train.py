@@ -32,20 +32,22 @@ import torch
 from torch import Tensor, nn
 
 import shoal
-from shoal import checkpoint, config, evaluate, registry, runs
+from shoal import checkpoint, config, evaluate, registry, runs, seats
 from shoal.algos.actor import Actor, Role, cast, mask_size
 from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
-from shoal.algos.rollout import Collector, Seat, Stepped
+from shoal.algos.rollout import Collector, Rollout, Seat, Stepped
 from shoal.config import opt
 from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.native import lib
 from shoal.native.cuda import require_gpu
 from shoal.nn.encoders import Encoder
 from shoal.nn.policy import Net
+from shoal.nn.qnet import QHead
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.vector.base import VecEnv
@@ -102,6 +104,7 @@ class Options:
     algo: Literal["ppo", "dqn", "pqn"] = opt("ppo", "the algorithm")
     seed: int = opt(1, "of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "where the policy lives, and native envs; auto: a GPU if any")
+    opponents: str = opt("", "who plays the agents that do not learn: 1=seek,2=RUN; scripted robots and runs")
     train: Any = field(default_factory=PPO)  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
@@ -111,7 +114,7 @@ class Options:
 
 
 TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
-PLAIN = ("algo", "seed", "device")
+PLAIN = ("algo", "seed", "device", "opponents")
 ALGORITHM_NAMES = tuple(ALGORITHMS)
 
 
@@ -268,6 +271,7 @@ class Trainer:
         policy: nn.Module | Callable[..., nn.Module] | None = None,
     ) -> None:
         keep_freed_memory()
+        self.opponents, options = seat_opponents(env, options)
         self.env, self.options = env, options
         self.vec: Any = make_vec(env, options) if vec is None else vec
         try:
@@ -288,9 +292,11 @@ class Trainer:
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
         self.agents = int(getattr(vec, "agents_per_env", 1))
-        self.num_rows = int(vec.num_envs) * self.agents
+        seats.check(self.opponents, self.agents)
+        frozen = load_opponents(self.opponents, vec)
+        self.num_rows = int(vec.num_envs) * (self.agents - len(self.opponents))
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
-        self.roles = cast(vec, options.nn.policies)
+        self.roles = seats.without(cast(vec, options.nn.policies), self.opponents, self.agents)
         self.on_gpu = isinstance(vec, CudaVec) or device_of(options) == "cuda"
         self.device = vec.device if isinstance(vec, CudaVec) else torch.device(device_of(options))
         if self.on_gpu:
@@ -321,8 +327,9 @@ class Trainer:
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
-        seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
-        self.collector = self._make_collector(seats)
+        taken = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
+        self.frozen = [self._seat_frozen(actor, role) for actor, role in frozen]
+        self.collector = self._make_collector([*taken, *self.frozen])
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": int(vec.num_envs)}
@@ -330,10 +337,19 @@ class Trainer:
         chosen |= {"num_groups": len(groups)} if isinstance(groups, list) else {}
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
 
+    def _seat_frozen(self, actor: Actor, role: Role) -> Seat:
+        """A seat for an actor that learns nothing, with a random stream of its own."""
+        horizon, rows = self.options.train.horizon, int(self.vec.num_envs) * role.count(self.agents)
+        rollout = Rollout(actor, horizon, rows, mask_size=mask_size(self.vec, actor.head), has_dead_rows=True)
+        seed = self.options.seed + (sum(1 << k for k in role.agents or ()) << 44)
+        return Seat(actor, role, rollout, torch.Generator().manual_seed(seed % (1 << 63)))
+
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
         if not self.on_gpu:
             return Collector(vec, seats, surplus)
+        if self.opponents:
+            raise ConfigError("--opponents is for --device cpu yet. Leave it out, or use --device cpu.")
         if surplus:
             raise ConfigError("--vec.surplus-envs is for --device cpu yet. Use 0 with a GPU.")
         fused = self.learners[0].fused
@@ -428,7 +444,8 @@ class Trainer:
         if graph is not None:
             graph()
         else:
-            self.collector.collect([learner.generator for learner in self.learners])
+            streams = [learner.generator for learner in self.learners]
+            self.collector.collect([*streams, *(seat.generator for seat in self.frozen)])
         self.step += self.steps_per_iteration
 
     def learn(self) -> None:
@@ -489,6 +506,10 @@ class Trainer:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
             state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
             state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
+        for k, seat in enumerate(self.frozen):
+            assert seat.generator is not None
+            state[f"opponent{k}.generator"] = seat.generator.get_state()
+            state |= {f"opponent{k}.recurrent.{i}": part for i, part in enumerate(seat.rollout.state)}
         if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
             state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return {"weights": weights, "state": state}
@@ -524,6 +545,11 @@ class Trainer:
             copy_into(learner.optimizer.state, found)
             for i, part in enumerate(learner.rollout.state):
                 _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
+        for k, seat in enumerate(self.frozen):
+            assert seat.generator is not None
+            seat.generator.set_state(state[f"opponent{k}.generator"])
+            for i, part in enumerate(seat.rollout.state):
+                _put(part, state.get(f"opponent{k}.recurrent.{i}"), meta.get("rows") == self.num_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and isinstance(self.vec, (NativeVec, CudaVec)) and meta.get("rows") == self.num_rows:
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
@@ -541,7 +567,17 @@ class Trainer:
     def player(self, greedy: bool) -> PolicyPlayer:
         """The policy as it is, to be evaluated."""
         actors = self.actors if not self.on_gpu else [actor.on_cpu() for actor in self.actors]
-        return PolicyPlayer(actors, self.roles, self.agents, greedy=greedy, seed=self.options.seed)
+        others, judged = [(seat.actor, seat.role) for seat in self.frozen], None
+        if self.opponents:
+            judged = [k for k in range(self.agents) if k not in self.opponents]
+        return PolicyPlayer(
+            [*actors, *(actor for actor, _ in others)],
+            [*self.roles, *(role for _, role in others)],
+            self.agents,
+            greedy=greedy,
+            seed=self.options.seed,
+            judged=judged,
+        )
 
     # ---- when numbers go wrong ----
 
@@ -583,6 +619,69 @@ class Trainer:
         env, agent = divmod(row, role.count(self.agents))
         number = agent if role.agents is None else role.agents[agent]
         return f"env {env}" + (f", agent {number}" if self.agents > 1 else "")
+
+
+def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
+    """Who plays which agent, and the options with the env's own robots in their seats and runs by their checkpoints."""
+    opponents = seats.parse(options.opponents)
+    if not opponents:
+        return {}, options
+    spec = lib.load(registry.find(str(env))).spec if is_native(env) else None
+    robots = seats.scripted(spec, opponents)
+    for seat, who in opponents.items():
+        if f"robot_{seat}" not in robots:
+            try:
+                opponents[seat] = str(_checkpoint_of(who, root))
+            except ShoalError as error:
+                raise seats.not_found(who, seat, spec, str(error)) from None
+    return opponents, dataclasses.replace(options, opponents=seats.write(opponents), env={**options.env, **robots})
+
+
+def _checkpoint_of(who: str, root: Path) -> Path:
+    """A checkpoint's folder: the one that is named, or a run's best."""
+    path = Path(who)
+    if (path / "meta.json").is_file():
+        return path.resolve()
+    found = runs.find(who, root).best
+    if found is None:
+        raise ConfigError(f"{who} has no checkpoint yet.")
+    return found.resolve()
+
+
+def load_opponents(opponents: Mapping[int, str], vec: Any) -> list[tuple[Actor, Role]]:
+    """The actors of runs that play seats of an env, each with all seats that it plays."""
+    spec = getattr(vec, "spec_env", None)
+    found: dict[tuple[str, int, int], tuple[Actor, list[int]]] = {}
+    for seat, who in opponents.items():
+        if who in seats.scripts(spec, seat):
+            continue
+        path = Path(who)
+        player, _ = load_player(Run(path.parent.parent), path)
+        agents = list(player.judged or range(player.agents))
+        source = seat if seat in agents else agents[0]  # a run of one seat plays any other as it played its own
+        number = next(n for n, role in enumerate(player.roles) if role.agents is None or source in role.agents)
+        mine = player.roles[number]
+        place = source if mine.agents is None else mine.agents.index(source)
+        has_own = getattr(player.actors[number].policy, "agents", 1) > 1
+        key = (who, number, place if has_own else 0)
+        if key not in found:
+            actor = player.actors[number].of_agent(place)
+            if isinstance(actor.head, QHead):
+                actor.head.epsilon.zero_()  # it explores no more
+            found[key] = actor, []
+        found[key][1].append(seat)
+    every = cast(vec, "shared")
+    made = []
+    for (who, *_), (actor, taken) in found.items():
+        home = next(role for role in every if role.agents is None or taken[0] in role.agents)
+        role = seats.only(home, taken)
+        if (actor.space, actor.head.space) != (role.observation_space, role.action_space):
+            raise ConfigError(
+                f"--opponents {taken[0]}={who}: that run sees {actor.space} and does {actor.head.space}; the agent "
+                f"here sees {role.observation_space} and does {role.action_space}. Name a run of such an env."
+            )
+        made.append((actor, role))
+    return made
 
 
 def _first_bad(values: Tensor) -> int:
@@ -688,6 +787,7 @@ def train(
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _check_devices(options)
+    _, options = seat_opponents(env, options, root)
     check_loggers(log, log_options, console=console)
     if old is not None:
         with contextlib.suppress(OSError):
@@ -889,14 +989,19 @@ def load_player(run: Run, at: Path | None = None, device: str = "cpu", greedy: b
         raise ConfigError(f"{run.folder} has no checkpoint yet.")
     files, _ = checkpoint.load(path, ("weights",))
     with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
-        roles, agents = cast(vec, options.nn.policies), vec.agents_per_env
+        agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
+        roles = seats.without(cast(vec, options.nn.policies), opponents, agents)
+        frozen = load_opponents(opponents, vec)
     if run.facts.get("own_policy"):
         raise ConfigError(f"{run.id} was trained with a policy of your own. Load its weights into it: {path}.")
     actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
     for k, actor in enumerate(actors):
         load_actor(actor, files["weights"], k)
     chosen = options.eval.greedy if greedy is None else greedy
-    return PolicyPlayer(actors, roles, agents, greedy=chosen, seed=options.seed), {"env": name, **options.env}
+    judged = [k for k in range(agents) if k not in opponents] if opponents else None
+    actors, roles = [*actors, *(a for a, _ in frozen)], [*roles, *(r for _, r in frozen)]
+    player = PolicyPlayer(actors, roles, agents, greedy=chosen, seed=options.seed, judged=judged)
+    return player, {"env": name, **options.env}
 
 
 def _check_devices(options: Options) -> None:

@@ -69,6 +69,15 @@ class Actor(nn.Module):
         twin._half = False
         return twin
 
+    def of_agent(self, number: int) -> Actor:
+        """One agent's share of an actor with a network for each of its agents, as an actor of its own."""
+        if getattr(self.policy, "agents", 1) == 1:
+            return self
+        twin = copy.deepcopy(self)
+        twin.policy, twin.agents = self.policy.of_agent(number), 1
+        twin._run = [twin.policy]
+        return twin
+
     def initial_state(self, rows: int) -> State:
         """The policy's state at the start of episodes; empty where it has none."""
         return policies.initial_state(self.policy, rows)
@@ -181,8 +190,8 @@ def pick_obs(obs: Any, role: Role, layout: Layout, agents: int) -> list[Array]:
 
 
 def gather(found: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], games: int, agents: int) -> Any:
-    """One batch of actions for the env from those of every role."""
-    if len(roles) == 1 and not roles[0].names:
+    """One batch of actions for the env from those of every role. An agent that is in none of them gets zeros."""
+    if len(roles) == 1 and roles[0].agents is None:
         return found[0]
     if not roles[0].names:
         layout = heads[0].layout

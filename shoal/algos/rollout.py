@@ -155,6 +155,7 @@ class Seat:
     actor: Actor
     role: Role
     rollout: Rollout
+    generator: torch.Generator | None = None  # of one that does not learn
 
 
 @dataclass

@@ -131,7 +131,7 @@ def parse(args: list[str]) -> Request:
     changed.pop("preset", None)  # a layer already
     defaults = {name: default for name, _, default, _ in params}
     own = {**options.env, **{k: v for k, v in changed.items() if v != defaults[k] or k in options.env}, **given}
-    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device")}
+    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device", "opponents")}
     options = dataclasses.replace(options, **tables, **plain, env=own)
     config.check(options, "")
     wandb = {k: v for k, v in dataclasses.asdict(parsed.wandb).items() if v}
@@ -208,6 +208,11 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
             field(default=options.seed),
         ),
         ("device", arg(Literal["auto", "cpu", "cuda"], "where the policy lives"), field(default=options.device)),
+        (
+            "opponents",
+            arg(str, "who plays the agents that do not learn: 1=seek,2=RUN; scripted robots and runs"),
+            field(default=options.opponents),
+        ),
         ("config", arg(str, "a TOML file whose tables go over the tuned ones"), field(default="")),
         (
             "resume",

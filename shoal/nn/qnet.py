@@ -6,6 +6,7 @@ one batched matrix product over all of them.
 
 from __future__ import annotations
 
+import copy
 import math
 from itertools import pairwise
 from typing import Any
@@ -82,6 +83,15 @@ class QNet(nn.Module):
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
         self._activation = ACTIVATIONS[net.activation]
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
+
+    def of_agent(self, number: int) -> QNet:
+        """One agent's network, by itself."""
+        alone = copy.deepcopy(self)
+        alone.agents = 1
+        for name, value in self.named_parameters():
+            module = alone.get_submodule(name.rpartition(".")[0])
+            setattr(module, name.rpartition(".")[2], nn.Parameter(value.detach()[number : number + 1].clone()))
+        return alone
 
     def outputs(self, obs: Any) -> Tensor:
         """(rows, choices, num_atoms)."""
