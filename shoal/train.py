@@ -374,8 +374,10 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are done."""
-        return bool(self.step >= self.options.train.total_steps)
+        """Whether all steps are done, or all games that were asked for."""
+        games = getattr(self.options.train, "num_episodes", 0)
+        has_played = bool(games) and float(self.learners[0].games) >= games
+        return has_played or bool(self.step >= self.options.train.total_steps)
 
     def start(self, seed: Any = None) -> None:
         """Resets the envs for a new run, by the run's seed or by one of their own."""

@@ -15,7 +15,7 @@ from torch import nn
 
 import shoal
 from shoal import checkpoint
-from shoal.algos import dqn
+from shoal.algos import dqn, pqn
 from shoal.algos.dqn import DQN
 from shoal.algos.pqn import PQN
 from shoal.algos.replay import END
@@ -472,3 +472,47 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(tmp_path):
     (half / "state.safetensors").write_bytes((run.last / "state.safetensors").read_bytes()[:1000])
     assert contents(train("cartpole", resume=run.folder, console="off")) == whole
     assert not half.exists()
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_scaled_rewards_are_scaled_values(algo):
+    """All of them, what comes after a cut off game too."""
+
+    def returns(scale):
+        t = trainer(algo, "cartpole", env={"max_steps": 3}, train={"reward_scale": scale, "learning_rate": 0.0})
+        for _ in range(3):
+            t.iterate()
+        learner = t.learners[0]
+        if algo == "dqn":
+            found = next(iter(dqn.batches(learner))).returns
+        else:
+            found = pqn.assess(learner)
+        t.close()
+        return found
+
+    if algo == "dqn":
+        torch.testing.assert_close(returns(0.5), 0.5 * returns(1.0))
+    else:  # Q-values of an untrained network are what they are
+        torch.testing.assert_close(returns(3.0) - returns(2.0), returns(2.0) - returns(1.0), rtol=1e-4, atol=1e-5)
+        assert float((returns(2.0) - returns(1.0)).min()) > 0.9
+
+
+def test_the_dashboard_shows_what_is_learned():
+    from shoal.log.console import LEARNING
+
+    for algo in ("dqn", "pqn"):
+        t = trainer(algo, "cartpole")
+        for _ in range(3):
+            t.iterate()
+        shown = {name for name in t.drain() if name in LEARNING}
+        t.close()
+        wanted = {"loss/q", "q_played", "epsilon", "grad_norm", "learning_rate"}
+        assert shown == wanted | ({"replay_fill"} if algo == "dqn" else set())
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_a_run_may_be_so_many_games(tmp_path, algo):
+    run = go(algo, "cartpole", tmp_path, env={"max_steps": 4}, train={"num_episodes": 20, "total_steps": "1M"})
+    games = sum(record.get("episode/n", 0) for record in run.metrics())
+    assert 20 <= games < 20 + ENVS  # whole rollouts of four steps
+    assert run.summary["status"] == "finished"

@@ -40,6 +40,9 @@ class DQN:
     """The options of `--train.*` with `--algo dqn`."""
 
     total_steps: int = opt(1_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
+    num_episodes: int = opt(
+        0, "games to train for, if they end before total_steps; 0: any number", low=0, is_count=True
+    )
     train_frequency: int = opt(4, "steps of every env between two updates", low=1, high=1 << 20, is_count=True)
     gradient_steps: int = opt(1, "steps of the optimizer in an update", low=1, high=1 << 20, is_count=True)
     batch_size: int = opt(128, "transitions of a gradient step, for each network", low=1, is_count=True)
@@ -48,6 +51,7 @@ class DQN:
     adam_eps: float = opt(1e-5, "added to the root of the gradient's square", low=0.0)
     max_grad_norm: float = opt(10.0, "gradients are scaled down to this norm; 0: never", low=0.0)
     gamma: float = opt(0.99, "discount per step", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    reward_scale: float = opt(1.0, "rewards are learned as so many times what they are; 0.01 for large ones", low=0.0)
     n_step: int = opt(1, "steps of reward before the target network's word counts", low=1, high=1000)
     loss: Literal["huber", "mse"] = opt("huber", "of errors; huber: large ones count only linearly")
     double: bool = opt(True, "the network chooses the next action, the target network says what it is worth")
@@ -86,7 +90,7 @@ class DQN:
         return self.batch_size
 
 
-METRICS = ("loss", "q", "target", "grad_norm")
+METRICS = ("loss/q", "q", "q_target", "grad_norm")
 
 
 def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Module, QHead]:
@@ -257,6 +261,7 @@ def batches(learner: Learner) -> Iterator[Batch]:
     times = 1 if config.priority else config.gradient_steps
     for _ in range(config.gradient_steps // times):
         drawn = learner.replay.sample(groups, count * times, config.n_step, config.gamma, learner.generator)
+        drawn.returns *= config.reward_scale
         yield from drawn.split(groups * count)
 
 

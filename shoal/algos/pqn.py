@@ -29,6 +29,9 @@ class PQN:
     """The options of `--train.*` with `--algo pqn`."""
 
     total_steps: int = opt(5_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
+    num_episodes: int = opt(
+        0, "games to train for, if they end before total_steps; 0: any number", low=0, is_count=True
+    )
     horizon: int = opt(32, "steps of every row in a rollout", low=1, high=1 << 20, is_count=True)
     epochs: int = opt(2, "passes over each rollout", low=1, high=1000)
     minibatches: int = opt(8, "parts that a rollout is divided into", low=1, high=1 << 20, is_count=True)
@@ -37,6 +40,7 @@ class PQN:
     adam_eps: float = opt(1e-5, "added to the root of the gradient's square", low=0.0)
     max_grad_norm: float = opt(10.0, "gradients are scaled down to this norm; 0: never", low=0.0)
     gamma: float = opt(0.99, "discount per step", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    reward_scale: float = opt(1.0, "rewards are learned as so many times what they are; 0.01 for large ones", low=0.0)
     q_lambda: float = opt(0.65, "0 trusts Q after one step, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.0, 1.0))
     loss: Literal["mse", "huber"] = opt("mse", "of errors; huber: large ones count only linearly")
     dueling: bool = opt(False, "worth of the state and of the actions beside each other are learned apart")
@@ -58,7 +62,7 @@ class PQN:
         return self.horizon * rows // self.minibatches
 
 
-METRICS = ("loss", "grad_norm")
+METRICS = ("loss/q", "grad_norm")
 
 
 class Learner:
@@ -129,7 +133,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
 def assess(learner: Learner) -> Tensor:
     """(horizon, rows): lambda returns of the rollout, by the Q-values that it was played with."""
     rollout, config, actor = learner.rollout, learner.config, learner.actor
-    rewards = rollout.rewards.clone()
+    rewards = rollout.rewards * config.reward_scale
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
     for cut in rollout.truncated:
         values = last_values(learner, cut.obs, cut.rows)
