@@ -150,12 +150,12 @@ def test_agents_networks_learn_as_if_alone():
     assert agents == 4
     batch = next(iter(dqn.batches(learner)))
     learner.weights.grad.zero_()
-    losses, _, _ = dqn.judge(learner, batch)
+    _, _, _, slopes, answers = dqn.judge(learner, batch)
     counted = batch.weights > 0
-    (losses[counted].sum() / counted.sum() * agents).backward()
+    answers.backward(slopes * counted.view(-1, 1, 1) / counted.sum() * agents)
     whole = {n: p.grad.clone() for n, p in learner.actor.policy.named_parameters()}
     for agent in range(agents):
-        rows = torch.arange(agent, len(losses), agents)
+        rows = torch.arange(agent, len(slopes), agents)
         alone, target = (single(p, agent, t) for p in (learner.actor.policy, learner.target_policy))
         with torch.no_grad():
             known = alone(batch.next_obs[0][rows])[0]
@@ -238,7 +238,7 @@ def test_masks_hold_in_play_and_in_targets():
     only = torch.zeros_like(batch.next_masks)
     only[:, 3] = 1
     with torch.no_grad():
-        goals = dqn.judge(learner, dataclasses.replace(batch, next_masks=only))[2]
+        goals = dqn.judge(learner, dataclasses.replace(batch, next_masks=only))[1]
         later = learner.target_policy(batch.next_obs[0])[0][:, 3]
     torch.testing.assert_close(goals, batch.returns + batch.discounts * later)
     t.close()
@@ -516,3 +516,13 @@ def test_a_run_may_be_so_many_games(tmp_path, algo):
     games = sum(record.get("episode/n", 0) for record in run.metrics())
     assert 20 <= games < 20 + ENVS  # whole rollouts of four steps
     assert run.summary["status"] == "finished"
+
+
+@pytest.mark.parametrize("kind", ["huber", "mse"])
+def test_the_slope_of_the_loss_is_its_gradient(kind):
+    chosen = torch.linspace(-3, 3, 41).requires_grad_()
+    targets = torch.full((41,), 0.123)
+    losses, slopes = dqn.error_loss(kind, chosen, targets)
+    exact = nn.functional.smooth_l1_loss if kind == "huber" else lambda a, b, reduction: 0.5 * (a - b).square()
+    torch.testing.assert_close(losses, exact(chosen, targets, reduction="none"))
+    torch.testing.assert_close(slopes.detach(), torch.autograd.grad(losses.sum(), chosen)[0])

@@ -137,6 +137,7 @@ class Learner:
         self.generator = torch.Generator(self.device).manual_seed(seed)
         more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
         self.rollout = Rollout(actor, config.train_frequency, rows, has_dead_rows=has_dead_rows, **more)
+        self.rollout.wants_last_value = False  # Q-values are asked for when they are needed
         self.replay = Replay(
             actor,
             config.replay_size,
@@ -206,11 +207,13 @@ def share_left(schedule: str, done: float) -> float:
     return max(0.0, left[schedule])
 
 
-@torch.no_grad()
 def set_epsilon(learner: Any) -> None:
     """The chance of a random action from now on, by what is done of the run or by the games that ended."""
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
+    if start == end:
+        learner.head.epsilon.fill_(end)
+        return
     if config.epsilon_decay:
         epsilon = (start * torch.pow(torch.full_like(learner.games, config.epsilon_decay), learner.games)).clamp(
             min=end
@@ -228,15 +231,14 @@ def update(learner: Learner) -> dict[str, Tensor]:
     config, replay = learner.config, learner.replay
     metrics: dict[str, Tensor] = watch(learner)
     replay.store(learner.rollout)
-    is_ready = replay.stored >= config.replay_start
-    sums = torch.zeros(len(METRICS), device=learner.device)
-    if learner.device.type != "cpu" or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
+    is_ready, is_cpu = replay.stored >= config.replay_start, learner.device.type == "cpu"
+    found = torch.zeros(len(METRICS), device=learner.device)
+    if not is_cpu or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
         for batch in batches(learner):
-            sums += improve(learner, batch, is_ready)
+            found = improve(learner, batch, None if is_cpu else is_ready)
     set_epsilon(learner)
     learn_moments(learner)
-    means: Tensor = sums / config.gradient_steps
-    return metrics | dict(zip(METRICS, means)) | {"replay_fill": replay.fill()}
+    return metrics | dict(zip(METRICS, found)) | {"replay_fill": replay.fill()}
 
 
 @torch.no_grad()
@@ -265,26 +267,29 @@ def batches(learner: Learner) -> Iterator[Batch]:
         yield from drawn.split(groups * count)
 
 
-def improve(learner: Learner, batch: Batch, is_ready: Tensor) -> Tensor:
-    """One gradient step, and the target network's; returns METRICS."""
-    config, replay = learner.config, learner.replay
+def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
+    """One gradient step, and the target network's; returns METRICS. With `is_ready` false nothing is learned."""
+    config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
     gradient: Any = learner.weights.grad
     gradient.zero_()
-    losses, chosen, targets = judge(learner, batch)
-    counted = (batch.weights > 0).to(torch.float32)
-    loss = (losses * batch.weights).sum() / counted.sum().clamp(min=1.0)
-    # each network has a batch of its own: its gradient does not shrink with the number of networks
-    (loss * getattr(learner.actor.policy, "agents", 1)).backward()
-    gradient *= is_ready
+    chosen, targets, losses, slopes, answers = judge(learner, batch)
+    # a place that is no transition counts for nothing; each network has a batch of its own, whose mean it learns from
+    share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
+    answers.backward(slopes * share.view(-1, *[1] * (slopes.ndim - 1)))
+    if is_ready is not None:
+        gradient *= is_ready
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
-    learner.optimizer.state["step"] *= is_ready  # zero gradients leave all else of it at zero
-    learner.updates += is_ready.to(torch.int64)
+    if is_ready is None:
+        learner.updates += 1
+    else:
+        learner.optimizer.state["step"] *= is_ready  # zero gradients leave all else of it at zero
+        learner.updates += is_ready.to(torch.int64)
     follow(learner)
     if config.priority:
-        replay.reprioritize(batch, losses.detach() if config.distribution != "none" else chosen - targets)
-    means = [ops.masked_mean(x.detach(), counted) for x in (chosen, targets)]
-    return torch.stack([loss.detach(), *means, norm])
+        learner.replay.reprioritize(batch, losses if config.distribution != "none" else chosen - targets)
+    rows = torch.stack([losses, chosen, targets]) @ (share / networks)
+    return torch.cat([rows, norm.reshape(1)])
 
 
 def groups_of(learner: Learner) -> tuple[int, int]:
@@ -296,28 +301,42 @@ def groups_of(learner: Learner) -> tuple[int, int]:
     return 1, config.batch_size * networks
 
 
-def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch,) each: the loss, Q of what was done, and what it should have been."""
+def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Q of what was done, what it should have been, the loss (batch,) each; and the loss's gradient by some answers.
+
+    The answers are those of the network to be learned from, with the graph that leads to its weights.
+    """
     config, policy, target = learner.config, learner.actor.policy, learner.target_policy
     see = learner.rollout.observations
     obs, next_obs = learner.actor.see(see(batch.obs)), learner.actor.see(see(batch.next_obs))
-    rows = torch.arange(len(batch.actions), device=learner.device)
     with torch.no_grad():
         theirs = outputs(target, next_obs)
         best = expect(policy, outputs(policy, next_obs)) if config.double else expect(target, theirs)
         if batch.next_masks is not None:
             best = torch.where(batch.next_masks != 0, best, NEVER)
-        follow_up = theirs[rows, best.argmax(-1)]  # (batch, atoms)
-    mine = outputs(policy, obs)[rows, batch.actions]
+        follow_up = pick(theirs, best.argmax(-1))  # (batch, atoms)
+    everything = outputs(policy, obs)
+    if config.distribution == "none":
+        chosen = everything.detach().squeeze(-1).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        targets = torch.addcmul(batch.returns, batch.discounts, follow_up.squeeze(-1))
+        losses, slope = error_loss(config.loss, chosen, targets)
+        slopes = torch.zeros_like(everything).squeeze(-1).scatter_(1, batch.actions.unsqueeze(1), slope.unsqueeze(1))
+        return chosen, targets, losses, slopes.unsqueeze(-1), everything
+    mine = pick(everything, batch.actions)
     if config.distribution == "c51":
         goal = ops.project(torch.softmax(follow_up, -1), batch.returns, batch.discounts, target.atoms)
         losses = -(goal * torch.log_softmax(mine, -1)).sum(-1)
-        return losses, torch.softmax(mine.detach(), -1) @ target.atoms, goal @ target.atoms
-    targets = batch.returns.unsqueeze(1) + batch.discounts.unsqueeze(1) * follow_up
-    if config.distribution == "quantile":
-        return ops.quantile_loss(mine, targets), mine.detach().mean(-1), targets.mean(-1)
-    chosen, wanted = mine.squeeze(-1), targets.squeeze(-1)
-    return error_loss(config.loss, chosen, wanted), chosen.detach(), wanted
+        chosen, targets = torch.softmax(mine.detach(), -1) @ target.atoms, goal @ target.atoms
+    else:
+        goals = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), follow_up)
+        losses = ops.quantile_loss(mine, goals)
+        chosen, targets = mine.detach().mean(-1), goals.mean(-1)
+    return chosen, targets, losses.detach(), torch.ones_like(losses), losses
+
+
+def pick(found: Tensor, actions: Tensor) -> Tensor:
+    """(batch, atoms): of each row, the outputs of one action."""
+    return found.gather(1, actions.view(-1, 1, 1).expand(-1, 1, found.shape[-1])).squeeze(1)
 
 
 def outputs(policy: Any, obs: Any) -> Tensor:
@@ -331,19 +350,24 @@ def expect(policy: Any, found: Tensor) -> Tensor:
     return policy.expect(found) if isinstance(policy, QNet) else found.squeeze(-1)
 
 
-def error_loss(kind: str, chosen: Tensor, targets: Tensor) -> Tensor:
-    """(batch,): half the square of the error, or Huber's."""
+def error_loss(kind: str, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Half the square of the error, or Huber's, and its slope; (batch,) each."""
+    errors = chosen - targets
     if kind == "mse":
-        return 0.5 * (chosen - targets).square()
-    return nn.functional.smooth_l1_loss(chosen, targets, reduction="none")
+        return 0.5 * errors.square(), errors
+    slopes = errors.clamp(-1.0, 1.0)
+    return slopes * (errors - 0.5 * slopes), slopes
 
 
 @torch.no_grad()
 def follow(learner: Learner) -> None:
-    """The target network goes a part of the way to the other one, or all of it now and then. No host is asked."""
+    """The target network goes a part of the way to the other one, or all of it now and then."""
     config = learner.config
     if config.target_tau:
         learner.target.data.lerp_(learner.weights.data, config.target_tau)
-    else:
+    elif learner.device.type == "cpu":
+        if int(learner.updates) % config.target_every == 0:
+            learner.target.data.copy_(learner.weights.data)
+    else:  # no host is asked
         jumps = learner.updates % config.target_every == 0
         learner.target.data.copy_(torch.where(jumps, learner.weights.data, learner.target.data))

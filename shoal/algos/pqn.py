@@ -93,6 +93,7 @@ class Learner:
         self.generator = torch.Generator(self.device).manual_seed(seed)
         more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
         self.rollout = Rollout(actor, config.horizon, rows, has_dead_rows=has_dead_rows, **more)
+        self.rollout.wants_last_value = False  # Q-values are asked for when they are needed
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         self.optimizer = make_optimizer(config, self.weights)
         self.games = torch.zeros((), device=self.device)  # that ended so far
@@ -176,11 +177,13 @@ def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:
     obs = rollout.observations([leaf[:-1].flatten(0, 1)[index] for leaf in rollout.obs])
     values = learner.actor.unroll(obs, (), rollout.dones[:0])[0]
     chosen = values.gather(1, rollout.actions.flatten(0, 1)[index]).squeeze(-1)
-    losses = error_loss(config.loss, chosen, returns[index])
+    losses, slopes = error_loss(config.loss, chosen.detach(), returns[index])
     counted = rollout.counted()
-    loss = ops.masked_mean(losses, None if counted is None else counted.flatten()[index].to(losses.dtype))
+    counts = None if counted is None else counted.flatten()[index].to(losses.dtype)
     # each network has a part of the minibatch: its gradient does not shrink with the number of networks
-    (loss * getattr(learner.actor.policy, "agents", 1)).backward()
+    networks = getattr(learner.actor.policy, "agents", 1)
+    total = len(index) if counts is None else counts.sum().clamp(min=1.0)
+    chosen.backward((slopes if counts is None else slopes * counts) * (networks / total))
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
-    return torch.stack([loss.detach(), norm])
+    return torch.stack([ops.masked_mean(losses, counts), norm])

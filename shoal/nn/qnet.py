@@ -23,7 +23,7 @@ from shoal.nn.policy import Net
 
 
 class Dense(nn.Module):
-    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs)."""
+    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One has no first axis."""
 
     def __init__(self, agents: int, inputs: int, outputs: int, std: float, layer_norm: bool = False) -> None:
         super().__init__()
@@ -37,13 +37,12 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """One matrix product, and where asked for, each row scaled to mean 0 and spread 1 (Ba et al. 2016)."""
-        if len(self.weight) == 1:
-            out = torch.addmm(self.bias[0], x[0], self.weight[0]).unsqueeze(0)
-        else:
-            out = torch.baddbmm(self.bias, x, self.weight)
+        is_one = x.ndim == 2
+        out = torch.addmm(self.bias[0], x, self.weight[0]) if is_one else torch.baddbmm(self.bias, x, self.weight)
         if self.gain is None or self.shift is None:
             return out
-        return torch.addcmul(self.shift, nn.functional.layer_norm(out, out.shape[-1:]), self.gain)
+        gain, shift = (self.gain[0], self.shift[0]) if is_one else (self.gain, self.shift)
+        return torch.addcmul(shift, nn.functional.layer_norm(out, out.shape[-1:]), gain)
 
 
 class QNet(nn.Module):
@@ -97,10 +96,14 @@ class QNet(nn.Module):
         """(rows, choices, num_atoms)."""
         x = self.encoder.forward(obs)
         rows = len(x)
-        x = x.view(rows // self.agents, self.agents, -1).transpose(0, 1)
+        if self.agents > 1:
+            x = x.view(rows // self.agents, self.agents, -1).transpose(0, 1)
         for layer in self.layers:
             x = self._activation(layer.forward(x))
-        out = self.head.forward(x).transpose(0, 1).reshape(rows, self.choices + self.dueling, self.num_atoms)
+        out = self.head.forward(x)
+        if self.agents > 1:
+            out = out.transpose(0, 1)
+        out = out.reshape(rows, self.choices + self.dueling, self.num_atoms)
         if not self.dueling:
             return out
         state, better = out[:, :1], out[:, 1:]
