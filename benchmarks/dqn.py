@@ -9,9 +9,9 @@ last rows are Shoal: with exactly those settings, and with more games. All play 
 equally long, and all learn. Figure: games per minute.
 
 **Stable-Baselines3**: its DQN and Shoal's on Gymnasium's CartPole, in one process each, with the same network, batch,
-train frequency and target updates, without double Q-learning, which SB3 has not. Figure: steps per second. Rows "as much
-learning" take one gradient step for every four steps, as SB3 does with its one env; the others one for every four steps
-of each env.
+train frequency and target updates, without double Q-learning, which SB3 has not. Figure: steps per second. The row "as
+much learning" takes one gradient step for every four steps, as SB3 does with its one env; the others take one for every
+four steps of each env.
 
 Rows take turns, `repeats` times; figures are medians, with the least and the most. One thread of torch each. Appends to
 benchmarks/results/dqn.jsonl.
