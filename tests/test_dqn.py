@@ -150,9 +150,9 @@ def test_agents_networks_learn_as_if_alone():
     assert agents == 4
     batch = next(iter(dqn.batches(learner)))
     learner.weights.grad.zero_()
-    _, _, _, slopes, answers = dqn.judge(learner, batch)
+    _, _, _, slopes, pull = dqn.judge(learner, batch)
     counted = batch.weights > 0
-    answers.backward(slopes * counted.view(-1, 1, 1) / counted.sum() * agents)
+    pull(slopes * counted.view(-1, 1) / counted.sum() * agents)
     whole = {n: p.grad.clone() for n, p in learner.actor.policy.named_parameters()}
     for agent in range(agents):
         rows = torch.arange(agent, len(slopes), agents)
@@ -526,3 +526,25 @@ def test_the_slope_of_the_loss_is_its_gradient(kind):
     exact = nn.functional.smooth_l1_loss if kind == "huber" else lambda a, b, reduction: 0.5 * (a - b).square()
     torch.testing.assert_close(losses, exact(chosen, targets, reduction="none"))
     torch.testing.assert_close(slopes.detach(), torch.autograd.grad(losses.sum(), chosen)[0])
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("layers", [0, 1, 3])
+def test_gradients_by_hand_are_autograds(activation, layers):
+    torch.manual_seed(0)
+    net = QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(hidden=9, layers=layers, activation=activation))
+    assert net.learns_by_hand
+    obs, slopes = torch.randn(11, 6), torch.randn(11, 3)
+    values = net(obs)[0]
+    values.backward(slopes)
+    wanted = [p.grad.clone() for p in net.parameters()]
+    for p in net.parameters():
+        p.grad.fill_(7.0)
+    with torch.no_grad():
+        found, kept = net.answer(obs)
+        net.put_gradients(kept, slopes)
+    torch.testing.assert_close(found, values.detach())
+    for p, exact in zip(net.parameters(), wanted):
+        torch.testing.assert_close(p.grad, exact)
+    for more in ({"dueling": True}, {"layer_norm": True}, {"agents": 2}, {"distribution": "c51", "num_atoms": 5}):
+        assert not QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(), **more).learns_by_hand

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -272,10 +273,10 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
     config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
     gradient: Any = learner.weights.grad
     gradient.zero_()
-    chosen, targets, losses, slopes, answers = judge(learner, batch)
+    chosen, targets, losses, slopes, pull = judge(learner, batch)
     # a place that is no transition counts for nothing; each network has a batch of its own, whose mean it learns from
     share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
-    answers.backward(slopes * share.view(-1, *[1] * (slopes.ndim - 1)))
+    pull(slopes * share.view(-1, *[1] * (slopes.ndim - 1)))
     if is_ready is not None:
         gradient *= is_ready
     norm = clip_gradient(gradient, config.max_grad_norm)
@@ -301,10 +302,9 @@ def groups_of(learner: Learner) -> tuple[int, int]:
     return 1, config.batch_size * networks
 
 
-def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Q of what was done, what it should have been, the loss (batch,) each; and the loss's gradient by some answers.
-
-    The answers are those of the network to be learned from, with the graph that leads to its weights.
+def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor, Callable[[Tensor], Any]]:
+    """Q of what was done, what it should have been, the loss, (batch,) each; its slopes by the network's answers, and
+    what makes gradients of the weights from slopes.
     """
     config, policy, target = learner.config, learner.actor.policy, learner.target_policy
     see = learner.rollout.observations
@@ -315,14 +315,14 @@ def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tenso
         if batch.next_masks is not None:
             best = torch.where(batch.next_masks != 0, best, NEVER)
         follow_up = pick(theirs, best.argmax(-1))  # (batch, atoms)
-    everything = outputs(policy, obs)
     if config.distribution == "none":
-        chosen = everything.detach().squeeze(-1).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        values, pull = answer(policy, obs)
+        actions = batch.actions.unsqueeze(1)
+        chosen = values.detach().gather(1, actions).squeeze(1)
         targets = torch.addcmul(batch.returns, batch.discounts, follow_up.squeeze(-1))
         losses, slope = error_loss(config.loss, chosen, targets)
-        slopes = torch.zeros_like(everything).squeeze(-1).scatter_(1, batch.actions.unsqueeze(1), slope.unsqueeze(1))
-        return chosen, targets, losses, slopes.unsqueeze(-1), everything
-    mine = pick(everything, batch.actions)
+        return chosen, targets, losses, torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1)), pull
+    mine = pick(outputs(policy, obs), batch.actions)
     if config.distribution == "c51":
         goal = ops.project(torch.softmax(follow_up, -1), batch.returns, batch.discounts, target.atoms)
         losses = -(goal * torch.log_softmax(mine, -1)).sum(-1)
@@ -331,7 +331,17 @@ def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tenso
         goals = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), follow_up)
         losses = ops.quantile_loss(mine, goals)
         chosen, targets = mine.detach().mean(-1), goals.mean(-1)
-    return chosen, targets, losses.detach(), torch.ones_like(losses), losses
+    return chosen, targets, losses.detach(), torch.ones_like(losses), losses.backward
+
+
+def answer(policy: Any, obs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Q (rows, choices), and what makes gradients of the weights from slopes by Q: by hand where that is known."""
+    if isinstance(policy, QNet) and policy.learns_by_hand:
+        with torch.no_grad():
+            values, kept = policy.answer(obs)
+        return values, torch.no_grad()(partial(policy.put_gradients, kept))
+    values = expect(policy, outputs(policy, obs))
+    return values, values.backward
 
 
 def pick(found: Tensor, actions: Tensor) -> Tensor:

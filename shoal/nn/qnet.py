@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,12 @@ from shoal.nn.distributions import NEVER, ActionHead
 from shoal.nn.encoders import Encoder
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Net
+
+# of activations, by what they gave: (slope behind, output) -> slope before
+SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda slopes, out: torch.ops.aten.threshold_backward(slopes, out, 0.0),
+    "tanh": lambda slopes, out: torch.ops.aten.tanh_backward(slopes, out),
+}
 
 
 class Dense(nn.Module):
@@ -80,7 +87,7 @@ class QNet(nn.Module):
         sizes = [self.encoder.features] + [net.hidden] * net.layers
         self.layers = nn.ModuleList([Dense(agents, a, b, math.sqrt(2.0), layer_norm) for a, b in pairwise(sizes)])
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
-        self._activation = ACTIVATIONS[net.activation]
+        self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
 
     def of_agent(self, number: int) -> QNet:
@@ -108,6 +115,34 @@ class QNet(nn.Module):
             return out
         state, better = out[:, :1], out[:, 1:]
         return state + better - better.mean(1, keepdim=True)
+
+    # ---- by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
+
+    @property
+    def learns_by_hand(self) -> bool:
+        """Whether `answer` and `put_gradients` know this network: plain layers, one network, nothing to encode by."""
+        is_plain = self.agents == 1 and not self.dueling and self.distribution == "none" and self.head.gain is None
+        is_plain = is_plain and all(layer.gain is None for layer in self.layers) and self._slope is not None
+        return is_plain and not any(True for _ in self.encoder.parameters())
+
+    def answer(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
+        """(rows, choices) as `forward` gives them, and what `put_gradients` needs: every layer's input."""
+        kept = [self.encoder.forward(obs)]
+        for layer in self.layers:
+            kept.append(self._activation(torch.addmm(layer.bias[0], kept[-1], layer.weight[0])))
+        return torch.addmm(self.head.bias[0], kept[-1], self.head.weight[0]), kept
+
+    def put_gradients(self, kept: list[Tensor], slopes: Tensor) -> None:
+        """Writes the weights' gradients where the loss has these slopes (rows, choices) by the answers."""
+        slope_of = self._slope
+        assert slope_of is not None
+        for number, layer in reversed(list(enumerate([*self.layers, self.head]))):
+            torch.mm(kept[number].T, slopes, out=layer.weight.grad[0])
+            torch.sum(slopes, 0, out=layer.bias.grad[0, 0])
+            if number:
+                slopes = slope_of(slopes @ layer.weight[0].T, kept[number])
+
+    # ---- as a policy ----
 
     def expect(self, outputs: Tensor) -> Tensor:
         """(rows, choices): the mean of what `outputs` describe."""

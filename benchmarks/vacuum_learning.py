@@ -1,0 +1,154 @@
+"""What DQN learns to do with a robot vacuum: robot 0 against scripted robots, beside every scripted robot in its seat.
+
+    python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 128] [--only classic-1v3]
+
+Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
+games, by its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
+benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shoal
+from shoal import evaluate
+from shoal.measure import describe_machine
+from shoal.train import load_player, train
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "vacuum_learning.jsonl", ROOT / "docs" / "vacuum-learning.md"
+SCRIPTED = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
+DUEL: dict[str, Any] = {"reward_scale": 1.0, "gamma": 0.99, "n_step": 5, "layer_norm": True, "total_steps": 600_000}
+DUEL |= {"schedule": "linear", "epsilon_fraction": 0.6, "epsilon_end": 0.02, "replay_size": 200_000}
+SETTINGS: list[tuple[str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = [
+    ("classic-1v3", ("opportunistic",) * 3, {}, {}),
+    ("classic-1v3", ("seek",) * 3, {}, {}),
+    ("classic-1v3", ("safe-random",) * 3, {}, {}),
+    ("duel-stun", ("seek",), DUEL, {"num_envs": 64}),
+]
+STATS = ("kills_0", "charges", "hits_on_charger", "hits_off_charger")
+
+
+class Scripted:
+    """The env's own robots act; what they are told does not matter."""
+
+    judged = (0,)
+
+    def reset(self, num_rows: int) -> None:
+        """Begins."""
+        self.nothing = np.zeros(num_rows, np.int64)
+
+    def act(self, obs: Any, infos: Any) -> Any:
+        """Whatever."""
+        return self.nothing
+
+    def observe(self, done: Any) -> None:
+        """Nothing to clear."""
+
+
+def summary(score: evaluate.Score) -> dict[str, float]:
+    """The figures of some games."""
+    return {"return": score.mean} | {name: float(np.mean(score.stats[name])) for name in STATS}
+
+
+def scripted(preset: str, others: tuple[str, ...], robot: str, episodes: int) -> dict[str, float]:
+    """A scripted robot 0."""
+    seats: dict[str, Any] = {f"robot_{k}": who for k, who in enumerate((robot, *others))}
+    creator = partial(shoal.make, "vacuum", preset=preset, **seats)
+    return summary(evaluate.play(creator, Scripted(), episodes, 1 << 20))
+
+
+def learned(
+    preset: str,
+    others: tuple[str, ...],
+    options: dict[str, Any],
+    vec: dict[str, Any],
+    seed: int,
+    episodes: int,
+    runs: str,
+) -> dict[str, float]:
+    """A trained robot 0."""
+    opponents = ",".join(f"{k}={who}" for k, who in enumerate(others, 1))
+    began = time.perf_counter()
+    run = train(
+        "vacuum",
+        algo="dqn",
+        seed=seed,
+        device="cpu",
+        opponents=opponents,
+        env={"preset": preset},
+        train=options,
+        vec=vec,
+        eval={"episodes": 0},
+        runs_folder=runs,
+        console="off",
+    )
+    seconds = time.perf_counter() - began
+    player, about = load_player(run, run.last)
+    score = evaluate.play(partial(shoal.make, about.pop("env"), **about), player, episodes, seed << 20)
+    return {**summary(score), "seconds": seconds, "steps": float((run.summary or {})["step"])}
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "# What a robot vacuum learns\n",
+        "<!-- Written by benchmarks/vacuum_learning.py: run that, do not edit this. -->\n",
+        "Robot 0 is trained by DQN against scripted robots, and judged on held-out games by its best actions, beside",
+        "every scripted robot in the same seat. The game: [vacuum](envs/vacuum.md).\n",
+    ]
+    for one in found:
+        lines += [f"## {one['preset']}, against {', '.join(one['others'])}\n"]
+        lines += ["| robot 0 | return | robots killed | hits on / off the charger |", "|---|---|---|---|"]
+        rows = [(f"DQN, seed {seed}", figures) for seed, figures in one["learned"].items()]
+        rows += list(one["scripted"].items())
+        for name, f in rows:
+            hits = f"{f['hits_on_charger']:.1f} / {f['hits_off_charger']:.1f}"
+            lines.append(f"| {name} | {f['return']:,.1f} | {f['kills_0']:.2f} | {hits} |")
+        runs = list(one["learned"].values())
+        kills = [f["kills_0"] for f in runs]
+        lines.append(
+            f"\nKills a game, {len(runs)} seeds: {statistics.mean(kills):.2f} ({min(kills):.2f} .. {max(kills):.2f}). "
+            f"A run: {runs[0]['steps']:,.0f} steps of robot 0, {statistics.median(f['seconds'] for f in runs):.0f} s.\n"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--episodes", type=int, default=128)
+    parser.add_argument("--only", default="", help="settings whose preset or opponents are so")
+    parser.add_argument("--runs", default="runs")
+    flags = parser.parse_args()
+    found = []
+    for preset, others, options, vec in SETTINGS:
+        if flags.only and flags.only not in (preset, others[0]):
+            continue
+        one: dict[str, Any] = {"preset": preset, "others": others, "learned": {}}
+        one["scripted"] = {robot: scripted(preset, others, robot, flags.episodes) for robot in SCRIPTED}
+        best = max(one["scripted"], key=lambda robot: one["scripted"][robot]["return"])
+        print(f"{preset} against {others[0]}: scripted {best} {one['scripted'][best]['return']:.1f}", flush=True)
+        for seed in flags.seeds:
+            figures = learned(preset, others, options, vec, seed, flags.episodes, flags.runs)
+            one["learned"][seed] = figures
+            print(f"  seed {seed}: " + ", ".join(f"{k} {v:,.1f}" for k, v in figures.items()), flush=True)
+        found.append(one)
+    record = {**describe_machine(), "episodes": flags.episodes, "found": found}
+    RESULTS.parent.mkdir(exist_ok=True)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    PAGE.write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()
