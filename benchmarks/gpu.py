@@ -333,19 +333,22 @@ def host() -> dict[str, Any]:
 
 
 def startup() -> dict[str, Any]:
-    """Seconds of `shoal train breakout --device cuda` for one update, from the shell, imports included."""
+    """Seconds from the shell's `shoal train breakout --device cuda` to the record of the first update."""
     one = options_for("breakout", {"device": "cuda"})
     steps = one.vec.num_envs * one.train.horizon
     found: dict[str, Any] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
-        command = [sys.executable, "-m", "shoal", *words, "--console", "off", "--runs", f"{folder}/runs"]
+        command = [sys.executable, "-m", "shoal", *words, "--console", "off"]
         for turn in range(2):
             caches = {"SHOAL_CACHE_DIR": f"{folder}/{turn}/shoal", "TRITON_CACHE_DIR": f"{folder}/{turn}/triton"}
             for name in ("cold", "warm", "warm"):
-                began = time.perf_counter()
-                subprocess.run(command, check=True, env={**os.environ, **caches}, stdout=subprocess.DEVNULL)
-                found[name].append(time.perf_counter() - began)
+                began = time.time()
+                runs = f"{folder}/runs{len(found['cold'])}-{len(found['warm'])}"
+                words = [*command, "--runs", runs]
+                subprocess.run(words, check=True, env={**os.environ, **caches}, stdout=subprocess.DEVNULL)
+                (record,) = Path(runs).rglob("metrics.jsonl")
+                found[name].append(record.stat().st_mtime - began)
     for name, seconds in found.items():
         print(f"startup {name}: {', '.join(f'{s:.2f}' for s in seconds)} s", flush=True)
     return found

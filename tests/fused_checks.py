@@ -52,7 +52,7 @@ def check_ppo() -> None:
         for t in range(rollout.horizon):
             two.fused.act(t, taken)
             assert torch.equal(taken.long(), rollout.actions[t, :, 0])
-        two.fused.act(rollout.horizon, draw=False)
+        two.fused.act(rollout.horizon)
         for mine, theirs in zip((rollout.logits, rollout.values, rollout.actions), wanted):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
         for _ in range(2):

@@ -87,10 +87,10 @@ def test_an_unknown_preset_is_refused_with_a_suggestion(header):
 
 
 def test_gymnasium_takes_presets(header):
-    shoal.register("my_env", header)
-    with gymnasium.make("shoal/MyEnv-v0", preset="easy") as env:
+    shoal.register("with_presets", header)
+    with gymnasium.make("shoal/WithPresets-v0", preset="easy") as env:
         assert values(env.unwrapped.vec)["reach"] == 0.5
-    assert values(gymnasium.make_vec("shoal/MyEnv-v0", 2, preset="easy"))["reach"] == 0.5
+    assert values(gymnasium.make_vec("shoal/WithPresets-v0", 2, preset="easy"))["reach"] == 0.5
 
 
 def test_presets_on_the_command_line(header):

@@ -69,7 +69,7 @@ class DeviceCollector:
         for t in range(rollout.horizon):
             self._step(t)
         if self.fused is not None:
-            self.fused.act(rollout.horizon, draw=False)
+            self.fused.act(rollout.horizon)
         else:
             rollout.values[-1].copy_(self.actor.step(rollout.obs[0][-1], rollout.state)[1])
 
@@ -255,7 +255,7 @@ class Bridge(Collector):
             home.masks[-1].copy_(host.masks[-1], non_blocking=True)
         self._take_cuts()
         if self.fused is not None:
-            self.fused.act(home.horizon, draw=False)
+            self.fused.act(home.horizon)
         else:
             last = home.observations([leaf[-1] for leaf in home.obs])
             home.values[-1].copy_(self.actor.step(last, home.state)[1])

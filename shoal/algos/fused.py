@@ -102,6 +102,8 @@ class Fused:
         self.parts = -(-self.size // REDUCE_PART)
         zeros = partial(torch.zeros, device=device)
         self.partial, self.sums = zeros((blocks, self.size)), zeros((blocks, 8))
+        self.spare = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
+        self.spare_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
         self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros((config.minibatches, 4))
 
     # ---- collecting ----
@@ -112,19 +114,19 @@ class Fused:
             self.mean.copy_(self.moments.mean.reshape(-1))
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
 
-    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None), draw: bool = True) -> None:
-        """Logits, values and actions of some rows at step t; without drawing, only their values."""
+    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> None:
+        """Logits, values and actions of some rows at step t; after the last step, only their values."""
         rollout, masks = self.learner.rollout, self.learner.rollout.masks
-        obs = rollout.obs[0][t, rows]
+        obs, is_last = rollout.obs[0][t, rows], t == rollout.horizon
+        # one kernel for both, so that no second one is compiled: what it draws after the last step is no one's
+        noise = rollout.noise[0 if is_last else t, rows]
+        logits, actions = self.spare if is_last else (rollout.logits[t], rollout.actions[t])
         tile = 64 if len(obs) <= FEW else 128
         self.kernels.act[(-(-len(obs) // tile),)](
-            obs, self.weights, self.mean, self.scale,
-            rollout.noise[t, rows] if draw else None,
+            obs, self.weights, self.mean, self.scale, noise,
             None if masks is None else masks[t, rows],
-            rollout.logits[t, rows] if draw else None,
-            rollout.values[t, rows],
-            rollout.actions[t, rows] if draw else None,
-            env_actions, len(obs),
+            logits[rows], rollout.values[t, rows], actions[rows],
+            self.spare_actions[rows] if env_actions is None else env_actions, len(obs),
             **self.shape, BM=tile, num_warps=tile // 16,
         )  # fmt: skip
 

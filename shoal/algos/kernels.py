@@ -92,13 +92,11 @@ def act(
         allowed = tl.load(masks + place, mask=inside, other=1)
         o = tl.where(is_choice & (allowed == 0), -1e9, o)
     tl.store(values + row, tl.sum(tl.where((column == A)[None, :], o, 0.0), 1), mask=live)
-    if noise is not None:
-        tl.store(logits + place, o, mask=inside)
-        drawn = o + tl.load(noise + place, mask=inside, other=0.0)
-        chosen = tl.argmax(tl.where(is_choice, drawn, -float("inf")), 1)
-        tl.store(actions + row, chosen.to(tl.int64), mask=live)
-        if env_actions is not None:
-            tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
+    tl.store(logits + place, o, mask=inside)
+    drawn = o + tl.load(noise + place, mask=inside, other=0.0)
+    chosen = tl.argmax(tl.where(is_choice, drawn, -float("inf")), 1)
+    tl.store(actions + row, chosen.to(tl.int64), mask=live)
+    tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -278,7 +276,7 @@ def muon(
     tl.store(momentum + at, m, mask=inside)
     x = (g + MOMENTUM * (m - g)).to(KIND).to(tl.float32)
     x = x / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
-    for _ in tl.static_range(STEPS):
+    for _ in range(STEPS):
         narrow = x.to(KIND)
         square = tl.dot(narrow, tl.trans(narrow)).to(KIND)
         more = (-4.7750 * square.to(tl.float32) + 2.0315 * tl.dot(square, square)).to(KIND)

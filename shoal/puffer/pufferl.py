@@ -125,7 +125,8 @@ class PuffeRL:
             vec, self._env_seed = rows.vec_for(self.env)
             count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
             horizon, parts = sizes(count, _number(batch_size), _number(num_steps), _number(minibatch_size))
-            settings = Options(seed=seed, train=from_dict(PPO, {**table, "horizon": horizon, "minibatches": parts}, ""))
+            sizes_of = {"horizon": horizon, "minibatches": parts}
+            settings = Options(seed=seed, device="cpu", train=from_dict(PPO, {**table, **sizes_of}, ""))
             self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
         except BaseException:
             if self.env is not env:
@@ -444,7 +445,9 @@ def check_device(device: Any) -> None:
     if kind == "cuda":
         if not torch.cuda.is_available():
             raise ConfigError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
-        raise ConfigError(f"device='{device}': training on the GPU is not there yet. Use device='cpu'.")
+        raise ConfigError(
+            f"device='{device}': PuffeRL does not train on a GPU yet. Use 'shoal train --device cuda', or 'cpu'."
+        )
     raise ConfigError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
 
 

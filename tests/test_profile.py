@@ -1,0 +1,65 @@
+"""`shoal bench train`: what it measures adds up, and what it says can be read by machines and people."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from shoal.cli.main import main
+from shoal.profile import macs_per_row, profile
+from shoal.train import options_for
+
+SMALL = ["--vec.num-envs", "16", "--train.horizon", "8", "--train.minibatches", "2", "--seconds", "0.2"]
+
+
+def test_the_parts_of_an_iteration_add_up_to_it():
+    tables = {"device": "cpu", "vec": {"num_envs": 64}, "train": {"horizon": 16}}
+    found = profile("breakout", options_for("", tables), seconds=0.5)
+    iteration = found["steps"] / found["steps_per_s"]
+    assert found["steps"] == 64 * 16
+    assert 0.5 * iteration < sum(found["split_s"].values()) < 1.5 * iteration
+    assert 0 < found["floor_s"] < iteration
+    assert min(found["steps_per_s_all"]) <= found["steps_per_s"] <= max(found["steps_per_s_all"])
+    weights = 118 * 128 + 128 * 128 + 128 * 4
+    assert found["flops"] == 2 * weights * found["steps"] * (1 + 3 * 4)  # of a rollout, and of 4 epochs thrice that
+
+
+def test_products_of_a_network_are_counted():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 5 * 5, 4))
+    assert macs_per_row(net, torch.zeros(1, 3, 5, 5)) == 8 * 3 * 9 * 25 + 200 * 4
+
+
+def test_json_is_one_line_with_everything(capsys, tmp_path):
+    out = tmp_path / "found.jsonl"
+    assert main(["bench", "train", "cartpole", "--device", "cpu", *SMALL, "--json", "--out", str(out)]) == 0
+    line = capsys.readouterr().out.strip()
+    assert out.read_text().strip() == line
+    found = json.loads(line)
+    assert found["env"] == "cartpole"
+    assert found["num_envs"] == 16
+    assert found["launches"] is None  # no GPU
+    assert {"steps_per_s", "split_s", "floor_s", "bound", "warm_up_s", "peak_bytes", "machine"} <= set(found)
+
+
+def test_a_person_sees_the_rate_the_split_and_the_floor(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "train", "cartpole", "--device=cpu", *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("steps/s end to end", "env", "policy", "update", "Floor", "peak memory"))
+    assert not list(tmp_path.iterdir())  # nothing is written
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seconds", "none"], "--seconds 'none' must be a number"),
+        (["--seconds", "0"], "--seconds '0' must be a number"),
+        (["--out", "/nowhere/x.jsonl"], "--out /nowhere/x.jsonl cannot be written"),
+    ],
+)
+def test_mistakes_are_told_before_any_work(capsys, words, said):
+    assert main(["bench", "train", "cartpole", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
