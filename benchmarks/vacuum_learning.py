@@ -105,6 +105,9 @@ def page(found: list[dict[str, Any]]) -> str:
         "<!-- Written by benchmarks/vacuum_learning.py: run that, do not edit this. -->\n",
         "Robot 0 is trained by DQN against scripted robots, and judged on held-out games by its best actions, beside",
         "every scripted robot in the same seat. The game: [vacuum](envs/vacuum.md).\n",
+        "In classic-1v3 waiting wins: 9,940 is all there is, 497 charges of 20 from the first step on the charger on. Who",
+        "has others at the charger must push them off it. In duel-stun only one can charge: DQN takes the charger and",
+        "keeps the other off it, and on some seeds kills it.\n",
     ]
     for one in found:
         lines += [f"## {one['preset']}, against {', '.join(one['others'])}\n"]
@@ -121,6 +124,13 @@ def page(found: list[dict[str, Any]]) -> str:
             f"A run: {runs[0]['steps']:,.0f} steps of robot 0, {statistics.median(f['seconds'] for f in runs):.0f} s.\n"
         )
     return "\n".join(lines)
+
+
+def newest() -> list[dict[str, Any]]:
+    """The last results of every setting."""
+    records = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    last = {(one["preset"], one["others"][0]): one for record in records for one in record["found"]}
+    return [last[preset, others[0]] for preset, others, *_ in SETTINGS if (preset, others[0]) in last]
 
 
 def main() -> None:
@@ -147,7 +157,7 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:
         file.write(json.dumps(record) + "\n")
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(newest()))
 
 
 if __name__ == "__main__":

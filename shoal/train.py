@@ -560,6 +560,8 @@ class Trainer:
         else:
             self.exact = False
             for learner in self.learners:
+                if hasattr(learner, "begin_anew"):
+                    learner.begin_anew()
                 for part in learner.rollout.state:
                     part.zero_()
             # not the seeds of the start again: those episodes have been seen

@@ -18,7 +18,7 @@ from shoal import checkpoint
 from shoal.algos import dqn, pqn
 from shoal.algos.dqn import DQN
 from shoal.algos.pqn import PQN
-from shoal.algos.replay import END
+from shoal.algos.replay import END, LAST
 from shoal.cli.train import parse
 from shoal.errors import ConfigError, TrainingError
 from shoal.nn.policy import Net
@@ -28,9 +28,13 @@ from tests.training import ENVS, contents, cut, tiny
 
 torch.set_num_threads(1)
 CHAIN = str(Path(__file__).parent / "chain.h")
+PLAIN = {"schedule": "constant", "normalize_obs": False, "layer_norm": False, "gamma": 0.99}  # whatever is tuned
+PLAIN_DQN = {"target_tau": 0.0, "n_step": 1, "epsilon_end": 0.05, "epsilon_fraction": 0.5, "reward_scale": 1.0}
 LEARN = {
-    "dqn": {"train_frequency": 4, "replay_start": 64, "replay_size": 3200, "batch_size": 32, "gradient_steps": 2},
-    "pqn": {"horizon": 4, "minibatches": 2, "epochs": 2},
+    "dqn": {"train_frequency": 4, "replay_start": 64, "replay_size": 3200, "batch_size": 32, "gradient_steps": 2}
+    | PLAIN
+    | PLAIN_DQN,
+    "pqn": {"horizon": 4, "minibatches": 2, "epochs": 2} | PLAIN,
 }
 
 
@@ -548,3 +552,43 @@ def test_gradients_by_hand_are_autograds(activation, layers):
         torch.testing.assert_close(p.grad, exact)
     for more in ({"dueling": True}, {"layer_norm": True}, {"agents": 2}, {"distribution": "c51", "num_atoms": 5}):
         assert not QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(), **more).learns_by_hand
+
+
+def test_a_step_taken_too_early_is_undone():
+    """As a GPU's graph takes it: where `is_ready` is false nothing changes; where it is true it is a step."""
+
+    def stepped(is_ready):
+        t = trainer("dqn", "cartpole", train={"target_every": 2})
+        for _ in range(2):
+            t.iterate()
+        learner = t.learners[0]
+        batch = next(iter(dqn.batches(learner)))
+        learner.optimizer.state["exp_avg"].zero_()  # where it begins
+        learner.optimizer.state["exp_avg_sq"].zero_()
+        learner.optimizer.state["step"].zero_()
+        held = [learner.weights.detach(), learner.target, *learner.optimizer.state.values()]
+        before = [part.clone() for part in held]
+        dqn.improve(learner, batch, is_ready)
+        t.close()
+        return before, held, int(learner.updates)
+
+    before, after, updates = stepped(torch.tensor(False))
+    assert all(torch.equal(a, b) for a, b in zip(before, after))
+    _, plain, more = stepped(None)
+    _, gated, same = stepped(torch.tensor(True))
+    assert all(torch.equal(a, b) for a, b in zip(plain, gated))
+    assert (more, same) == (updates + 1, updates + 1)
+    assert not torch.equal(plain[0], before[0])
+
+
+def test_envs_that_begin_anew_do_not_go_on_in_the_replay(tmp_path):
+    """A Python env cannot give its state: after a resume no transition leads from the old game into the new one."""
+    more = {"vec": {"num_envs": 4, "backend": "serial"}, "train": {"total_steps": 96, "train_frequency": 4}}
+    run = go("dqn", Pair, tmp_path, **more)
+    t = Trainer(Pair, options_for(Pair, run.config))
+    t.restore(*checkpoint.load(run.last))
+    replay = t.learners[0].replay
+    newest = replay.base + (replay.heads - 1) % replay.capacity
+    assert t.exact is False
+    assert set(replay.kinds[newest].tolist()) == {LAST}
+    t.close()

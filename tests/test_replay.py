@@ -113,6 +113,14 @@ class World:
             if r.masks is not None:
                 r.masks[self.horizon, row] = mask_of(self.now[row])
 
+    def begin_anew(self):
+        """The envs were lost, and new ones begin."""
+        for row, life in enumerate(self.lives):
+            if life and life[-1].kind == STEP:
+                life[-1].kind = replays.CUT
+                life.append(Lived(self.now[row], kind=LAST))
+            self.alive[row], self.now[row] = True, self.fresh()
+
     def window(self, row, k, n, gamma):
         """(return, next observation, its discount) of at most n steps from place k of a row, step by step."""
         life, total, weight = self.lives[row], 0.0, 1.0
@@ -149,9 +157,12 @@ def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts,
     capacity = 2 * horizon + 2 + seed % 7
     replay = Replay(actor, capacity * rows, rows, horizon=horizon, agents=agents, mask_size=3)
     generator = torch.Generator().manual_seed(seed % 1000)
-    for _ in range(rollouts + 1):
+    for number in range(rollouts + 1):
         world.play()
         replay.store(world.rollout)
+        if number % 3 == seed % 5:
+            world.begin_anew()
+            replay.cut_off()
     lived = {(row, place.obs): k for row, life in enumerate(world.lives) for k, place in enumerate(life)}
     assert int(replay.stored) == sum(place.kind != LAST for life in world.lives for place in life)
     groups = agents if seed % 2 else 1

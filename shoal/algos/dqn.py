@@ -170,6 +170,10 @@ class Learner:
         mine["epsilon"] = self.head.epsilon
         return mine | {f"replay.{name}": part for name, part in self.replay.tensors().items()}
 
+    def begin_anew(self) -> None:
+        """The envs have lost their state: no episode in the replay goes on."""
+        self.replay.cut_off()
+
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
         self.done.fill_(done)

@@ -173,11 +173,24 @@ class Replay:
             self._set_priorities(head, torch.zeros_like(rollout.rewards[0]))
             self.sums.copy_(self.priorities[:-1].view(-1, BLOCK).sum(-1))
 
+    @torch.no_grad()
+    def cut_off(self) -> None:
+        """The envs begin anew: what every row saw last is the end of its episode, cut off there."""
+        newest, head = self._places(self.heads - 1), self._places(self.heads)
+        goes_on = (self.counts > 0) & (self.kinds[newest] == STEP)
+        self.kinds[torch.where(goes_on, newest, self.places)] = CUT
+        self.kinds[torch.where(goes_on, head, self.places)] = LAST
+        self.heads.copy_((self.heads + goes_on) % self.capacity)
+        self.counts.copy_((self.counts + goes_on).clamp(max=self.capacity - 1))
+        if self.priority:
+            self._set_priorities(self._places(self.heads), torch.zeros_like(self.heads, dtype=torch.float32))
+            self.sums.copy_(self.priorities[:-1].view(-1, BLOCK).sum(-1))
+
     def _store_last(self, rollout: Rollout, last: Tensor) -> None:
         """Writes the last observations of what was cut off to their places: last (steps, rows)."""
-        self.kinds[last] = LAST
+        self.kinds.index_fill_(0, last.flatten(), LAST)  # a graph can hold no number of the host's in memory
         if self.masks is not None:
-            self.masks[last] = 1  # what is allowed there is not known: the env has begun anew
+            self.masks.index_fill_(0, last.flatten(), 1)  # what is allowed there is not known: the env has begun anew
         for cut in rollout.truncated:
             for kept, leaf in zip(self.obs, cut.obs):
                 kept[last[cut.t, cut.rows]] = leaf.to(kept.dtype)
