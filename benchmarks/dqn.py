@@ -1,6 +1,6 @@
 """How much faster DQN is than a plain one, what each of four ideas gives, and how it compares with Stable-Baselines3.
 
-    python benchmarks/dqn.py [--seconds 3] [--repeats 3]
+    python benchmarks/dqn.py [--seconds 3] [--repeats 3] [--only vacuum]
 
 **Plain** (in this file): one game of vacuum, a network, a deque and an optimizer for each robot, one network call for
 each robot, training every step. Then the ideas are switched on one after the other, still in plain PyTorch: several
@@ -12,6 +12,8 @@ equally long, and all learn. Figure: games per minute.
 train frequency and target updates, without double Q-learning, which SB3 has not. Figure: steps per second. The row "as
 much learning" takes one gradient step for every four steps, as SB3 does with its one env; the others take one for every
 four steps of each env.
+
+**Memory**: what a replay of ten million transitions was predicted to take, and took.
 
 Rows take turns, `repeats` times; figures are medians, with the least and the most. One thread of torch each. Appends to
 benchmarks/results/dqn.jsonl.
@@ -30,14 +32,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
+from gymnasium import spaces
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
 import shoal
+from shoal.algos.actor import Role
+from shoal.algos.replay import Replay
 from shoal.measure import describe_machine
-from shoal.train import Trainer, options_for
+from shoal.train import Trainer, make_actor, options_for
 
 RESULTS = Path(__file__).parent / "results" / "dqn.jsonl"
 HIDDEN, BATCH, START, GAMMA, RATE, MEMORY, TARGET = 128, 128, 1000, 0.99, 1e-4, 100_000, 1000
@@ -210,6 +216,22 @@ class StableBaselines3:
         return self.rate
 
 
+# ---- memory ----
+
+
+def memory(size: int) -> dict[str, float]:
+    """Bytes that a replay of vacuum's transitions was predicted to take, and that it took when it was full."""
+    options = options_for("vacuum", {"algo": "dqn"})
+    role = Role(None, (), spaces.Box(-1.0, 1.0, (OBS,), np.float32), spaces.Discrete(ACTIONS))
+    actor = make_actor(role, options, 0)
+    process = psutil.Process()
+    before = process.memory_info().rss
+    replay = Replay(actor, size, 1024, horizon=64, mask_size=ACTIONS, priority=0.5)
+    for part in replay.tensors().values():
+        part.fill_(1)
+    return {"size": size, "predicted": replay.nbytes, "taken": process.memory_info().rss - before}
+
+
 # ---- measuring ----
 
 
@@ -241,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a row in a turn")
     parser.add_argument("--repeats", type=int, default=3, help="turns")
-    parser.add_argument("--only", choices=["vacuum", "cartpole"], default=None)
+    parser.add_argument("--only", choices=["vacuum", "cartpole", "memory"], default=None)
     flags = parser.parse_args()
     torch.set_num_threads(1)
     vacuum: dict[str, Callable[[], Any]] = {
@@ -260,11 +282,16 @@ def main() -> None:
         cartpole[f"Stable-Baselines3, {count} envs"] = lambda count=count: StableBaselines3(count)  # type: ignore[misc]
         cartpole[f"Shoal, {count} envs"] = lambda count=count: shoal_on_cartpole(count)  # type: ignore[misc]
     cartpole["Shoal, 64 envs, as much learning"] = lambda: shoal_on_cartpole(64, 64)
-    figures = {}
-    if flags.only != "cartpole":
+    figures: dict[str, Any] = {}
+    if flags.only in (None, "memory"):
+        figures["memory"] = memory(10_000_000)
+        print(
+            "replay of {size:,} transitions: predicted {predicted:,} bytes, taken {taken:,}".format(**figures["memory"])
+        )
+    if flags.only in (None, "vacuum"):
         figures["vacuum"] = measure(vacuum, flags.seconds, flags.repeats)
         show("vacuum, four robots: games per minute", "games/min", figures["vacuum"])
-    if flags.only != "vacuum":
+    if flags.only in (None, "cartpole"):
         figures["cartpole"] = measure(cartpole, flags.seconds, flags.repeats)
         show("Gymnasium's CartPole: steps per second", "steps/s", figures["cartpole"])
     record = {**describe_machine(), "seconds": flags.seconds, "repeats": flags.repeats, "figures": figures}

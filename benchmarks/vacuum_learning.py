@@ -105,8 +105,8 @@ def page(found: list[dict[str, Any]]) -> str:
         "<!-- Written by benchmarks/vacuum_learning.py: run that, do not edit this. -->\n",
         "Robot 0 is trained by DQN against scripted robots, and judged on held-out games by its best actions, beside",
         "every scripted robot in the same seat. The game: [vacuum](envs/vacuum.md).\n",
-        "In classic-1v3 waiting wins: 9,940 is all there is, 497 charges of 20 from the first step on the charger on. Who",
-        "has others at the charger must push them off it. In duel-stun only one can charge: DQN takes the charger and",
+        "In classic-1v3 waiting wins: 9,940 is all there is, 497 charges of 20. Who finds others at the charger",
+        "must push them off it. In duel-stun only one can charge: DQN takes the charger and",
         "keeps the other off it, and on some seeds kills it.\n",
     ]
     for one in found:
