@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 import shoal
-from shoal import evaluate
+from shoal import evaluate, plot
 from shoal.measure import describe_machine
+from shoal.runs import Run
 from shoal.train import load_player, train
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "vacuum_learning.jsonl", ROOT / "docs" / "vacuum-learning.md"
+IMAGES = ROOT / "docs" / "images" / "vacuum"
 SCRIPTED = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
 DUEL: dict[str, Any] = {"reward_scale": 1.0, "gamma": 0.99, "n_step": 5, "layer_norm": True, "total_steps": 600_000}
 DUEL |= {"schedule": "linear", "epsilon_fraction": 0.6, "epsilon_end": 0.02, "replay_size": 200_000}
@@ -75,7 +77,7 @@ def learned(
     seed: int,
     episodes: int,
     runs: str,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """A trained robot 0."""
     opponents = ",".join(f"{k}={who}" for k, who in enumerate(others, 1))
     began = time.perf_counter()
@@ -95,7 +97,23 @@ def learned(
     seconds = time.perf_counter() - began
     player, about = load_player(run, run.last)
     score = evaluate.play(partial(shoal.make, about.pop("env"), **about), player, episodes, seed << 20)
-    return {**summary(score), "seconds": seconds, "steps": float((run.summary or {})["step"])}
+    return {**summary(score), "seconds": seconds, "steps": float((run.summary or {})["step"]), "run": str(run.folder)}
+
+
+def draw(one: dict[str, Any]) -> None:
+    """Curves of all seeds, and a game of the seed that hits most, as pictures beside the page."""
+    name = picture(one)
+    finished = [Run(Path(figures["run"])) for figures in one["learned"].values()]
+    plot.write_png(plot.figure(finished), IMAGES / f"{name}.png")
+    best = max(one["learned"].values(), key=lambda f: (f["kills_0"], f["return"]))
+    player, about = load_player(Run(Path(best["run"])), Run(Path(best["run"])).last)
+    creator = partial(shoal.make, about.pop("env"), **about)
+    evaluate.record(creator, player, IMAGES / f"{name}.gif", width=240, fps=6, max_steps=40)
+
+
+def picture(one: dict[str, Any]) -> str:
+    """The name of a setting's pictures."""
+    return f"{one['preset']}-{one['others'][0]}"
 
 
 def page(found: list[dict[str, Any]]) -> str:
@@ -111,6 +129,9 @@ def page(found: list[dict[str, Any]]) -> str:
     ]
     for one in found:
         lines += [f"## {one['preset']}, against {', '.join(one['others'])}\n"]
+        name = picture(one)
+        if (IMAGES / f"{name}.png").is_file():
+            lines += [f"![learning curves](images/vacuum/{name}.png) ![the first 40 steps](images/vacuum/{name}.gif)\n"]
         lines += ["| robot 0 | return | robots killed | hits on / off the charger |", "|---|---|---|---|"]
         rows = [(f"DQN, seed {seed}", figures) for seed, figures in one["learned"].items()]
         rows += list(one["scripted"].items())
@@ -140,6 +161,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="settings whose preset or opponents are so")
     parser.add_argument("--runs", default="runs")
     flags = parser.parse_args()
+    IMAGES.mkdir(parents=True, exist_ok=True)
     found = []
     for preset, others, options, vec in SETTINGS:
         if flags.only and flags.only not in (preset, others[0]):
@@ -151,8 +173,10 @@ def main() -> None:
         for seed in flags.seeds:
             figures = learned(preset, others, options, vec, seed, flags.episodes, flags.runs)
             one["learned"][seed] = figures
-            print(f"  seed {seed}: " + ", ".join(f"{k} {v:,.1f}" for k, v in figures.items()), flush=True)
+            said = ", ".join(f"{name} {figures[name]:,.1f}" for name in ("return", *STATS, "seconds"))
+            print(f"  seed {seed}: {said}", flush=True)
         found.append(one)
+        draw(one)
     record = {**describe_machine(), "episodes": flags.episodes, "found": found}
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 import shoal
 from shoal import checkpoint, config, evaluate, registry, runs, seats
+from shoal.algos import ops
 from shoal.algos.actor import Actor, Role, cast, mask_size
 from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
@@ -329,6 +330,8 @@ class Trainer:
         ]
         taken = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
         self.frozen = [self._seat_frozen(actor, role) for actor, role in frozen]
+        self._own = [torch.zeros(learner.rollout.rows) for learner in self.learners if self.opponents]
+        self._ended: list[float] = []
         self.collector = self._make_collector([*taken, *self.frozen])
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
@@ -448,6 +451,8 @@ class Trainer:
         else:
             streams = [learner.generator for learner in self.learners]
             self.collector.collect([*streams, *(seat.generator for seat in self.frozen)])
+            if self.opponents:
+                self._count_own()
         self.step += self.steps_per_iteration
 
     def learn(self) -> None:
@@ -479,7 +484,7 @@ class Trainer:
             record[name] = float(value) / self._updates
         self._sums.clear()
         self._updates = 0
-        stats = self.collector.vec.drain_stats()
+        stats = self._own_returns(self.collector.vec.drain_stats())
         record["episode/n"] = stats.pop("episodes", 0)
         for name, numbers in stats.items():
             record |= {f"episode/{name}": numbers["mean"]}
@@ -488,6 +493,24 @@ class Trainer:
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0
         return record
+
+    def _count_own(self) -> None:
+        """Against opponents, returns are the learners' own; the env's are means over everyone."""
+        for learner, carry in zip(self.learners, self._own):
+            rollout = learner.rollout
+            sums = ops.running_returns(rollout.rewards, rollout.dones, 1.0, carry)
+            ended = rollout.dones if rollout.alive is None else rollout.dones & rollout.alive[:-1]
+            self._ended += sums[ended].tolist()
+
+    def _own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """What drain_stats gave, with the learners' own episodes and returns where others play too."""
+        if not self.opponents:
+            return stats
+        ended, self._ended = self._ended, []
+        stats.pop("return", None)
+        if ended:
+            stats["return"] = {"mean": float(np.mean(ended)), "min": min(ended), "max": max(ended)}
+        return stats | {"episodes": len(ended)}
 
     def close(self) -> None:
         """Ends the envs."""
@@ -508,6 +531,7 @@ class Trainer:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
             state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
             state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
+        state |= {f"{k}.own_return": part for k, part in enumerate(self._own)}
         for k, seat in enumerate(self.frozen):
             assert seat.generator is not None
             state[f"opponent{k}.generator"] = seat.generator.get_state()
@@ -547,6 +571,8 @@ class Trainer:
             copy_into(learner.optimizer.state, found)
             for i, part in enumerate(learner.rollout.state):
                 _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
+        for k, part in enumerate(self._own):
+            _put(part, state.get(f"{k}.own_return"), meta.get("rows") == self.num_rows)
         for k, seat in enumerate(self.frozen):
             assert seat.generator is not None
             seat.generator.set_state(state[f"opponent{k}.generator"])
@@ -559,6 +585,8 @@ class Trainer:
             self.collector.resume(obs, {"alive": memory["alive"], "action_mask": memory["masks"]})
         else:
             self.exact = False
+            for part in self._own:
+                part.zero_()
             for learner in self.learners:
                 if hasattr(learner, "begin_anew"):
                     learner.begin_anew()

@@ -158,3 +158,24 @@ def test_a_run_of_another_env_is_refused(tmp_path):
 def test_opponents_are_written_as_they_are_read():
     assert seats.parse(seats.write({3: "seek", 1: "a/b"})) == {1: "a/b", 3: "seek"}
     assert seats.parse("") == {}
+
+
+@pytest.mark.parametrize("algo", ["dqn", "ppo"])
+def test_what_is_logged_is_the_learners_own_return(algo):
+    """Robots 1 to 3 bump into walls until they are out: games end, and every number is of robot 0."""
+    t = trainer(opponents="1=random,2=random,3=random", algo=algo, train={"total_steps": 10**6})
+    totals, found = np.zeros(16), []
+    while len(found) < 20:
+        t.iterate()
+        rollout = t.learners[0].rollout
+        for step in range(4):
+            totals += rollout.rewards[step].numpy()
+            for env in np.flatnonzero((rollout.dones[step] & rollout.alive[step]).numpy()):
+                found.append(totals[env])
+            totals[rollout.dones[step].numpy()] = 0.0
+    record = t.drain()
+    logged = [record[f"episode/return{end}"] for end in ("", "_min", "_max")]
+    assert record["episode/n"] == len(found)
+    assert "episode/return" not in t.drain()
+    np.testing.assert_allclose(logged, [np.mean(found), min(found), max(found)], rtol=1e-4)
+    t.close()
