@@ -16,7 +16,7 @@ four steps of each env.
 **Memory**: what a replay of ten million transitions was predicted to take, and took.
 
 Rows take turns, `repeats` times; figures are medians, with the least and the most. One thread of torch each. Appends to
-benchmarks/results/dqn.jsonl.
+benchmarks/results/dqn.jsonl and writes the tables of docs/dqn.md.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import statistics
 import time
 from collections import deque
@@ -45,7 +46,9 @@ from shoal.algos.replay import Replay
 from shoal.measure import describe_machine
 from shoal.train import Trainer, make_actor, options_for
 
-RESULTS = Path(__file__).parent / "results" / "dqn.jsonl"
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "dqn.jsonl", ROOT / "docs" / "dqn.md"
+MARKS = r"(<!-- Written by benchmarks/dqn.py.*?-->\n).*?(<!-- The end of what dqn.py writes. -->)"
 HIDDEN, BATCH, START, GAMMA, RATE, MEMORY, TARGET = 128, 128, 1000, 0.99, 1e-4, 100_000, 1000
 ROBOTS, OBS, ACTIONS, GAMES, FREQUENCY = 4, 18, 5, 8, 4
 
@@ -298,6 +301,30 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:
         file.write(json.dumps(record) + "\n")
+    PAGE.write_text(re.sub(MARKS, lambda m: m[1] + page() + m[2], PAGE.read_text(), flags=re.DOTALL))
+
+
+def page() -> str:
+    """The last figures of each kind, as Markdown."""
+    last: dict[str, Any] = {}
+    for line in RESULTS.read_text().splitlines():
+        last |= json.loads(line)["figures"]
+    lines = []
+    for kind, unit in (("vacuum", "games per minute"), ("cartpole", "steps per second")):
+        if kind not in last:
+            continue
+        lines += [f"\n| {kind} | {unit} | least .. most | against the first |", "|---|---|---|---|"]
+        first = statistics.median(next(iter(last[kind].values())))
+        for name, values in last[kind].items():
+            middle = statistics.median(values)
+            spread = f"{min(values):,.0f} .. {max(values):,.0f}"
+            lines.append(f"| {name} | {middle:,.0f} | {spread} | {middle / first:.1f}x |")
+    if "memory" in last:
+        said = (
+            "A replay of {size:,} transitions of vacuum was predicted to take {predicted:,} bytes and took {taken:,}."
+        )
+        lines += ["", said.format(**last["memory"])]
+    return "\n".join(lines) + "\n\n"
 
 
 if __name__ == "__main__":

@@ -592,3 +592,23 @@ def test_envs_that_begin_anew_do_not_go_on_in_the_replay(tmp_path):
     assert t.exact is False
     assert set(replay.kinds[newest].tolist()) == {LAST}
     t.close()
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_pictures_are_kept_as_bytes(tmp_path, algo):
+    from tests.envs import ImageEnv
+
+    run = go(algo, ImageEnv, tmp_path, vec={"num_envs": 4, "backend": "serial"}, train={"total_steps": 96})
+    state = checkpoint.load(run.last)[0]["state"]
+    if algo == "dqn":
+        assert state["0.replay.obs.0"].dtype == torch.uint8
+        assert int(state["0.updates"]) > 0
+    assert run.summary["status"] == "finished"
+
+
+def test_networks_of_agents_are_refused_for_pictures(tmp_path):
+    from tests.envs import ImageEnv
+
+    space = ImageEnv().observation_space
+    with pytest.raises(ConfigError, match="Use --train.policy shared"):
+        QNet(space, 3, Net(), agents=2)

@@ -179,3 +179,9 @@ def test_what_is_logged_is_the_learners_own_return(algo):
     assert "episode/return" not in t.drain()
     np.testing.assert_allclose(logged, [np.mean(found), min(found), max(found)], rtol=1e-4)
     t.close()
+
+
+def test_the_flag_is_read():
+    from shoal.cli.train import parse
+
+    assert parse(["vacuum", "--algo", "dqn", "--opponents", "1=seek,2=flee"]).options.opponents == "1=seek,2=flee"
