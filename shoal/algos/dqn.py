@@ -276,7 +276,8 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
     """One gradient step, and the target network's; returns METRICS. With `is_ready` false nothing is learned."""
     config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
     gradient: Any = learner.weights.grad
-    gradient.zero_()
+    if not getattr(learner.actor.policy, "learns_by_hand", False):  # what is written by hand is not added up
+        gradient.zero_()
     chosen, targets, losses, slopes, pull = judge(learner, batch)
     # a place that is no transition counts for nothing; each network has a batch of its own, whose mean it learns from
     share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
@@ -314,28 +315,45 @@ def judge(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tenso
     see = learner.rollout.observations
     obs, next_obs = learner.actor.see(see(batch.obs)), learner.actor.see(see(batch.next_obs))
     with torch.no_grad():
-        theirs = outputs(target, next_obs)
-        best = expect(policy, outputs(policy, next_obs)) if config.double else expect(target, theirs)
-        if batch.next_masks is not None:
-            best = torch.where(batch.next_masks != 0, best, NEVER)
-        follow_up = pick(theirs, best.argmax(-1))  # (batch, atoms)
+        if config.distribution == "none":
+            theirs = worth(target, next_obs)
+            best = best_actions(worth(policy, next_obs) if config.double else theirs, batch)
+            later = theirs.gather(1, best).squeeze(1)
+        else:
+            spread = outputs(target, next_obs)
+            best = best_actions(worth(policy, next_obs) if config.double else expect(target, spread), batch)
+            later = pick(spread, best)  # (batch, atoms)
+    actions = batch.actions.unsqueeze(1)
     if config.distribution == "none":
         values, pull = answer(policy, obs)
-        actions = batch.actions.unsqueeze(1)
         chosen = values.detach().gather(1, actions).squeeze(1)
-        targets = torch.addcmul(batch.returns, batch.discounts, follow_up.squeeze(-1))
+        targets = torch.addcmul(batch.returns, batch.discounts, later)
         losses, slope = error_loss(config.loss, chosen, targets)
         return chosen, targets, losses, torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1)), pull
-    mine = pick(outputs(policy, obs), batch.actions)
+    mine = pick(outputs(policy, obs), actions)
     if config.distribution == "c51":
-        goal = ops.project(torch.softmax(follow_up, -1), batch.returns, batch.discounts, target.atoms)
+        goal = ops.project(torch.softmax(later, -1), batch.returns, batch.discounts, target.atoms)
         losses = -(goal * torch.log_softmax(mine, -1)).sum(-1)
         chosen, targets = torch.softmax(mine.detach(), -1) @ target.atoms, goal @ target.atoms
     else:
-        goals = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), follow_up)
+        goals = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), later)
         losses = ops.quantile_loss(mine, goals)
         chosen, targets = mine.detach().mean(-1), goals.mean(-1)
     return chosen, targets, losses.detach(), torch.ones_like(losses), losses.backward
+
+
+def best_actions(values: Tensor, batch: Batch) -> Tensor:
+    """(batch, 1): what to do next, of what is allowed."""
+    if batch.next_masks is not None:
+        values = torch.where(batch.next_masks != 0, values, NEVER)
+    return values.argmax(-1, keepdim=True)
+
+
+def worth(policy: Any, obs: Any) -> Tensor:
+    """Q (rows, choices), to look at."""
+    is_plain = isinstance(policy, QNet) and policy.learns_by_hand
+    found: Tensor = policy.answer(obs)[0] if is_plain else expect(policy, outputs(policy, obs))
+    return found
 
 
 def answer(policy: Any, obs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
@@ -343,14 +361,14 @@ def answer(policy: Any, obs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
     if isinstance(policy, QNet) and policy.learns_by_hand:
         with torch.no_grad():
             values, kept = policy.answer(obs)
-        return values, torch.no_grad()(partial(policy.put_gradients, kept))
+        return values, partial(policy.put_gradients, kept)
     values = expect(policy, outputs(policy, obs))
     return values, values.backward
 
 
 def pick(found: Tensor, actions: Tensor) -> Tensor:
     """(batch, atoms): of each row, the outputs of one action."""
-    return found.gather(1, actions.view(-1, 1, 1).expand(-1, 1, found.shape[-1])).squeeze(1)
+    return found.gather(1, actions.unsqueeze(-1).expand(-1, 1, found.shape[-1])).squeeze(1)
 
 
 def outputs(policy: Any, obs: Any) -> Tensor:

@@ -89,6 +89,9 @@ class QNet(nn.Module):
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
         self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
+        # whether `answer` and `put_gradients` know this network: plain layers, one network, nothing to encode by
+        is_plain = agents == 1 and not dueling and not layer_norm and distribution == "none"
+        self.learns_by_hand = is_plain and self._slope is not None and not any(True for _ in self.encoder.parameters())
 
     def of_agent(self, number: int) -> QNet:
         """One agent's network, by itself."""
@@ -118,13 +121,6 @@ class QNet(nn.Module):
 
     # ---- by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
 
-    @property
-    def learns_by_hand(self) -> bool:
-        """Whether `answer` and `put_gradients` know this network: plain layers, one network, nothing to encode by."""
-        is_plain = self.agents == 1 and not self.dueling and self.distribution == "none" and self.head.gain is None
-        is_plain = is_plain and all(layer.gain is None for layer in self.layers) and self._slope is not None
-        return is_plain and not any(True for _ in self.encoder.parameters())
-
     def answer(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
         """(rows, choices) as `forward` gives them, and what `put_gradients` needs: every layer's input."""
         kept = [self.encoder.forward(obs)]
@@ -132,6 +128,7 @@ class QNet(nn.Module):
             kept.append(self._activation(torch.addmm(layer.bias[0], kept[-1], layer.weight[0])))
         return torch.addmm(self.head.bias[0], kept[-1], self.head.weight[0]), kept
 
+    @torch.no_grad()
     def put_gradients(self, kept: list[Tensor], slopes: Tensor) -> None:
         """Writes the weights' gradients where the loss has these slopes (rows, choices) by the answers."""
         slope_of = self._slope
