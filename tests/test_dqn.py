@@ -612,3 +612,30 @@ def test_networks_of_agents_are_refused_for_pictures(tmp_path):
     space = ImageEnv().observation_space
     with pytest.raises(ConfigError, match="Use --train.policy shared"):
         QNet(space, 3, Net(), agents=2)
+
+
+@pytest.mark.parametrize("vec", ["native", "next_step", "same_step"])
+def test_what_follows_in_the_replay_is_what_followed_in_the_env(vec):
+    """CartPole moves by x' = x + 0.02 v: in every window that goes on, whatever the vector env's way to begin anew."""
+    options = options_for(
+        "cartpole", tables("dqn", vec={"num_envs": 6}, train={"total_steps": "1M", "epsilon_start": 1.0})
+    )
+    made = None
+    if vec != "native":
+        mode = (
+            gymnasium.vector.AutoresetMode.NEXT_STEP if vec == "next_step" else gymnasium.vector.AutoresetMode.SAME_STEP
+        )
+        make = [lambda: gymnasium.make("CartPole-v1", max_episode_steps=15)] * 6
+        made = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=mode)
+    t = Trainer("cartpole", options, vec=made)
+    for _ in range(40):
+        t.iterate()
+    learner = t.learners[0]
+    batch = learner.replay.sample(1, 2000, 1, 1.0, torch.Generator().manual_seed(0))
+    counted = batch.weights > 0
+    goes_on = counted & (batch.discounts > 0)
+    now, later = batch.obs[0][goes_on], batch.next_obs[0][goes_on]
+    torch.testing.assert_close(later[:, 0], now[:, 0] + 0.02 * now[:, 1], rtol=0, atol=1e-5)
+    ends = counted & (batch.discounts == 0)
+    assert 20 < int(ends.sum()) < 400
+    t.close()
