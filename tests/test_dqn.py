@@ -554,11 +554,12 @@ def test_gradients_by_hand_are_autograds(activation, layers):
         assert not QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(), **more).learns_by_hand
 
 
-def test_a_step_taken_too_early_is_undone():
+@pytest.mark.parametrize("priority", [0.0, 0.6])
+def test_a_step_taken_too_early_is_undone(priority):
     """As a GPU's graph takes it: where `is_ready` is false nothing changes; where it is true it is a step."""
 
     def stepped(is_ready):
-        t = trainer("dqn", "cartpole", train={"target_every": 2})
+        t = trainer("dqn", "cartpole", train={"target_every": 2, "priority": priority})
         for _ in range(2):
             t.iterate()
         learner = t.learners[0]
@@ -567,6 +568,7 @@ def test_a_step_taken_too_early_is_undone():
         learner.optimizer.state["exp_avg_sq"].zero_()
         learner.optimizer.state["step"].zero_()
         held = [learner.weights.detach(), learner.target, *learner.optimizer.state.values()]
+        held += [learner.replay.priorities[:-1], learner.replay.sums] if priority else []
         before = [part.clone() for part in held]
         dqn.improve(learner, batch, is_ready)
         t.close()

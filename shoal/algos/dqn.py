@@ -160,7 +160,7 @@ class Learner:
         self.target_policy.requires_grad_(False)
         self.optimizer = make_optimizer(config, self.weights)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
-        self.games = torch.zeros((), device=self.device)  # that ended so far
+        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
         self.done = torch.zeros((), device=self.device)  # part of the run that is done
         set_epsilon(self)
 
@@ -220,9 +220,7 @@ def set_epsilon(learner: Any) -> None:
         learner.head.epsilon.fill_(end)
         return
     if config.epsilon_decay:
-        epsilon = (start * torch.pow(torch.full_like(learner.games, config.epsilon_decay), learner.games)).clamp(
-            min=end
-        )
+        epsilon = (start * torch.full_like(learner.games, config.epsilon_decay) ** learner.games).clamp(min=end)
     else:
         epsilon = start + (end - start) * (learner.done / max(config.epsilon_fraction, 1e-9)).clamp(max=1.0)
     learner.head.epsilon.copy_(epsilon)
@@ -254,7 +252,6 @@ def watch(learner: Any) -> dict[str, Tensor]:
     ended = rollout.dones if counts is None else rollout.dones & counts
     learner.games += ended.sum() / learner.actor.agents
     weights = None if counts is None else counts.to(torch.float32)
-    # an agent that is out has no mean of its own: NaN of its zeros is none either
     return {
         "epsilon": learner.head.epsilon.clone(),
         "reward": ops.masked_mean(rollout.rewards, weights),
@@ -293,6 +290,8 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
         learner.updates += is_ready.to(torch.int64)
     follow(learner)
     if config.priority:
+        if is_ready is not None:
+            batch.weights *= is_ready
         learner.replay.reprioritize(batch, losses if config.distribution != "none" else chosen - targets)
     rows = torch.stack([losses, chosen, targets]) @ (share / networks)
     return torch.cat([rows, norm.reshape(1)])

@@ -8,7 +8,7 @@ for each iteration:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -55,7 +55,7 @@ class PQN:
 
     def resolve(self, rows: int) -> PQN:
         """The same: nothing depends on the number of rows."""
-        return replace(self)
+        return self
 
     def minibatch(self, rows: int) -> int:
         """Transitions that go through the network at a time."""
@@ -96,7 +96,7 @@ class Learner:
         self.rollout.wants_last_value = False  # Q-values are asked for when they are needed
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         self.optimizer = make_optimizer(config, self.weights)
-        self.games = torch.zeros((), device=self.device)  # that ended so far
+        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
         self.done = torch.zeros((), device=self.device)  # part of the run that is done
         set_epsilon(self)
 
