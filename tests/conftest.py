@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
+
+# The tests are of the CPU, also where there is a GPU: `--device auto` would take it. benchmarks/gpu.py is of the GPU.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 
