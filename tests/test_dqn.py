@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -12,10 +13,12 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import shoal
 from shoal import checkpoint
 from shoal.algos import dqn, pqn
+from shoal.algos.device import make_cuts
 from shoal.algos.dqn import DQN
 from shoal.algos.pqn import PQN
 from shoal.algos.replay import END, LAST
@@ -640,4 +643,39 @@ def test_what_follows_in_the_replay_is_what_followed_in_the_env(vec):
     torch.testing.assert_close(later[:, 0], now[:, 0] + 0.02 * now[:, 1], rtol=0, atol=1e-5)
     ends = counted & (batch.discounts == 0)
     assert 20 < int(ends.sum()) < 400
+    t.close()
+
+
+class NoQuestions(TorchDispatchMode):
+    """Refuses every operation that asks the device for a number, or whose result's size depends on one."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        if any(word in name for word in ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select")):
+            raise AssertionError(f"{name}: a CUDA graph cannot hold this")
+        if "aten.index" in name and any(isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in args[1] or ()):
+            raise AssertionError(f"{name} by flags: a CUDA graph cannot hold this")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("more", [{}, {"priority": 0.5, "n_step": 3}, {"distribution": "c51", "dueling": True}])
+def test_an_update_asks_the_device_nothing(more):
+    """So that a GPU's graph can hold it: as one takes it, with `Cuts` and `is_ready`, on the CPU."""
+    t = trainer("dqn", "vacuum", env={"preset": "classic-1v3", "max_steps": 5}, train=more | {"epsilon_decay": 0.99})
+    for _ in range(4):
+        t.iterate()
+    learner = t.learners[0]
+    learner.rollout.truncated.clear()
+    learner.rollout.cuts = make_cuts(learner.rollout, 5)
+    with NoQuestions():
+        dqn.watch(learner)
+        learner.replay.store(learner.rollout)
+        is_ready = learner.replay.stored >= 1
+        for batch in dqn.batches(learner):
+            learner.device = SimpleNamespace(type="cuda")  # `follow` asks the host on a CPU
+            dqn.improve(learner, batch, is_ready)
+        dqn.set_epsilon(learner)
+        learner.replay.fill()
+    with pytest.raises(AssertionError, match="cannot hold"), NoQuestions():
+        bool(is_ready)
     t.close()
