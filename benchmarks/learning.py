@@ -65,8 +65,8 @@ def targets() -> dict[str, float]:
     found = {}
     for env in registry.stock_names():
         path = registry.STOCK / f"{env}.toml"
-        if path.is_file():
-            found[env] = float(config.read_toml(path)["score"]["target"])
+        if path.is_file() and "score" in (tables := config.read_toml(path)):
+            found[env] = float(tables["score"]["target"])
     return found
 
 

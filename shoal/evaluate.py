@@ -89,8 +89,9 @@ class ScriptedPlayer:
 class Score:
     """What some episodes came to, in the order of the envs that played them.
 
-    With several agents the return of an episode is the mean over its agents, as in `drain_stats`, and its length the
-    steps of the game. An episode that was cut at `max_steps` counts with its return so far and has no stats.
+    With several agents the return of an episode is the mean over its agents (that the player answers for: `judged`),
+    as in `drain_stats`, and its length the steps of the game. An episode that was cut at
+    `max_steps` counts with its return so far and has no stats.
     """
 
     returns: tuple[float, ...]
@@ -226,6 +227,7 @@ def _play(
         raise ConfigError("play() needs envs with autoreset='same_step', which is shoal.make's default.")
     envs, agents = vec.num_envs, vec.agents_per_env
     used = min(episodes, envs)
+    judged = getattr(player, "judged", None) or slice(None)  # where it plays against others, their returns are theirs
     quota = np.array([episodes // used + (env < episodes % used) if env < used else 0 for env in range(envs)])
     played = np.zeros(envs, np.int64)
     totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the episodes that go on
@@ -244,7 +246,7 @@ def _play(
         ended = over | cut
         for env in np.flatnonzero(ended & (played < quota)).tolist():
             rows = slice(env * agents, (env + 1) * agents)
-            total, length = float(totals[rows].mean()), int(ticks[env])
+            total, length = float(totals[rows][judged].mean()), int(ticks[env])
             found[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
             played[env] += 1
             cut_count += int(cut[env])

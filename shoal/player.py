@@ -16,8 +16,16 @@ class PolicyPlayer:
     """Actors that play their roles, by their likeliest actions or by drawing from their distributions."""
 
     def __init__(
-        self, actors: Sequence[Actor], roles: Sequence[Role], agents: int, *, greedy: bool = True, seed: int = 0
+        self,
+        actors: Sequence[Actor],
+        roles: Sequence[Role],
+        agents: int,
+        *,
+        greedy: bool = True,
+        seed: int = 0,
+        judged: Sequence[int] | None = None,
     ) -> None:
+        self.judged = None if judged is None else list(judged)  # agents whose returns are its score; None: all
         self.actors, self.roles, self.agents, self.greedy = list(actors), list(roles), agents, greedy
         self.generator = torch.Generator().manual_seed(seed)
         self.states: list[Any] = []

@@ -33,20 +33,23 @@ import torch
 from torch import Tensor, nn
 
 import shoal
-from shoal import checkpoint, config, evaluate, registry, runs
-from shoal.algos import ppo
+from shoal import checkpoint, config, evaluate, registry, runs, seats
+from shoal.algos import ops
 from shoal.algos.actor import Actor, Role, cast, mask_size
+from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
-from shoal.algos.rollout import Collector, Seat, Stepped
+from shoal.algos.rollout import Collector, Rollout, Seat, Stepped
 from shoal.config import opt
 from shoal.entry import make
 from shoal.errors import CheckpointError, CompilerMissing, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.native import lib
 from shoal.native.cuda import require_gpu
 from shoal.nn.encoders import Encoder
 from shoal.nn.policy import Net
+from shoal.nn.qnet import QHead
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.vector.base import VecEnv
@@ -100,10 +103,11 @@ class Save:
 class Options:
     """Everything about a run. The fields are the tables of a TOML file."""
 
-    algo: Literal["ppo"] = opt("ppo", "the algorithm")
+    algo: Literal["ppo", "dqn", "pqn"] = opt("ppo", "the algorithm")
     seed: int = opt(1, "of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "where the policy lives, and native envs; auto: a GPU if any")
-    train: PPO = field(default_factory=PPO)
+    opponents: str = opt("", "who plays the agents that do not learn: 1=seek,2=RUN; scripted robots and runs")
+    train: Any = field(default_factory=PPO)  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
     eval: Eval = field(default_factory=Eval)
@@ -112,7 +116,8 @@ class Options:
 
 
 TABLES: dict[str, Any] = {"train": PPO, "vec": Vec, "nn": Net, "eval": Eval, "save": Save}
-PLAIN = ("algo", "seed", "device")
+PLAIN = ("algo", "seed", "device", "opponents")
+ALGORITHM_NAMES = tuple(ALGORITHMS)
 
 
 def tuned(env: str) -> dict[str, Any]:
@@ -134,10 +139,15 @@ def is_native(env: Any) -> bool:
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
     """The options with what the tables say put over them. Unknown keys and wrong types raise.
 
-    A preset of a native env is a whole set of values: what lower layers said of the env's is gone.
+    With another algorithm `train` starts anew: each has options of its own. A preset of a native env is
+    a whole set of values: what lower layers said of the env's is gone.
     """
+    if "algo" in tables:
+        before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
+        if options.algo != before:
+            options = dataclasses.replace(options, train=ALGORITHMS[options.algo].options())
     for name, value in tables.items():
-        if name in ("score", "run", "cuda"):
+        if name in ("score", "run", "cuda", "algo", *ALGORITHMS):
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
@@ -145,7 +155,8 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             below = {} if has_presets and "preset" in value else options.env
             options = dataclasses.replace(options, env={**below, **dict(value)})
         elif name in TABLES and isinstance(value, Mapping):
-            part = config.from_dict(TABLES[name], value, name, getattr(options, name))
+            below = getattr(options, name)
+            part = config.from_dict(type(below), value, name, below)
             options = dataclasses.replace(options, **{name: part})
         else:
             known = [*TABLES, "env", *PLAIN]
@@ -159,8 +170,13 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     """Defaults, then the env's tuned values, then the layers, each over the one before.
 
     A table `cuda`, of the tuned values or of a file, has tables of its own for runs on a GPU: batches are larger there.
+    The tuned values of another algorithm than the file's own are in a table of its name: `[dqn.train]`.
     """
     own = tuned(env) if isinstance(env, str) else {}
+    algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
+    if algo != own.get("algo", "ppo") and algo in ALGORITHMS:
+        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
+        own = {**common, **own.get(algo, {}), "algo": algo}
     options = merge(Options(), own, f"{env}.toml")
     asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
     on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
@@ -242,10 +258,12 @@ def told_of_the_gpu(options: Options) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        vec, train = options.vec, options.train
+        sizes = {"num_envs": options.vec.num_envs or 1024}
+        for name in ("horizon", "minibatches", "replay_size", "batch_size"):
+            sizes |= {name: size} if (size := getattr(options.train, name, 0)) else {}
+        told = ", ".join(f"{name}={size}" for name, size in sizes.items())
         raise ConfigError(
-            f"the GPU's memory does not hold this run (num_envs={vec.num_envs or 1024}, horizon={train.horizon}, "
-            f"minibatches={train.minibatches}): {str(error).partition('. ')[0]}. "
+            f"the GPU's memory does not hold this run ({told}): {str(error).partition('. ')[0]}. "
             "Try fewer --vec.num-envs, a shorter --train.horizon, or more --train.minibatches."
         ) from None
     except (RuntimeError, subprocess.CalledProcessError) as error:
@@ -285,6 +303,7 @@ class Trainer:
         policy: nn.Module | Callable[..., nn.Module] | None = None,
     ) -> None:
         keep_freed_memory()
+        self.opponents, options = seat_opponents(env, options)
         self.env, self.options = env, options
         self.vec: Any = make_vec(env, options) if vec is None else vec
         try:
@@ -306,9 +325,11 @@ class Trainer:
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
         self.agents = int(getattr(vec, "agents_per_env", 1))
-        self.num_rows = int(vec.num_envs) * self.agents
+        seats.check(self.opponents, self.agents)
+        frozen = load_opponents(self.opponents, vec)
+        self.num_rows = int(vec.num_envs) * (self.agents - len(self.opponents))
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
-        self.roles = cast(vec, options.nn.policies)
+        self.roles = seats.without(cast(vec, options.nn.policies), self.opponents, self.agents)
         self.on_gpu = isinstance(vec, CudaVec) or device_of(options) == "cuda"
         self.device = vec.device if isinstance(vec, CudaVec) else torch.device(device_of(options))
         if self.on_gpu:
@@ -316,15 +337,22 @@ class Trainer:
             torch.backends.cudnn.deterministic = True
             torch.backends.cuda.matmul.allow_tf32 = options.train.precision != "fp32"
             torch.backends.cudnn.allow_tf32 = options.train.precision != "fp32"
-            if options.train.target_kl:
+            if kl := getattr(options.train, "target_kl", 0.0):
                 raise ConfigError(
-                    f"--train.target-kl {options.train.target_kl} looks at the policy between epochs, "
-                    "which a graph on a GPU cannot. Use 0, or --device cpu."
+                    f"--train.target-kl {kl} looks at the policy between epochs, which a graph on a GPU cannot. "
+                    "Use 0, or --device cpu."
                 )
-        self.actors = [make_actor(role, options, k, policy, self.device) for k, role in enumerate(self.roles)]
+        self.algorithm = ALGORITHMS[options.algo]
+        if options.vec.surplus_envs and options.algo != "ppo":
+            raise ConfigError(
+                f"--vec.surplus-envs is for --algo ppo: {options.algo} learns from whole rollouts. Use 0."
+            )
+        self.actors = [
+            make_actor(role, options, k, policy, self.device, self.agents) for k, role in enumerate(self.roles)
+        ]
         may_skip = not isinstance(vec, VecEnv) and Stepped(vec).may_skip
         self.learners = [
-            ppo.Learner(
+            self.algorithm.learner(
                 options.train,
                 actor,
                 int(vec.num_envs) * role.count(self.agents),
@@ -335,8 +363,11 @@ class Trainer:
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
-        seats = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
-        self.collector = self._make_collector(seats)
+        taken = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
+        self.frozen = [self._seat_frozen(actor, role) for actor, role in frozen]
+        self._own = [torch.zeros(learner.rollout.rows) for learner in self.learners if self.opponents]
+        self._ended: list[float] = []
+        self.collector = self._make_collector([*taken, *self.frozen])
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": int(vec.num_envs)}
@@ -344,17 +375,26 @@ class Trainer:
         chosen |= {"num_groups": len(groups)} if isinstance(groups, list) else {}
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
 
+    def _seat_frozen(self, actor: Actor, role: Role) -> Seat:
+        """A seat for an actor that learns nothing, with a random stream of its own."""
+        horizon, rows = self.options.train.horizon, int(self.vec.num_envs) * role.count(self.agents)
+        rollout = Rollout(actor, horizon, rows, mask_size=mask_size(self.vec, actor.head), has_dead_rows=True)
+        seed = self.options.seed + (sum(1 << k for k in role.agents or ()) << 44)
+        return Seat(actor, role, rollout, torch.Generator().manual_seed(seed % (1 << 63)))
+
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
         if not self.on_gpu:
             return Collector(vec, seats, surplus)
+        if self.opponents:
+            raise ConfigError("--opponents is for --device cpu yet. Leave it out, or use --device cpu.")
         if surplus:
             raise ConfigError(f"--vec.surplus-envs {surplus} is for --device cpu yet. Use 0 with a GPU.")
         fused = self.learners[0].fused
         return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused)
 
     def _torch_threads(self) -> int:
-        rows = self.num_rows * self.options.train.horizon // self.options.train.minibatches
+        rows = self.options.train.minibatch(self.num_rows)
         encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
         width = max(self.options.nn.hidden, *encoders, 1)  # an image's features are many
         return available_cores() if rows * width >= SMALL_WORK else 1
@@ -367,12 +407,15 @@ class Trainer:
     @property
     def steps_per_iteration(self) -> int:
         """Transitions of one rollout, over all rows that it waits for."""
-        return self.options.train.horizon * (self.num_rows - self.options.vec.surplus_envs * self.agents)
+        horizon: int = self.options.train.horizon
+        return horizon * (self.num_rows - self.options.vec.surplus_envs * self.agents)
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps are done."""
-        return self.step >= self.options.train.total_steps
+        """Whether all steps are done, or all games that were asked for."""
+        games = getattr(self.options.train, "num_episodes", 0)
+        has_played = bool(games) and float(self.learners[0].games) >= games
+        return has_played or bool(self.step >= self.options.train.total_steps)
 
     def start(self, seed: Any = None) -> None:
         """Resets the envs for a new run, by the run's seed or by one of their own."""
@@ -408,7 +451,7 @@ class Trainer:
             self._graphs = None, None
             return
         collect = partial(self.collector.collect, [learner.generator])
-        learn = partial(ppo.update, learner)
+        learn = partial(self.algorithm.update, learner)
 
         def both() -> None:
             if steps_there:
@@ -427,7 +470,7 @@ class Trainer:
         copy_into(learner.optimizer.state, _under(state, "0.optimizer."))
         if learner.reward_norm is not None:
             copy_into(learner.reward_norm.state_dict(), _under(state, "0.reward_norm."))
-        learner.running_return.copy_(state["0.running_return"])
+        copy_into(learner.kept(), _under(state, "0."))
         for i, part in enumerate(learner.rollout.state):
             part.copy_(state[f"0.recurrent.{i}"])
         learner.generator.set_state(state["0.generator"])
@@ -442,7 +485,10 @@ class Trainer:
         if graph is not None:
             graph()
         else:
-            self.collector.collect([learner.generator for learner in self.learners])
+            streams = [learner.generator for learner in self.learners]
+            self.collector.collect([*streams, *(seat.generator for seat in self.frozen)])
+            if self.opponents:
+                self._count_own()
         self.step += self.steps_per_iteration
 
     def learn(self) -> None:
@@ -453,7 +499,7 @@ class Trainer:
         for learner in self.learners:
             rate = learner.set_learning_rate(done)
             graph = self._graphs[1] if self._graphs is not None else None
-            metrics = graph() if graph is not None else ppo.update(learner)
+            metrics = graph() if graph is not None else self.algorithm.update(learner)
             for name, value in metrics.items():
                 found[name] = found.get(name, 0.0) + value / len(self.learners)
             found["learning_rate"] = torch.tensor(rate)
@@ -474,7 +520,7 @@ class Trainer:
             record[name] = float(value) / self._updates
         self._sums.clear()
         self._updates = 0
-        stats = self.collector.vec.drain_stats()
+        stats = self._own_returns(self.collector.vec.drain_stats())
         record["episode/n"] = stats.pop("episodes", 0)
         for name, numbers in stats.items():
             record |= {f"episode/{name}": numbers["mean"]}
@@ -483,6 +529,24 @@ class Trainer:
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0
         return record
+
+    def _count_own(self) -> None:
+        """Against opponents, returns are the learners' own; the env's are means over everyone."""
+        for learner, carry in zip(self.learners, self._own):
+            rollout = learner.rollout
+            sums = ops.running_returns(rollout.rewards, rollout.dones, 1.0, carry)
+            ended = rollout.dones if rollout.alive is None else rollout.dones & rollout.alive[:-1]
+            self._ended += sums[ended].tolist()
+
+    def _own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """What drain_stats gave, with the learners' own episodes and returns where others play too."""
+        if not self.opponents:
+            return stats
+        ended, self._ended = self._ended, []
+        stats.pop("return", None)
+        if ended:
+            stats["return"] = {"mean": float(np.mean(ended)), "min": min(ended), "max": max(ended)}
+        return stats | {"episodes": len(ended)}
 
     def close(self) -> None:
         """Ends the envs."""
@@ -498,11 +562,16 @@ class Trainer:
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
             rollout = learner.rollout
             state[f"{k}.generator"] = learner.generator.get_state()
-            state[f"{k}.running_return"] = learner.running_return
+            state |= {f"{k}.{name}": value for name, value in learner.kept().items()}
             if learner.reward_norm is not None:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
             state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
             state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
+        state |= {f"{k}.own_return": part for k, part in enumerate(self._own)}
+        for k, seat in enumerate(self.frozen):
+            assert seat.generator is not None
+            state[f"opponent{k}.generator"] = seat.generator.get_state()
+            state |= {f"opponent{k}.recurrent.{i}": part for i, part in enumerate(seat.rollout.state)}
         if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
             state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return {"weights": weights, "state": state}
@@ -532,7 +601,8 @@ class Trainer:
                 )
             learner.generator.set_state(state[f"{k}.generator"])
             same_rows = meta.get("rows") == self.num_rows
-            _put(learner.running_return, state.get(f"{k}.running_return"), same_rows)
+            for name, part in learner.kept().items():
+                _put(part, state.get(f"{k}.{name}"), same_rows)
             if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
                 learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
             found = _under(state, f"{k}.optimizer.")
@@ -542,6 +612,13 @@ class Trainer:
             copy_into(learner.optimizer.state, found)
             for i, part in enumerate(learner.rollout.state):
                 _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
+        for k, part in enumerate(self._own):
+            _put(part, state.get(f"{k}.own_return"), meta.get("rows") == self.num_rows)
+        for k, seat in enumerate(self.frozen):
+            assert seat.generator is not None
+            seat.generator.set_state(state[f"opponent{k}.generator"])
+            for i, part in enumerate(seat.rollout.state):
+                _put(part, state.get(f"opponent{k}.recurrent.{i}"), meta.get("rows") == self.num_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and isinstance(self.vec, (NativeVec, CudaVec)) and meta.get("rows") == self.num_rows:
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
@@ -549,7 +626,11 @@ class Trainer:
             self.collector.resume(obs, {"alive": memory["alive"], "action_mask": memory["masks"]})
         else:
             self.exact = False
+            for part in self._own:
+                part.zero_()
             for learner in self.learners:
+                if hasattr(learner, "begin_anew"):
+                    learner.begin_anew()
                 for part in learner.rollout.state:
                     part.zero_()
             # not the seeds of the start again: those episodes have been seen
@@ -559,7 +640,17 @@ class Trainer:
     def player(self, greedy: bool) -> PolicyPlayer:
         """The policy as it is, to be evaluated."""
         actors = self.actors if not self.on_gpu else [actor.on_cpu() for actor in self.actors]
-        return PolicyPlayer(actors, self.roles, self.agents, greedy=greedy, seed=self.options.seed)
+        others, judged = [(seat.actor, seat.role) for seat in self.frozen], None
+        if self.opponents:
+            judged = [k for k in range(self.agents) if k not in self.opponents]
+        return PolicyPlayer(
+            [*actors, *(actor for actor, _ in others)],
+            [*self.roles, *(role for _, role in others)],
+            self.agents,
+            greedy=greedy,
+            seed=self.options.seed,
+            judged=judged,
+        )
 
     # ---- when numbers go wrong ----
 
@@ -603,27 +694,100 @@ class Trainer:
         return f"env {env}" + (f", agent {number}" if self.agents > 1 else "")
 
 
+def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
+    """Who plays which agent, and the options with the env's own robots in their seats and runs by their checkpoints."""
+    opponents = seats.parse(options.opponents)
+    if not opponents:
+        return {}, options
+    spec = lib.load(registry.find(str(env))).spec if is_native(env) else None
+    robots = seats.scripted(spec, opponents)
+    for seat, who in opponents.items():
+        if f"robot_{seat}" not in robots:
+            try:
+                opponents[seat] = str(_checkpoint_of(who, root))
+            except ShoalError as error:
+                raise seats.not_found(who, seat, spec, str(error)) from None
+    return opponents, dataclasses.replace(options, opponents=seats.write(opponents), env={**options.env, **robots})
+
+
+def _checkpoint_of(who: str, root: Path) -> Path:
+    """A checkpoint's folder: the one that is named, or a run's best."""
+    path = Path(who)
+    if (path / "meta.json").is_file():
+        return path.resolve()
+    found = runs.find(who, root).best
+    if found is None:
+        raise ConfigError(f"{who} has no checkpoint yet.")
+    return found.resolve()
+
+
+def load_opponents(opponents: Mapping[int, str], vec: Any) -> list[tuple[Actor, Role]]:
+    """The actors of runs that play seats of an env, each with all seats that it plays."""
+    spec = getattr(vec, "spec_env", None)
+    found: dict[tuple[str, int, int], tuple[Actor, list[int]]] = {}
+    for seat, who in opponents.items():
+        if who in seats.scripts(spec, seat):
+            continue
+        path = Path(who)
+        player, _ = load_player(Run(path.parent.parent), path)
+        agents = list(player.judged or range(player.agents))
+        source = seat if seat in agents else agents[0]  # a run of one seat plays any other as it played its own
+        number = next(n for n, role in enumerate(player.roles) if role.agents is None or source in role.agents)
+        mine = player.roles[number]
+        place = source if mine.agents is None else mine.agents.index(source)
+        has_own = getattr(player.actors[number].policy, "agents", 1) > 1
+        key = (who, number, place if has_own else 0)
+        if key not in found:
+            actor = player.actors[number].of_agent(place)
+            if isinstance(actor.head, QHead):
+                actor.head.epsilon.zero_()  # it explores no more
+            found[key] = actor, []
+        found[key][1].append(seat)
+    every = cast(vec, "shared")
+    made = []
+    for (who, *_), (actor, taken) in found.items():
+        home = next(role for role in every if role.agents is None or taken[0] in role.agents)
+        role = seats.only(home, taken)
+        if (actor.space, actor.head.space) != (role.observation_space, role.action_space):
+            raise ConfigError(
+                f"--opponents {taken[0]}={who}: that run sees {actor.space} and does {actor.head.space}; the agent "
+                f"here sees {role.observation_space} and does {role.action_space}. Name a run of such an env."
+            )
+        made.append((actor, role))
+    return made
+
+
 def _first_bad(values: Tensor) -> int:
     """The first step with a value that is not finite."""
     bad = ~torch.isfinite(values.flatten(1)).all(1)
     return int(bad.nonzero()[0]) if bool(bad.any()) else len(values) + 1
 
 
-def make_actor(role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu") -> Actor:
-    """The actor of a role: the user's own policy, or the one that `--nn.*` describes."""
-    own = policy
+def make_actor(
+    role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu", agents: int = 1
+) -> Actor:
+    """The actor of a role in envs of so many agents: the user's own policy, or the one that `--nn.*` describes."""
+    own, head, seed = policy, None, options.seed + (number << 40)
+    make_policy, count = ALGORITHMS[options.algo].make_policy, role.count(agents)
     if policy is not None and not isinstance(policy, nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
             own = policy(role.observation_space, role.action_space)
+    if make_policy is not None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            made, head = make_policy(options.train, role, options.nn, count)
+        own = made if own is None else own
     return Actor(
         role.observation_space,
         role.action_space,
         options.nn,
-        seed=options.seed + (number << 40),
+        seed=seed,
         policy=own,
+        head=head,
+        agents=count,
         normalize_obs=options.train.normalize_obs,
-        compile=options.train.compile,
+        compile=getattr(options.train, "compile", False),
         precision=options.train.precision,
         device=device,
     )
@@ -696,6 +860,7 @@ def train(
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _check_devices(options)
+    _, options = seat_opponents(env, options, root)
     check_loggers(log, log_options, console=console)
     if old is not None:
         with contextlib.suppress(OSError):
@@ -897,14 +1062,19 @@ def load_player(run: Run, at: Path | None = None, device: str = "cpu", greedy: b
         raise ConfigError(f"{run.folder} has no checkpoint yet.")
     files, _ = checkpoint.load(path, ("weights",))
     with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
-        roles, agents = cast(vec, options.nn.policies), vec.agents_per_env
+        agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
+        roles = seats.without(cast(vec, options.nn.policies), opponents, agents)
+        frozen = load_opponents(opponents, vec)
     if run.facts.get("own_policy"):
         raise ConfigError(f"{run.id} was trained with a policy of your own. Load its weights into it: {path}.")
-    actors = [make_actor(role, options, k) for k, role in enumerate(roles)]
+    actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
     for k, actor in enumerate(actors):
         load_actor(actor, files["weights"], k)
     chosen = options.eval.greedy if greedy is None else greedy
-    return PolicyPlayer(actors, roles, agents, greedy=chosen, seed=options.seed), {"env": name, **options.env}
+    judged = [k for k in range(agents) if k not in opponents] if opponents else None
+    actors, roles = [*actors, *(a for a, _ in frozen)], [*roles, *(r for _, r in frozen)]
+    player = PolicyPlayer(actors, roles, agents, greedy=chosen, seed=options.seed, judged=judged)
+    return player, {"env": name, **options.env}
 
 
 def _check_devices(options: Options) -> None:

@@ -113,6 +113,7 @@ def test_progress_and_time_left():
 def test_every_number_is_there():
     (record,) = records(1)
     record |= {"gpu_percent": 43.0, "gpu_memory_mb": 1234.0, "eval/return": 321.5}
+    record |= {"loss/q": 0.0234, "q_played": 17.3, "epsilon": 0.456, "replay_fill": 0.789}  # of Q-learning
     shown = text(history([record, record]))
     for key in (
         *console.LEARNING,

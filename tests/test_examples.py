@@ -54,3 +54,16 @@ def test_a_loop_of_your_own_learns(capsys):
     assert loop["main"](62_000) > 100
     torch.set_num_threads(before)
     assert "steps  return" in capsys.readouterr().out
+
+
+def test_robot_vacuums_are_trained_with_the_flags_that_users_know(tmp_path):
+    words = (
+        "--num-envs 8 --train-frequency 4 --env-n 5 --charger-positions 2,2 --robot-0-energy 1000 --robot-1-energy 100"
+    )
+    words += " --e-collision 20 --e-charge 20 --use-epsilon-decay --epsilon-decay 0.998 --num-episodes 12 --n-step 2"
+    words += " --save-frequency 500 --wandb-mode disabled --memory-size 5000 --replay-start-size 200 --max-steps 60"
+    out = run("train_vacuum.py", *words.split(), "--runs", str(tmp_path))
+    found = find("last", tmp_path)
+    assert found.config["train"]["epsilon_decay"] == 0.998
+    assert (found.config["env"]["charger_x_0"], found.config["env"]["energy_1"]) == (2, 100.0)
+    assert "mean return" in out

@@ -31,11 +31,12 @@ WALLS = {
     "nn": {"errors", "spec", "config"},
     "algos": {"errors", "spec", "config", "native", "vector", "nn"},
     "player": {"spec", "algos"},
+    "seats": {"errors", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors"},
     "plot": {"errors", "spec", "log", "runs"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log"},
+    | {"runs", "checkpoint", "log", "seats"},
     "profile": {"algos", "train", "vector"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},

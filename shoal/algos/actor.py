@@ -35,6 +35,8 @@ class Actor(nn.Module):
         *,
         seed: int,
         policy: nn.Module | None = None,
+        head: ActionHead | None = None,
+        agents: int = 1,
         normalize_obs: bool = False,
         compile: bool = False,
         precision: str = "fp32",
@@ -42,7 +44,8 @@ class Actor(nn.Module):
     ) -> None:
         super().__init__()
         self.space, self.layout = observation_space, Layout(observation_space)
-        self.head = ActionHead(action_space, std=net.std, squash=net.squash)
+        self.head = head or ActionHead(action_space, std=net.std, squash=net.squash)
+        self.agents = agents  # that it plays in each env
         if policy is None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -56,7 +59,7 @@ class Actor(nn.Module):
         self._half = precision == "bf16" and torch.device(device).type == "cuda"
         # kept out of the module tree: it is the same weights, and shall not be saved twice
         self._run = [torch.compile(policy) if compile else policy]
-        policies.check(policy, self._blank(2), 2, self.head)
+        policies.check(policy, self._blank(2 * agents), 2 * agents, self.head)
 
     def on_cpu(self) -> Actor:
         """A copy that plays on the CPU."""
@@ -64,6 +67,15 @@ class Actor(nn.Module):
         twin.to("cpu")
         twin.head.to("cpu")
         twin._half = False
+        return twin
+
+    def of_agent(self, number: int) -> Actor:
+        """One agent's share of an actor with a network for each of its agents, as an actor of its own."""
+        if getattr(self.policy, "agents", 1) == 1:
+            return self
+        twin = copy.deepcopy(self)
+        twin.policy, twin.agents = self.policy.of_agent(number), 1
+        twin._run = [twin.policy]
         return twin
 
     def initial_state(self, rows: int) -> State:
@@ -178,8 +190,8 @@ def pick_obs(obs: Any, role: Role, layout: Layout, agents: int) -> list[Array]:
 
 
 def gather(found: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], games: int, agents: int) -> Any:
-    """One batch of actions for the env from those of every role."""
-    if len(roles) == 1 and not roles[0].names:
+    """One batch of actions for the env from those of every role. An agent that is in none of them gets zeros."""
+    if len(roles) == 1 and roles[0].agents is None:
         return found[0]
     if not roles[0].names:
         layout = heads[0].layout

@@ -84,6 +84,63 @@ def _advantages(
     return out
 
 
+def lambda_returns(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
+    """What PQN's Q-values are pulled to; values[t] = max over a of Q(obs[t], a).
+
+        G_t = r_t + gamma n_t (lam G_{t+1} + (1 - lam) V_{t+1}),   n_t = 0 if dones[t] else 1,   G_steps = V_steps
+
+    rewards, dones: (steps, rows); values: (steps + 1, rows). Returns (steps, rows). It is V + GAE, term by term.
+    """
+    return gae(rewards, values, dones, gamma, lam) + values[:-1]
+
+
+def n_step(rewards: Tensor, stops: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Discounted sums of windows of at most n steps, and how many steps each one has.
+
+        R = sum over k < m of gamma^k r_k,   m = the step of the first stop + 1, or n where there is none
+
+    rewards, stops: (n, batch); stops[k] is true where the window goes no further than step k: an episode ended with
+    it, or the next step has not been played yet. Returns R and m, both (batch,). What lies after a stop is not read.
+    """
+    if stops.shape != rewards.shape or rewards.ndim != 2:
+        raise ValueError(f"rewards {tuple(rewards.shape)}, stops {tuple(stops.shape)}: expected (n, batch) of both.")
+    counted = (torch.cumsum(stops, 0) - stops.to(torch.int64)) == 0  # no stop before
+    powers = gamma ** torch.arange(len(rewards), device=rewards.device, dtype=rewards.dtype)
+    return (torch.where(counted, rewards, 0.0) * powers.unsqueeze(1)).sum(0), counted.sum(0)
+
+
+def project(probs: Tensor, rewards: Tensor, discounts: Tensor, atoms: Tensor) -> Tensor:
+    """C51's projection (Bellemare et al. 2017): the distribution of r + g Z on the atoms that Z lives on.
+
+        out_j = sum over i of p_i max(0, 1 - |clip(r + g z_i) - z_j| / dz)
+
+    probs: (batch, atoms); rewards, discounts: (batch,), discounts 0 where nothing follows; atoms: (atoms,) evenly
+    spaced. A sum, where the paper scatters: its order is fixed, so that a GPU repeats it to the bit.
+    """
+    if probs.ndim != 2 or atoms.shape != probs.shape[1:] or rewards.shape != probs.shape[:1]:
+        raise ValueError(f"probs {tuple(probs.shape)}, rewards {tuple(rewards.shape)}, atoms {tuple(atoms.shape)}.")
+    low, high = atoms[0], atoms[-1]
+    moved = rewards.unsqueeze(1) + discounts.unsqueeze(1) * atoms
+    moved = torch.minimum(torch.maximum(moved, low), high)
+    nearness = 1.0 - (moved.unsqueeze(1) - atoms.view(1, -1, 1)).abs() * ((len(atoms) - 1) / (high - low))
+    return (nearness.clamp_(min=0.0) * probs.unsqueeze(1)).sum(-1)
+
+
+def quantile_loss(quantiles: Tensor, targets: Tensor) -> Tensor:
+    """QR-DQN's loss (Dabney et al. 2018), one number for each row of the batch.
+
+        L = sum over i of mean over j of |tau_i - 1(u < 0)| huber(u),   u = targets_j - quantiles_i
+
+    quantiles: (batch, n), at the middles tau_i = (i + 0.5) / n; targets: (batch, m).
+    """
+    count = quantiles.shape[1]
+    taus = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype) + 0.5) / count
+    errors = targets.unsqueeze(1) - quantiles.unsqueeze(2)  # (batch, n, m)
+    sizes = errors.abs()
+    hubers = torch.where(sizes <= 1.0, 0.5 * errors.square(), sizes - 0.5)
+    return ((taus.view(1, -1, 1) - (errors < 0.0).to(errors.dtype)).abs() * hubers).mean(2).sum(1)
+
+
 def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor) -> Tensor:
     """R_t = r_t + gamma R_{t-1}, begun anew after each done; `carry` (rows,) is R before and is updated in place."""
     steps, rows = rewards.shape

@@ -87,6 +87,10 @@ class PPO:
             total = self.num_iterations * horizon * rows
         return replace(self, horizon=horizon, total_steps=total, batch_size=0, num_iterations=0)
 
+    def minibatch(self, rows: int) -> int:
+        """Transitions that go through the policy at a time."""
+        return self.horizon * rows // self.minibatches
+
 
 CHUNK = 8192  # transitions that go through a policy at a time on a CPU: their activations stay in its cache
 METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_norm")
@@ -117,6 +121,10 @@ class Learner:
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         self.optimizer = make_optimizer(config, actor.policy, self.weights)
         self.fused = Fused(self) if self.device.type == "cuda" and has_triton() and not why_not(self) else None
+
+    def kept(self) -> dict[str, Tensor]:
+        """What a checkpoint holds besides weights, optimizer, random stream and moments of rewards."""
+        return {"running_return": self.running_return}
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""

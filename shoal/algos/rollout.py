@@ -70,6 +70,7 @@ class Rollout:
         self.state = tuple(torch.zeros_like(part) for part in state)
         self.starts = tuple(zeros((horizon // segment, *part.shape)) for part in state)
         self.truncated: list[Truncated] = []
+        self.wants_last_value = True  # whether values[horizon] is asked for
         self.ready: Tensor | None = None  # rows that are full; None: all
         self.cuts: Cuts | None = None  # instead of `truncated`, where everything has a fixed size (algos/device.py)
 
@@ -155,6 +156,7 @@ class Seat:
     actor: Actor
     role: Role
     rollout: Rollout
+    generator: torch.Generator | None = None  # of one that does not learn
 
 
 @dataclass
@@ -350,6 +352,8 @@ class Collector:
     def _last_values(self, seat: Seat) -> None:
         """V of what each row saw last."""
         rollout = seat.rollout
+        if not rollout.wants_last_value:
+            return
         last = rollout.observations([leaf[-1] for leaf in rollout.obs])
         rollout.values[-1] = seat.actor.step(last, rollout.state)[1]
 

@@ -78,7 +78,7 @@ class Wandb:
 def parse(args: list[str]) -> Request:
     """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
     from shoal import runs
-    from shoal.train import options_for
+    from shoal.train import ALGORITHM_NAMES, options_for
 
     args = puffer_words(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -105,6 +105,8 @@ def parse(args: list[str]) -> Request:
         raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
     if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
         layers.append({"device": device})
+    if (algo := _value(rest, "--algo")) in ALGORITHM_NAMES:  # each has options of its own
+        layers.append({"algo": algo})
     if (preset := _value(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
     options = options_for(env, *layers) if env is not None else options_for("")
@@ -129,7 +131,7 @@ def parse(args: list[str]) -> Request:
     changed.pop("preset", None)  # a layer already
     defaults = {name: default for name, _, default, _ in params}
     own = {**options.env, **{k: v for k, v in changed.items() if v != defaults[k] or k in options.env}, **given}
-    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device")}
+    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device", "opponents")}
     options = dataclasses.replace(options, **tables, **plain, env=own)
     config.check(options, "")
     wandb = {k: v for k, v in dataclasses.asdict(parsed.wandb).items() if v}
@@ -195,13 +197,22 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
         return Annotated[kind, tyro.conf.arg(help=text)]
 
     top = [
-        ("algo", arg(Literal["ppo"], "the algorithm"), field(default=options.algo)),
+        (
+            "algo",
+            arg(Literal["ppo", "dqn", "pqn"], "the algorithm; --help shows its options"),
+            field(default=options.algo),
+        ),
         (
             "seed",
             arg(int, "of weights, actions and envs; the same seed gives the same run"),
             field(default=options.seed),
         ),
         ("device", arg(Literal["auto", "cpu", "cuda"], "where the policy lives"), field(default=options.device)),
+        (
+            "opponents",
+            arg(str, "who plays the agents that do not learn: 1=seek,2=RUN; scripted robots and runs"),
+            field(default=options.opponents),
+        ),
         ("config", arg(str, "a TOML file whose tables go over the tuned ones"), field(default="")),
         (
             "resume",
@@ -224,7 +235,9 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
         ),
         ("wandb", config.flags(Wandb), made(Wandb())),
     ]
-    tables = [(name, config.flags(cls), made(getattr(options, name))) for name, cls in TABLES.items()]
+    values = {name: getattr(options, name) for name in TABLES}
+    kinds: dict[str, Any] = {name: type(value) for name, value in values.items()}  # train's is the algorithm's
+    tables = [(name, config.flags(kinds[name]), made(value)) for name, value in values.items()]
     env = [("env", Env, made(Env()))] if params else []
     return dataclasses.make_dataclass("Train", [*top, *tables, *env], frozen=True)
 

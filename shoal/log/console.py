@@ -36,8 +36,21 @@ LEARNING = {
     "kl": "KL",
     "clip_fraction": "clip fraction",
     "explained_variance": "explained var",
+    "loss/q": "Q loss",
+    "q_played": "Q",
+    "epsilon": "epsilon",
+    "replay_fill": "replay fill",
     "grad_norm": "grad norm",
     "learning_rate": "learning rate",
+}
+# of them, on a plain line
+LINES = {
+    "entropy": "entropy",
+    "kl": "kl",
+    "loss/value": "value loss",
+    "loss/q": "loss",
+    "q_played": "Q",
+    "epsilon": "eps",
 }
 
 Span = tuple[str, str]  # text and its style
@@ -537,7 +550,7 @@ class Lines:
             f"return {number(latest.get('episode/return')):>8}",
             f"length {number(latest.get('episode/length')):>7}",
         ]
-        for key, name in (("entropy", "entropy"), ("kl", "kl"), ("loss/value", "value loss")):
+        for key, name in LINES.items():
             if key in latest:
                 parts.append(f"{name} {number(latest[key]):>7}")
         parts.append(f"left {duration(have.left_s)}")

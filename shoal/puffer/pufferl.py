@@ -258,7 +258,7 @@ class PuffeRL:
     @property
     def total_epochs(self) -> int:
         """Iterations until total_timesteps are done."""
-        return -(-self.trainer.options.train.total_steps // self.trainer.steps_per_iteration)
+        return int(-(-self.trainer.options.train.total_steps // self.trainer.steps_per_iteration))
 
     @property
     def exact(self) -> bool:

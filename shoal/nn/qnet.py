@@ -1,0 +1,182 @@
+"""QNet: from an observation to the worth of every action, as a number or a distribution. QHead: epsilon-greedy.
+
+Several agents may have networks of their own and still be one module: their weights lie side by side, and a layer is
+one batched matrix product over all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from shoal.errors import ConfigError
+from shoal.nn.distributions import NEVER, ActionHead
+from shoal.nn.encoders import Encoder
+from shoal.nn.layers import ACTIVATIONS
+from shoal.nn.policy import Net
+
+# of activations, by what they gave: (slope behind, output) -> slope before
+SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda slopes, out: torch.ops.aten.threshold_backward(slopes, out, 0.0),
+    "tanh": lambda slopes, out: torch.ops.aten.tanh_backward(slopes, out),
+}
+
+
+class Dense(nn.Module):
+    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One has no first axis."""
+
+    def __init__(self, agents: int, inputs: int, outputs: int, std: float, layer_norm: bool = False) -> None:
+        super().__init__()
+        weight = torch.empty(agents, outputs, inputs)
+        for part in weight:
+            nn.init.orthogonal_(part, std)
+        self.weight = nn.Parameter(weight.transpose(1, 2).contiguous())
+        self.bias = nn.Parameter(torch.zeros(agents, 1, outputs))
+        self.gain = nn.Parameter(torch.ones(agents, 1, outputs)) if layer_norm else None
+        self.shift = nn.Parameter(torch.zeros(agents, 1, outputs)) if layer_norm else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One matrix product, and where asked for, each row scaled to mean 0 and spread 1 (Ba et al. 2016)."""
+        is_one = x.ndim == 2
+        out = torch.addmm(self.bias[0], x, self.weight[0]) if is_one else torch.baddbmm(self.bias, x, self.weight)
+        if self.gain is None or self.shift is None:
+            return out
+        gain, shift = (self.gain[0], self.shift[0]) if is_one else (self.gain, self.shift)
+        return torch.addcmul(shift, nn.functional.layer_norm(out, out.shape[-1:]), gain)
+
+
+class QNet(nn.Module):
+    """Returns (Q, max Q) as policies do; `outputs` is what is learned: numbers, logits of atoms, or quantiles.
+
+    Row r of a batch is agent r % agents of its env. With `dueling` (Wang et al. 2016) the worth of an action is that of
+    the state plus what it is better than the mean action.
+    """
+
+    atoms: Tensor
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        choices: int,
+        net: Net,
+        *,
+        agents: int = 1,
+        dueling: bool = False,
+        layer_norm: bool = False,
+        distribution: str = "none",
+        num_atoms: int = 1,
+        low: float = 0.0,
+        high: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.encoder = Encoder(space, net.encoder)
+        if agents > 1 and any(True for _ in self.encoder.parameters()):
+            raise ConfigError(
+                "--train.policy per-agent is for observations that are numbers or few choices; this env's go through "
+                "a CNN or a table. Use --train.policy shared, or --nn.encoder mlp."
+            )
+        self.agents, self.choices, self.dueling = agents, choices, dueling
+        self.distribution, self.num_atoms = distribution, num_atoms if distribution != "none" else 1
+        sizes = [self.encoder.features] + [net.hidden] * net.layers
+        self.layers = nn.ModuleList([Dense(agents, a, b, math.sqrt(2.0), layer_norm) for a, b in pairwise(sizes)])
+        self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
+        self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
+        self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
+        # whether `answer` and `put_gradients` know this network: plain layers, one network, nothing to encode by
+        is_plain = agents == 1 and not dueling and not layer_norm and distribution == "none"
+        self.learns_by_hand = is_plain and self._slope is not None and not any(True for _ in self.encoder.parameters())
+
+    def of_agent(self, number: int) -> QNet:
+        """One agent's network, by itself."""
+        alone = copy.deepcopy(self)
+        alone.agents = 1
+        for name, value in self.named_parameters():
+            module = alone.get_submodule(name.rpartition(".")[0])
+            setattr(module, name.rpartition(".")[2], nn.Parameter(value.detach()[number : number + 1].clone()))
+        return alone
+
+    def outputs(self, obs: Any) -> Tensor:
+        """(rows, choices, num_atoms)."""
+        x = self.encoder.forward(obs)
+        rows = len(x)
+        if self.agents > 1:
+            x = x.view(rows // self.agents, self.agents, -1).transpose(0, 1)
+        for layer in self.layers:
+            x = self._activation(layer.forward(x))
+        out = self.head.forward(x)
+        if self.agents > 1:
+            out = out.transpose(0, 1)
+        out = out.reshape(rows, self.choices + self.dueling, self.num_atoms)
+        if not self.dueling:
+            return out
+        state, better = out[:, :1], out[:, 1:]
+        return state + better - better.mean(1, keepdim=True)
+
+    # ---- by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
+
+    def answer(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
+        """(rows, choices) as `forward` gives them, and what `put_gradients` needs: every layer's input."""
+        kept = [self.encoder.forward(obs)]
+        for layer in self.layers:
+            kept.append(self._activation(torch.addmm(layer.bias[0], kept[-1], layer.weight[0])))
+        return torch.addmm(self.head.bias[0], kept[-1], self.head.weight[0]), kept
+
+    @torch.no_grad()
+    def put_gradients(self, kept: list[Tensor], slopes: Tensor) -> None:
+        """Writes the weights' gradients where the loss has these slopes (rows, choices) by the answers."""
+        slope_of = self._slope
+        assert slope_of is not None
+        for number, layer in reversed(list(enumerate([*self.layers, self.head]))):
+            torch.mm(kept[number].T, slopes, out=layer.weight.grad[0])
+            torch.sum(slopes, 0, out=layer.bias.grad[0, 0])
+            if number:
+                slopes = slope_of(slopes @ layer.weight[0].T, kept[number])
+
+    # ---- as a policy ----
+
+    def expect(self, outputs: Tensor) -> Tensor:
+        """(rows, choices): the mean of what `outputs` describe."""
+        if self.distribution == "c51":
+            return torch.softmax(outputs, -1) @ self.atoms
+        return outputs.mean(-1) if self.distribution == "quantile" else outputs.squeeze(-1)
+
+    def forward(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """(Q, max Q), (rows, choices) and (rows,)."""
+        values = self.expect(self.outputs(obs))
+        return values, values.amax(-1)
+
+
+class QHead(ActionHead):
+    """One choice by its worth: the best one, or with probability epsilon any that is allowed, each as likely.
+
+    `epsilon` is a tensor, so that a graph reads what it is now. The coin is tossed for every row, when noise is drawn.
+    """
+
+    def __init__(self, space: spaces.Space[Any], epsilon: float = 0.05) -> None:
+        super().__init__(space)
+        if not self.is_one_choice:
+            raise ConfigError(f"Q-learning is for one choice of a few actions; this env's are {self}. Use --algo ppo.")
+        self.num_noise = self.choices + 1  # a number for every choice, and the coin
+        self.epsilon = torch.tensor(epsilon)
+
+    def to(self, device: Any) -> None:
+        """Moves what is used there."""
+        super().to(device)
+        self.epsilon = self.epsilon.to(device)
+
+    def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
+        """Fills (..., choices + 1): uniform numbers, and 1 where the row explores, else 0."""
+        noise.uniform_(generator=generator)
+        noise[..., -1] = (noise[..., -1] < self.epsilon).to(noise.dtype)
+
+    def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """(rows, 1)."""
+        chance = torch.where(logits > NEVER, noise[..., :-1], -1.0)  # a masked choice is the last to be taken
+        return torch.where(noise[..., -1:] > 0, chance, logits).argmax(-1, keepdim=True)

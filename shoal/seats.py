@@ -1,0 +1,80 @@
+"""Who plays which agent: `--opponents 1=seek,2=flee,3=RUN`. Seats that nobody is named for are the learner's.
+
+A seat's player is a scripted robot of the env's own (a native env's param `robot_<seat>`), or a run: its policy, as it
+was at a checkpoint, plays on and learns nothing. Knows nothing of how a run is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shoal.algos.actor import Role
+from shoal.errors import ConfigError, did_you_mean
+
+
+def parse(text: str) -> dict[int, str]:
+    """`1=seek,3=runs/vacuum/x` as {1: "seek", 3: "runs/vacuum/x"}.
+
+    >>> parse("1=seek, 2=flee")
+    {1: 'seek', 2: 'flee'}
+    """
+    found: dict[int, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        seat = re.fullmatch(r"(\d{1,4})\s*=\s*(.+)", part)
+        if seat is None:
+            raise ConfigError(f"--opponents '{part}' is not SEAT=WHO. Write 1=seek,2=last: agents count from 0.")
+        if int(seat[1]) in found:
+            raise ConfigError(f"--opponents names agent {int(seat[1])} twice. Give each seat one player.")
+        found[int(seat[1])] = seat[2]
+    return found
+
+
+def write(opponents: Mapping[int, str]) -> str:
+    """What `parse` reads."""
+    return ",".join(f"{seat}={who}" for seat, who in sorted(opponents.items()))
+
+
+def scripts(spec: Any, seat: int) -> tuple[str, ...]:
+    """The scripted robots that an env has for a seat; `learner` is none of them."""
+    params = {} if spec is None else {param.name: param for param in spec.params}
+    param = params.get(f"robot_{seat}")
+    return () if param is None else tuple(word for word in param.choices or () if word != "learner")
+
+
+def scripted(spec: Any, opponents: Mapping[int, str]) -> dict[str, str]:
+    """The env's params that seat its own robots."""
+    return {f"robot_{seat}": who for seat, who in opponents.items() if who in scripts(spec, seat)}
+
+
+def check(opponents: Mapping[int, str], agents: int) -> None:
+    """Raises for a seat that is not there, and where no seat is left to learn in."""
+    for seat in opponents:
+        if seat >= agents:
+            raise ConfigError(f"--opponents {seat}={opponents[seat]}: the env has agents 0 to {agents - 1}.")
+    if len(opponents) == agents:
+        raise ConfigError(f"--opponents names all {agents} agents, and none is left to learn. Leave one out.")
+
+
+def not_found(who: str, seat: int, spec: Any, reason: str) -> ConfigError:
+    """The error for a player that is neither a robot of the env nor a run."""
+    known = scripts(spec, seat)
+    robots = f" The env's robots: {', '.join(known)}." if known else " The env has no robots of its own."
+    return ConfigError(f"--opponents {seat}={who}:{did_you_mean(who, known)}{robots} As a run: {reason}")
+
+
+def without(roles: list[Role], seats: Mapping[int, str], agents: int) -> list[Role]:
+    """The roles that are left for the learner."""
+    if not seats:
+        return roles
+    left = [only(role, [k for k in role.agents or range(agents) if k not in seats]) for role in roles]
+    return [role for role in left if role.agents]
+
+
+def only(role: Role, agents: list[int]) -> Role:
+    """A part of a role."""
+    held = list(role.agents or ())
+    names = tuple(role.names[held.index(k)] for k in agents) if role.names else ()
+    return replace(role, agents=tuple(agents), names=names)

@@ -1,0 +1,339 @@
+"""Replay against a slow twin: a list of everything that each row lived through."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.algos import replay as replays
+from shoal.algos.actor import Actor, Role
+from shoal.algos.dqn import DQN, make_policy
+from shoal.algos.replay import END, LAST, STEP, Replay, check_room, predict_nbytes
+from shoal.algos.rollout import Cuts, Rollout, Truncated
+from shoal.errors import ConfigError
+from shoal.nn.policy import Net
+
+torch.set_num_threads(1)
+
+
+def make_actor(agents=1, obs=None, choices=3):
+    obs = obs or spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    role, net = Role(None, (), obs, spaces.Discrete(choices)), Net(hidden=8)
+    policy, head = make_policy(DQN(), role, net, agents)
+    return Actor(obs, role.action_space, net, seed=0, policy=policy, head=head, agents=agents)
+
+
+@dataclass
+class Lived:
+    """One place of a row: what was seen, done and earned, and how it went on."""
+
+    obs: float
+    action: int = 0
+    reward: float = 0.0
+    kind: int = STEP
+
+
+class World:
+    """Random lives of some rows: rollouts for a Replay, and a list of places for each row."""
+
+    def __init__(self, actor, rows, horizon, seed, can_die=True, masks=False, device_cuts=False):
+        self.rng, self.rows, self.horizon = np.random.default_rng(seed), rows, horizon
+        self.rollout = Rollout(
+            actor, horizon, rows, has_dead_rows=can_die, mask_size=actor.head.choices if masks else 0
+        )
+        if device_cuts:  # as on a GPU: one place for each row, which is cut off at most once in a rollout
+            self.rollout.cuts = Cuts(
+                torch.zeros(horizon, rows, dtype=torch.bool), horizon, [torch.zeros(rows, 2).unsqueeze(0)], ()
+            )
+        self.can_die, self.lives = can_die, [[] for _ in range(rows)]
+        self.alive = np.ones(rows, bool)
+        self.number = 0.0
+        self.now = [self.fresh() for _ in range(rows)]
+
+    def fresh(self):
+        self.number += 1.0
+        return self.number
+
+    def play(self):
+        """One rollout."""
+        r, rng = self.rollout, self.rng
+        r.truncated.clear()
+        if r.cuts is not None:
+            r.cuts.flags.zero_()
+        was_cut = set()
+        for t in range(self.horizon):
+            cut_rows, cut_obs = [], []
+            for row in range(self.rows):
+                r.obs[0][t, row] = self.now[row]
+                if r.alive is not None:
+                    r.alive[t, row] = bool(self.alive[row])
+                if r.masks is not None:
+                    r.masks[t, row] = mask_of(self.now[row])
+                reward, action = float(rng.integers(-9, 10)), int(rng.integers(3))
+                over, cut = rng.random() < 0.15, rng.random() < 0.15
+                if r.cuts is not None and row in was_cut:
+                    cut = False
+                if not self.alive[row]:  # its zeros mean nothing
+                    back = rng.random() < 0.4
+                    r.rewards[t, row], r.dones[t, row], r.actions[t, row, 0] = 77.0, back, 2
+                    if back:
+                        self.alive[row], self.now[row] = True, self.fresh()
+                    continue
+                cut = cut and not over
+                r.rewards[t, row], r.dones[t, row], r.actions[t, row, 0] = reward, over or cut, action
+                kind = END if over else replays.CUT if cut else STEP
+                self.lives[row].append(Lived(self.now[row], action, reward, kind))
+                self.now[row] = self.fresh()
+                if cut:
+                    was_cut.add(row)
+                    self.lives[row].append(Lived(self.now[row], kind=LAST))
+                    cut_rows.append(row)
+                    cut_obs.append(self.now[row])
+                    if r.cuts is not None:
+                        r.cuts.flags[t, row] = True
+                        r.cuts.obs[0][0, row] = self.now[row]
+                    self.now[row] = self.fresh()
+                if (over or cut) and self.can_die and rng.random() < 0.5:
+                    self.alive[row], self.now[row] = False, 0.0
+            if cut_rows and r.cuts is None:
+                last = torch.tensor(cut_obs).unsqueeze(1).expand(-1, 2).clone()
+                r.truncated.append(Truncated(t, torch.tensor(cut_rows), [last], ()))
+        for row in range(self.rows):
+            r.obs[0][self.horizon, row] = self.now[row]
+            if r.alive is not None:
+                r.alive[self.horizon, row] = bool(self.alive[row])
+            if r.masks is not None:
+                r.masks[self.horizon, row] = mask_of(self.now[row])
+
+    def begin_anew(self):
+        """The envs were lost, and new ones begin."""
+        for row, life in enumerate(self.lives):
+            if life and life[-1].kind == STEP:
+                life[-1].kind = replays.CUT
+                life.append(Lived(self.now[row], kind=LAST))
+            self.alive[row], self.now[row] = True, self.fresh()
+
+    def window(self, row, k, n, gamma):
+        """(return, next observation, its discount) of at most n steps from place k of a row, step by step."""
+        life, total, weight = self.lives[row], 0.0, 1.0
+        for i in range(k, min(k + n, len(life))):
+            total += weight * life[i].reward
+            weight *= gamma
+            if life[i].kind == END:
+                return total, None, 0.0
+            after = life[i + 1].obs if i + 1 < len(life) else self.now[row]
+            if life[i].kind == replays.CUT:
+                break
+        return total, after, weight
+
+
+def mask_of(number):
+    """Some mask that follows from an observation."""
+    return torch.tensor([1, int(number) % 2, int(number) // 2 % 2], dtype=torch.int8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([(1, 1), (3, 1), (2, 2), (6, 3)]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(0, 9),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts, can_die, device_cuts, seed):
+    rows, agents = rows_agents
+    actor = make_actor(agents)
+    world = World(actor, rows, horizon, seed, can_die, masks=True, device_cuts=device_cuts)
+    capacity = 2 * horizon + 2 + seed % 7
+    replay = Replay(actor, capacity * rows, rows, horizon=horizon, agents=agents, mask_size=3)
+    generator = torch.Generator().manual_seed(seed % 1000)
+    for number in range(rollouts + 1):
+        world.play()
+        replay.store(world.rollout)
+        if number % 3 == seed % 5:
+            world.begin_anew()
+            replay.cut_off()
+    lived = {(row, place.obs): k for row, life in enumerate(world.lives) for k, place in enumerate(life)}
+    assert int(replay.stored) == sum(place.kind != LAST for life in world.lives for place in life)
+    groups = agents if seed % 2 else 1
+    batch = replay.sample(groups, 400, n_step, 0.5, generator)
+    seen = set()
+    for i in range(400 * groups):
+        if float(batch.weights[i]) == 0.0:
+            continue
+        number = float(batch.obs[0][i, 0])
+        row = next(row for row in range(rows) if (row, number) in lived)
+        k = lived[row, number]
+        seen.add((row, k))
+        if groups > 1:
+            assert row % agents == i % agents
+        total, after, discount = world.window(row, k, n_step, 0.5)
+        place = world.lives[row][k]
+        assert (int(batch.actions[i]), place.kind == LAST) == (place.action, False)
+        assert math.isclose(float(batch.returns[i]), total, abs_tol=1e-4)
+        assert float(batch.discounts[i]) == discount
+        if after is not None:
+            assert batch.next_obs[0][i].tolist() == [after, after]
+            follows = world.lives[row][k : k + n_step]
+            is_last = any(p.kind == replays.CUT for p in follows)
+            if not is_last:
+                assert batch.next_masks[i].tolist() == mask_of(after).tolist()
+    newest = {
+        (row, k)
+        for row, life in enumerate(world.lives)
+        for k in range(max(0, len(life) - capacity + 1), len(life))
+        if life[k].kind != LAST
+    }
+    assert seen <= newest
+    if len(newest) <= 20 and groups == 1:  # each has a chance of 1/26 or more in 400 draws: missing one is 1e-7
+        assert seen == newest
+
+
+def filled(agents=1, rows=2, capacity=30, rollouts=6, **more):
+    actor = make_actor(agents)
+    world = World(actor, rows, 4, seed=5, can_die=True)
+    replay = Replay(actor, capacity * rows, rows, horizon=4, agents=agents, **more)
+    for _ in range(rollouts):
+        world.play()
+        replay.store(world.rollout)
+    return world, replay
+
+
+def places(replay):
+    """How likely each place should be, by the ring's own numbers, slowly."""
+    rings = {}
+    for row in range(replay.rows):
+        base, head, count = (int(x[row]) for x in (replay.base, replay.heads, replay.counts))
+        for age in range(1, count + 1):
+            at = base + (head - age) % replay.capacity
+            if int(replay.kinds[at]) != LAST:
+                rings[at] = row
+    return rings
+
+
+def frequencies(replay, groups, draws):
+    found = Counter()
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(draws):
+        batch = replay.sample(groups, 1000, 1, 0.9, generator)
+        found.update(batch.index[batch.weights > 0].tolist())
+    total = sum(found.values())
+    return {place: count / total for place, count in found.items()}, total
+
+
+def close(found, wanted, total):
+    """Within five standard deviations of a count, everywhere."""
+    assert set(found) <= set(wanted)
+    for place, share in wanted.items():
+        spread = math.sqrt(share * (1 - share) / total)
+        assert abs(found.get(place, 0.0) - share) < 5 * spread + 1e-9
+
+
+def test_all_transitions_are_as_likely():
+    _, replay = filled()
+    wanted = places(replay)
+    found, total = frequencies(replay, 1, 40)
+    close(found, dict.fromkeys(wanted, 1 / len(wanted)), total)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_priorities_are_frequencies(groups):
+    """In proportion to |error|^priority, over blocks and rows, and within each agent's share where asked for."""
+    _, replay = filled(agents=2, rows=4, capacity=400, rollouts=150, priority=0.7, priority_beta=0.5)
+    wanted = places(replay)
+    assert len(wanted) > replays.BLOCK
+    everything = torch.tensor(sorted(wanted))
+    errors = torch.rand(len(everything), generator=torch.Generator().manual_seed(3)) * 10
+    errors[7] = 0.0
+    batch = replay.sample(1, len(everything), 1, 0.9, None)
+    batch.index, batch.weights = everything, torch.ones(len(everything))
+    replay.reprioritize(batch, errors)
+    powers = {int(place): (float(error) + 1e-6) ** 0.7 for place, error in zip(everything, errors)}
+    sums = Counter()
+    for place, power in powers.items():
+        sums[wanted[place] % groups if groups > 1 else 0] += power
+    share = {place: p / sums[wanted[place] % groups if groups > 1 else 0] / groups for place, p in powers.items()}
+    found, total = frequencies(replay, groups, 60)
+    close(found, share, total)
+    batch = replay.sample(1, 500, 1, 0.9, torch.Generator().manual_seed(2))
+    assert float(batch.weights.max()) == 1.0
+    rarest, commonest = min(share, key=share.get), max(share, key=share.get)
+    weights = dict(zip(batch.index.tolist(), batch.weights.tolist()))
+    if commonest in weights:
+        assert weights[commonest] == min(weights.values())
+    assert rarest not in weights or weights[rarest] == 1.0
+
+
+def test_new_transitions_have_the_highest_priority_and_dead_places_none():
+    world, replay = filled(priority=1.0)
+    batch = replay.sample(1, 50, 1, 0.9, torch.Generator().manual_seed(1))
+    replay.reprioritize(batch, torch.full((50,), 4.0))
+    world.play()
+    replay.store(world.rollout)
+    wanted = places(replay)
+    values = replay.priorities[: replay.places]
+    assert set(values.nonzero().flatten().tolist()) == set(wanted)
+    newest = int(replay.base[0] + (replay.heads[0] - 1) % replay.capacity)
+    if newest in wanted:
+        assert math.isclose(float(values[newest]), 4.0, rel_tol=1e-5)
+    assert torch.equal(replay.sums, replay.priorities[:-1].view(-1, replays.BLOCK).sum(-1))
+
+
+def test_nothing_can_be_drawn_from_an_empty_replay():
+    for priority in (0.0, 0.6):
+        replay = Replay(make_actor(), 64, 2, horizon=4, priority=priority)
+        batch = replay.sample(1, 8, 3, 0.9, torch.Generator().manual_seed(1))
+        assert batch.weights.tolist() == [0.0] * 8
+        assert all(torch.isfinite(x).all() for x in (batch.returns, batch.discounts, batch.obs[0]))
+
+
+# ---- memory ----
+
+
+@pytest.mark.parametrize("priority", [0.0, 0.5])
+@pytest.mark.parametrize("space", ["floats", "bytes", "dict"])
+def test_memory_is_as_predicted(space, priority):
+    obs = {
+        "floats": spaces.Box(-1, 1, (7,), np.float32),
+        "bytes": spaces.Box(0, 255, (9, 9, 3), np.uint8),
+        "dict": spaces.Dict({"a": spaces.Box(0, 255, (5,), np.uint8), "b": spaces.Discrete(4)}),
+    }[space]
+    actor = make_actor(2, obs)
+    replay = Replay(actor, 1000, 6, horizon=4, agents=2, mask_size=3, priority=priority)
+    held = {id(x): x for x in vars(replay).values() if isinstance(x, torch.Tensor)} | {id(x): x for x in replay.obs}
+    taken = sum(x.numel() * x.element_size() for x in held.values())
+    assert replay.nbytes == taken
+    assert predict_nbytes(actor, 1000, 6, mask_size=3, priority=bool(priority)) == taken
+
+
+def test_bytes_stay_bytes_and_are_kept_once():
+    """Ten million transitions of 84 x 84 pixels are 70.6 GB, not 282 or 141."""
+    actor = make_actor(1, spaces.Box(0, 255, (84, 84, 1), np.uint8))
+    assert Replay(actor, 100, 4, horizon=4).obs[0].dtype == torch.uint8
+    assert predict_nbytes(actor, 10_000_000, 1000) / 10_000_000 < 84 * 84 + 7
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_it_is_made():
+    actor = make_actor(1, spaces.Box(0, 255, (84, 84, 4), np.uint8))
+    with pytest.raises(
+        ConfigError, match=r"a replay of 100,000,000 transitions takes 2823.\d\d GB .*--train.replay-size"
+    ):
+        Replay(actor, 100_000_000, 1000, horizon=4)
+    check_room(900, 9, 1001)
+    with pytest.raises(ConfigError, match="Try --train.replay-size 8"):
+        check_room(902, 9, 1000)
+
+
+def test_a_replay_shorter_than_a_rollout_is_refused():
+    with pytest.raises(ConfigError, match="Try --train.replay-size 640"):
+        Replay(make_actor(), 100, 64, horizon=4)
