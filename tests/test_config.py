@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import config
+from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.ppo import PPO
 from shoal.config import LogUniform, opt, parse_count
 from shoal.errors import ConfigError
@@ -197,8 +198,11 @@ def test_a_wrong_layer_is_told(tables, message):
 
 def test_every_tuned_file_is_made_of_options_that_exist(env):
     assert isinstance(options_for(env), Options)
-    assert set(tuned(env)) <= {*TABLES, "env", "score", "run", "algo", "seed", "device", "cuda"}
-    assert set(tuned(env).get("cuda", {})) <= {*TABLES, "env", "score"}
+    assert set(tuned(env)) <= {*TABLES, *ALGORITHMS, "env", "score", "run", "algo", "seed", "device", "cuda"}
+    for name in ("cuda", *ALGORITHMS):
+        assert set(tuned(env).get(name, {})) <= {*TABLES, "env", "score"}
+    for algo in ALGORITHMS:
+        assert isinstance(options_for(env, {"algo": algo}), Options)
 
 
 def test_a_gpu_has_tuned_values_of_its_own():
