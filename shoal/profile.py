@@ -121,13 +121,13 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
     flops = 2.0 * macs * steps * (1 + 3 * epochs)  # a rollout's forwards, and an update's forwards and backwards
     written = rollout.nbytes  # each written once by the rollout and read once by each epoch
     moved = float(written * (1 + epochs))
-    bandwidth, products = limits(trainer.device, options.train.precision)
-    floor = max(moved / bandwidth, flops / products)
-    peak = (
+    peak = (  # before the limits are measured, which takes gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     )
+    bandwidth, products = limits(trainer.device, is_half(trainer))
+    floor = max(moved / bandwidth, flops / products)
     return {
         "env": str(trainer.env),
         "device": torch.cuda.get_device_name() if trainer.on_gpu else "cpu",
@@ -163,10 +163,15 @@ def macs_per_row(policy: Any, obs: Any) -> int:
     return sum(convolutions.get(id(p), p.numel() if p.ndim == 2 else 0) for p in policy.parameters())
 
 
-def limits(device: torch.device, precision: str) -> tuple[float, float]:
+def is_half(trainer: Trainer) -> bool:
+    """Whether products are in bfloat16: where asked for on a GPU, and in the fused kernels."""
+    return trainer.learners[0].fused is not None or (trainer.on_gpu and trainer.options.train.precision == "bf16")
+
+
+def limits(device: torch.device, half: bool) -> tuple[float, float]:
     """Bytes per second of a large copy, and operations per second of a large matrix product."""
     on_gpu = device.type == "cuda"
-    kind = torch.bfloat16 if on_gpu and precision in ("auto", "bf16") else torch.float32
+    kind = torch.bfloat16 if half else torch.float32
     large, side = (1 << 28, 8192) if on_gpu else (1 << 24, 1024)
     one, two = (torch.ones(large, dtype=torch.float32, device=device) for _ in range(2))
     a, b = (torch.ones((side, side), dtype=kind, device=device) for _ in range(2))

@@ -18,6 +18,7 @@ import dataclasses
 import os
 import platform
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -41,7 +42,7 @@ from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Collector, Rollout, Seat, Stepped
 from shoal.config import opt
 from shoal.entry import make
-from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
+from shoal.errors import CheckpointError, CompilerMissing, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, RunFacts, open_all
 from shoal.log import check as check_loggers
 from shoal.native import lib
@@ -168,8 +169,8 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     """Defaults, then the env's tuned values, then the layers, each over the one before.
 
-    The tuned values have a table `cuda` with tables of their own, for runs on a GPU: batches are larger there. Those of
-    another algorithm than the file's own are in a table of its name: `[dqn.train]`.
+    A table `cuda`, of the tuned values or of a file, has tables of its own for runs on a GPU: batches are larger there.
+    The tuned values of another algorithm than the file's own are in a table of its name: `[dqn.train]`.
     """
     own = tuned(env) if isinstance(env, str) else {}
     algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
@@ -178,10 +179,13 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
         own = {**common, **own.get(algo, {}), "algo": algo}
     options = merge(Options(), own, f"{env}.toml")
     asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
-    if "cuda" in own and (asked == "cuda" or (asked == "auto" and torch.cuda.is_available())):
-        options = merge(options, own["cuda"], f"{env}.toml [cuda]")
+    on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        options = merge(options, own.get("cuda", {}), f"{env}.toml [cuda]")
     for layer in layers:
         options = merge(options, layer, "options", is_native(env))
+        if on_gpu:
+            options = merge(options, layer.get("cuda", {}), "options [cuda]", is_native(env))
     return options
 
 
@@ -248,6 +252,33 @@ def device_of(options: Options) -> str:
     return options.device
 
 
+@contextlib.contextmanager
+def told_of_the_gpu(options: Options) -> Iterator[None]:
+    """Says what a user can do about a GPU that is too small, or a machine on which Triton cannot build."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        sizes = {"num_envs": options.vec.num_envs or 1024}
+        for name in ("horizon", "minibatches", "replay_size", "batch_size"):
+            sizes |= {name: size} if (size := getattr(options.train, name, 0)) else {}
+        told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        raise ConfigError(
+            f"the GPU's memory does not hold this run ({told}): {str(error).partition('. ')[0]}. "
+            "Try fewer --vec.num-envs, a shorter --train.horizon, or more --train.minibatches."
+        ) from None
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        if not isinstance(error, subprocess.CalledProcessError):
+            is_triton = str(error).startswith("Failed to find C compiler")
+        else:  # gcc's: its words name Triton's folders
+            is_triton = "triton" in str(error.cmd)
+        if not is_triton:
+            raise
+        raise CompilerMissing(
+            "Triton needs gcc (or clang, or CC) and Python's headers (python3-dev) to start kernels, and could not "
+            "build with them. Install them, uninstall triton to train without its kernels, or use --device cpu."
+        ) from error
+
+
 def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
     """Surplus envs are whole workers, and not all of them."""
     each = num_envs // workers
@@ -276,7 +307,8 @@ class Trainer:
         self.env, self.options = env, options
         self.vec: Any = make_vec(env, options) if vec is None else vec
         try:
-            self._build(policy)
+            with told_of_the_gpu(options):
+                self._build(policy)
         except BaseException:
             if vec is None:
                 self.vec.close()
@@ -305,8 +337,11 @@ class Trainer:
             torch.backends.cudnn.deterministic = True
             torch.backends.cuda.matmul.allow_tf32 = options.train.precision != "fp32"
             torch.backends.cudnn.allow_tf32 = options.train.precision != "fp32"
-            if getattr(options.train, "target_kl", 0.0):
-                raise ConfigError("--train.target-kl looks at the policy between epochs, which a graph cannot. Use 0.")
+            if kl := getattr(options.train, "target_kl", 0.0):
+                raise ConfigError(
+                    f"--train.target-kl {kl} looks at the policy between epochs, which a graph on a GPU cannot. "
+                    "Use 0, or --device cpu."
+                )
         self.algorithm = ALGORITHMS[options.algo]
         if options.vec.surplus_envs and options.algo != "ppo":
             raise ConfigError(
@@ -354,7 +389,7 @@ class Trainer:
         if self.opponents:
             raise ConfigError("--opponents is for --device cpu yet. Leave it out, or use --device cpu.")
         if surplus:
-            raise ConfigError("--vec.surplus-envs is for --device cpu yet. Use 0 with a GPU.")
+            raise ConfigError(f"--vec.surplus-envs {surplus} is for --device cpu yet. Use 0 with a GPU.")
         fused = self.learners[0].fused
         return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused)
 
@@ -393,11 +428,12 @@ class Trainer:
         torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
-        if self.on_gpu and self._graphs is None:
-            self._capture()
-            before = time.perf_counter()  # compiling and capturing is no training
-        self.collect()
-        self.learn()
+        with told_of_the_gpu(self.options):
+            if self.on_gpu and self._graphs is None:
+                self._capture()
+                before = time.perf_counter()  # compiling and capturing is no training
+            self.collect()
+            self.learn()
         if self.on_gpu:
             torch.cuda.synchronize()
         self.wall_s += time.perf_counter() - before
@@ -558,6 +594,11 @@ class Trainer:
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
+            if len(state[f"{k}.generator"]) != len(learner.generator.get_state()):
+                other = "cpu" if self.on_gpu else "cuda"
+                raise CheckpointError(
+                    f"this checkpoint's random stream is not of {self.device.type}. Go on with --device {other}."
+                )
             learner.generator.set_state(state[f"{k}.generator"])
             same_rows = meta.get("rows") == self.num_rows
             for name, part in learner.kept().items():

@@ -6,7 +6,10 @@ import sys
 from functools import partial
 from typing import Any
 
+import gymnasium
+import numpy as np
 import torch
+from gymnasium import spaces
 
 from shoal.algos import fused, kernels, ops, optim, ppo
 from shoal.nn import fused as cores
@@ -14,57 +17,174 @@ from shoal.nn import kernels as core_kernels
 from shoal.nn import recurrent
 from shoal.train import Trainer, options_for
 
-PPO = [
-    ("cartpole", {"nn": {"hidden": 32, "activation": "tanh"}, "train": {"normalize_obs": True}}),
-    ("breakout", {"nn": {"hidden": 64}, "train": {"max_grad_norm": 0.01}}),
-    ("squared", {"nn": {"hidden": 16}, "train": {"value_clip": 0.05, "max_grad_norm": 0.0}}),
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Random observations of any size, and any number of choices."""
+
+    def __init__(self, size: int, choices: int, dtype: Any = np.float32) -> None:
+        high = 255 if dtype is np.uint8 else 1
+        self.observation_space = spaces.Box(0, high, (size,), dtype)
+        self.action_space = spaces.Discrete(choices)
+
+    def _look(self) -> Any:
+        numbers = self.np_random.random(self.observation_space.shape) * self.observation_space.high
+        return numbers.astype(self.observation_space.dtype)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._look(), float(self.np_random.random() + 0.1 * action), self.np_random.random() < 0.1, False, {}
+
+
+SMALL = {"hidden": 16}
+PPO: list[tuple[Any, dict[str, Any]]] = [
+    ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}),
+    ("breakout", {"nn": {"hidden": 32}, "train": {"max_grad_norm": 0.01}}),
+    ("squared", {"nn": SMALL, "train": {"value_clip": 0.05, "max_grad_norm": 0.0, "learning_rate": 0.01}}),
     ("memory", {"nn": {"hidden": 32}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
     ("pong", {"nn": {"hidden": 32}, "train": {"normalize_advantage": "batch", "clip": 0.01, "learning_rate": 0.03}}),
-    ("vacuum", {"nn": {"hidden": 32}, "train": {"entropy_coef": 0.1}}),  # agents that die, and masks
+    ("vacuum", {"nn": SMALL, "train": {"entropy_coef": 0.1}}),  # agents that die, and masks
     ("breakout", {"nn": {"hidden": 32}, "train": {"optimizer": "muon", "weight_decay": 0.1, "learning_rate": 0.02}}),
+    ("cartpole", {"nn": {"hidden": 32}, "train": {"optimizer": "muon", "learning_rate": 0.02, "gae_lambda": 0.0}}),
+    # the gradient of a minibatch in several goes, of more blocks than are added up at once
+    ("cartpole", {"nn": SMALL, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290, "blocks": 140}),
+    (partial(Odd, 128, 15), {"nn": SMALL, "train": {"normalize_advantage": "none"}}),
+    (partial(Odd, 1, 1), {"nn": SMALL, "train": {"minibatches": 7}}),
+    (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 6}}),
 ]
 
 
-def trainer_of(env: str, tables: dict[str, Any]) -> Trainer:
-    train = {"horizon": 8, "minibatches": 3, "epochs": 2, "total_steps": 10**6, **tables.get("train", {})}
-    vec = {"num_envs": 12, "backend": "serial"}
+def trainer_of(env: Any, tables: dict[str, Any]) -> Trainer:
+    train = {"horizon": 8, "minibatches": 5, "epochs": 2, "total_steps": 10**6, **tables.get("train", {})}
+    vec = {"num_envs": tables.get("num_envs", 12), "backend": "serial"}
     trainer = Trainer(env, options_for("", {"device": "cpu", "nn": tables["nn"], "train": train, "vec": vec}))
     trainer.start()
     trainer.collector.collect([learner.generator for learner in trainer.learners])
     return trainer
 
 
-def check_ppo() -> None:
+def update_both(one: Any, two: Any) -> dict[str, float]:
+    """An update by the plain path and one by the kernels: the same metrics and weights."""
+    assert two.fused is not None
+    two.fused.begin()
+    metrics = ppo.update(one), ppo.update(two)
+    for name in metrics[0]:
+        torch.testing.assert_close(metrics[0][name], metrics[1][name], rtol=2e-3, atol=1e-5, equal_nan=True)
+    close = {"rtol": 1e-3, "atol": 3e-4 if one.config.optimizer == "muon" else 3e-5}
+    torch.testing.assert_close(one.weights, two.weights, **close)
+    for name, value in one.optimizer.state.items():
+        torch.testing.assert_close(value, two.optimizer.state[name], rtol=5e-3, atol=1e-5)
+    return close
+
+
+def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
     optim.orthogonal = partial(optim.orthogonal, kind=torch.float32)
-    for env, tables in PPO:
+    fused.REDUCE_PART, fused.ADAM_PART = 512, 1024  # the interpreter takes as long for a block of any size
+    for env, tables in PPO[first:last]:
         plain, fast = trainer_of(env, tables), trainer_of(env, tables)
         one, two = plain.learners[0], fast.learners[0]
         assert not fused.why_not(two), (env, fused.why_not(two))
         two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
+        fused.BLOCKS = tables.get("blocks", 1)
         two.fused = fused.Fused(two, tile=16, exact=True)
-        rollout = two.rollout
-        wanted = [part.clone() for part in (rollout.logits, rollout.values, rollout.actions)]
-        two.fused.begin()
-        for part in (rollout.logits, rollout.values, rollout.actions):
-            part.zero_()
-        taken = torch.zeros(rollout.rows, dtype=torch.int32)
-        for t in range(rollout.horizon):
-            two.fused.act(t, taken)
-            assert torch.equal(taken.long(), rollout.actions[t, :, 0])
-        two.fused.act(rollout.horizon)
-        for mine, theirs in zip((rollout.logits, rollout.values, rollout.actions), wanted):
-            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+        before = two.weights.detach().clone()
+        act_again(two)
         for _ in range(2):
-            two.fused.begin()
-            metrics = ppo.update(one), ppo.update(two)
-            for name in metrics[0]:
-                torch.testing.assert_close(metrics[0][name], metrics[1][name], rtol=2e-3, atol=1e-5, equal_nan=True)
-            close = {"rtol": 1e-3, "atol": 3e-4 if one.config.optimizer == "muon" else 3e-5}
-            torch.testing.assert_close(one.weights, two.weights, **close)
-        before = trainer_of(env, tables).learners[0].weights
+            close = update_both(one, two)
         assert (before - two.weights).abs().max() > 5 * close["atol"]  # they have moved by more than may differ
+        if one.rollout.masks is not None:
+            for learner in (one, two):  # nothing but what was done was allowed
+                rollout = learner.rollout
+                rollout.masks[:-1] = torch.nn.functional.one_hot(rollout.actions[..., 0], rollout.masks.shape[-1])
+                rollout.logits.copy_(learner.head.mask(rollout.logits, rollout.masks[:-1]))
+            act_again(two, has_moved=True)
+            for mine, theirs in ((one.rollout.logits, two.rollout.logits), (one.rollout.values, two.rollout.values)):
+                mine.copy_(theirs)
+            update_both(one, two)
+        if one.rollout.alive is not None:
+            for learner in (one, two):  # nobody counts
+                learner.rollout.alive[:] = False
+            update_both(one, two)
         print("checked", env)
+
+
+def check_more_ppo() -> None:
+    """The other half of them."""
+    check_ppo(len(PPO) // 2, len(PPO))
+
+
+def act_again(learner: Any, has_moved: bool = False) -> None:
+    """The kernel plays the rollout again: the same actions, and but for a policy that has moved logits and values."""
+    rollout, kernel = learner.rollout, learner.fused
+    parts = (rollout.logits, rollout.values, rollout.actions)
+    wanted = [part.clone() for part in parts]
+    kernel.begin()
+    for part in parts:
+        part.zero_()
+    taken = torch.zeros(rollout.rows, dtype=torch.int32)
+    for t in range(rollout.horizon):
+        kernel.act(t, taken)
+        assert torch.equal(taken.long(), rollout.actions[t, :, 0])
+    kernel.act(rollout.horizon)
+    assert torch.equal(rollout.actions, wanted[2])
+    for mine, theirs in zip(parts[:2], wanted):
+        if not has_moved:
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def check_nan() -> None:
+    """What is far off is clipped, what is not finite is seen by the loss, and no action is out of range."""
+    for optimizer in ("adam", "muon"):
+        train = {"normalize_obs": True, "minibatches": 1, "epochs": 1, "optimizer": optimizer}
+        learner = trainer_of("cartpole", {"nn": SMALL, "train": train}).learners[0]
+        learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
+        learner.fused = fused.Fused(learner, tile=16, exact=True)
+        seen = learner.rollout.obs[0]
+        seen[0, 3, 0], seen[0, 4, 1] = 50.0, -50.0  # more than 10 spreads from the mean
+        learner.fused.begin()
+        learner.fused.act(0)
+        with torch.no_grad():
+            logits, values, _ = learner.actor.step(seen[0], ())
+        torch.testing.assert_close(learner.rollout.values[0], values, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(learner.rollout.logits[0], logits, rtol=1e-5, atol=1e-5)
+        seen[3, 5, 1] = torch.nan
+        metrics = ppo.update(learner)
+        assert metrics["loss/value"].isnan(), metrics
+        assert metrics["grad_norm"].isnan(), metrics
+        learner.weights.data.fill_(torch.nan)
+        learner.fused.act(0)
+        assert 0 <= learner.rollout.actions[0].min() <= learner.rollout.actions[0].max() < 2
+    print("checked nan")
+
+
+def check_spread() -> None:
+    """Mean and spread of advantages that are far from 0, of parts of any size."""
+    torch.manual_seed(0)
+    advantages, order = torch.randn(5000) * 0.01 + 300.0, torch.randperm(5000)
+    counts = (torch.rand(5000) < 0.5).float()
+    counts[order[4990:]] = 0.0  # nobody counts in the last part
+    edges = torch.tensor([0, 1, 100, 4990, 5000])
+    for weights in (None, counts):
+        moments = torch.zeros(4, 4)
+        kernels.spread_of_parts[(4,)](
+            advantages, weights, order, moments, edges, COUNTED=weights is not None, STANDARDIZE=True, PART=64
+        )
+        for k in range(4):
+            part = order[edges[k] : edges[k + 1]]
+            some = advantages[part].double()
+            n = torch.ones(len(part)) if weights is None else weights[part]
+            total = max(float(n.sum()), 1.0)
+            if not n.any():
+                assert moments[k, 2] == 1.0
+                continue
+            mean = float((some * n).sum() / total)
+            spread = float((((some - mean) ** 2 * n).sum() / total).sqrt())
+            wanted = torch.tensor([mean, 1.0 / (spread + 1e-8), 1.0 / total])
+            torch.testing.assert_close(moments[k, :3], wanted, rtol=2e-3, atol=0.0)
+    print("checked spread")
 
 
 def check_sums() -> None:
@@ -97,7 +217,7 @@ def check_cores() -> None:
             x = torch.randn(7, 5, inputs, requires_grad=True)
             state = tuple(torch.randn_like(part) for part in core.initial_state(5))
             resets = torch.rand(7, 5) < 0.3
-            resets[0] = False
+            resets[0, :2] = True  # where a segment begins its state is as it was stored
             found = []
             for ours in (False, True):
                 cores.is_for = lambda part, ours=ours: ours
@@ -122,6 +242,8 @@ def check_carry() -> None:
     kernels.carry[(2,)](new, state, dones, alive, later, cut, kept, 9, CUT=True, ALIVE=True, S=5, PART=32)
     torch.testing.assert_close(state, new * (~dones & alive & later).unsqueeze(1))
     torch.testing.assert_close(kept, wanted)
+    kernels.carry[(2,)](new, state, dones, None, None, None, None, 9, CUT=False, ALIVE=False, S=5, PART=32)
+    torch.testing.assert_close(state, new * ~dones.unsqueeze(1))
     print("checked carry")
 
 

@@ -1,7 +1,7 @@
 """The Triton kernels against their plain twins, in Triton's interpreter: no GPU is needed, and none is used.
 
 The interpreter is chosen when the kernels are loaded, so each group of checks runs in a process of its own
-(tests/fused_checks.py). On a GPU the same kernels are held to the same twins by benchmarks/gpu.py.
+(tests/fused_checks.py). On a GPU, benchmarks/gpu.py shows that they learn, and repeat to the bit.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal.algos.device import Bridge
-from shoal.algos.fused import why_not
+import shoal
+from shoal.algos.device import Bridge, make_cuts, time_limit
+from shoal.algos.fused import is_narrow, why_not
 from shoal.algos.rollout import Seat
+from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
 from shoal.train import Trainer, options_for
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-@pytest.mark.parametrize("group", ["ppo", "sums", "cores", "carry", "compiles"])
+@pytest.mark.parametrize("group", ["ppo", "more_ppo", "nan", "spread", "sums", "cores", "carry", "compiles"])
 def test_kernels_equal_their_twins(group):
     root = Path(__file__).parents[1]
     env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
@@ -69,7 +71,33 @@ def test_what_takes_the_plain_path_is_known(env, tables, reason):
         trainer.close()
 
 
+@pytest.mark.parametrize(
+    ("capability", "narrow", "has_bfloat16"),
+    [((7, 5), False, False), ((8, 0), False, True), ((8, 9), True, True), ((9, 0), False, True), ((12, 0), True, True)],
+)
+def test_tiles_fit_into_the_cards_shared_memory(monkeypatch, capability, narrow, has_bfloat16):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert is_narrow(torch.device("cuda")) == narrow
+    trainer = trainer_of("breakout", vec={"num_envs": 8})
+    trainer.learners[0].device = torch.device("cuda")
+    assert ("bfloat16" in why_not(trainer.learners[0])) != has_bfloat16
+    trainer.close()
+
+
+def test_a_row_is_cut_off_at_most_once_in_a_window():
+    """Envs may have limits of their own: the shortest decides, and one without a limit does not."""
+    for limits, wanted in ([7, 3, 0, 5], 3), ([0, 0, 0, 0], 0), (6, 6):
+        vec = shoal.make("cartpole", 4, backend="serial", max_steps=limits)
+        assert time_limit(vec) == wanted
+        vec.close()
+    trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
+    cuts = make_cuts(trainer.learners[0].rollout, 3)
+    assert len(cuts.obs[0]) == 3  # steps 0-2, 3-5, 6-7
+    trainer.close()
+
+
 BRIDGES = {
+    "cut off at limits of their own": ("cartpole", {"env": {"max_steps": [5, 9, 0, 30] * 8}}),
     "cut off in every rollout": ("cartpole", {"env": {"max_steps": 5}}),
     "feed-forward": ("breakout", {}),
     "lstm": ("memory", {"nn": {"core": "lstm"}}),
@@ -100,3 +128,58 @@ def test_a_bridge_collects_what_a_collector_does(case):
     finally:
         plain.close()
         bridged.close()
+
+
+TRITON_GCC = ["gcc", "/tmp/x/launcher.c", "-I/site-packages/triton/backends/nvidia/include"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to"), ConfigError, "num_envs=8, horizon=4.*fewer --vec.num"),
+        (RuntimeError("Failed to find C compiler. Please"), CompilerMissing, "python3-dev"),
+        (subprocess.CalledProcessError(1, TRITON_GCC), CompilerMissing, "python3-dev"),
+        (subprocess.CalledProcessError(1, ["an", "env's"]), subprocess.CalledProcessError, "env"),
+        (RuntimeError("something else"), RuntimeError, "something else"),
+        (BuildError("no C compiler"), BuildError, "^no C compiler"),
+    ],
+)
+def test_what_a_gpu_machine_lacks_is_told(monkeypatch, raised, kind, said):
+    def fail() -> None:
+        raise raised
+
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    monkeypatch.setattr(trainer, "collect", fail)
+    with pytest.raises(kind, match=said):
+        trainer.iterate()
+    trainer.close()
+
+
+def test_several_policies_are_told_to_use_the_cpu():
+    trainer = trainer_of("forage", vec={"num_envs": 8}, train={"horizon": 4}, nn={"policies": "per_agent"})
+    seats = [Seat(a, r, x.rollout) for a, r, x in zip(trainer.actors, trainer.roles, trainer.learners)]
+    with pytest.raises(ConfigError, match="4 policies.*--device cpu"):
+        Bridge(trainer.vec, seats)
+    trainer.close()
+
+
+def test_a_checkpoint_of_another_device_is_told():
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    trainer.iterate()
+    files, meta = trainer.state(), {**trainer.counters(), "step": trainer.step}
+    files["state"]["0.generator"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's is this long
+    with pytest.raises(CheckpointError, match="--device cuda"):
+        trainer.restore(files, meta)
+    trainer.close()
+
+
+def test_a_files_table_for_the_gpu_goes_over_its_others(monkeypatch):
+    """As the tuned values' does; flags go over both."""
+    file = {"train": {"horizon": 8, "minibatches": 2}, "cuda": {"train": {"horizon": 32}}}
+    found = [options_for("cartpole", file, {"device": device}).train.horizon for device in ("cpu", "cuda")]
+    assert found == [8, 32]
+    assert options_for("cartpole", file, {"device": "cuda", "train": {"horizon": 5}}).train.horizon == 5
+    with pytest.raises(ConfigError, match="horizn"):
+        options_for("cartpole", {"device": "cuda", "cuda": {"train": {"horizn": 1}}})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert options_for("cartpole", file).train.horizon == 32

@@ -32,8 +32,7 @@ class DeviceCollector:
     """Plays one policy on envs of the same GPU and fills its rollout. No step of it waits for the device."""
 
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
-        if len(seats) != 1:
-            raise ConfigError("--nn.policies per_agent is for --device cpu yet. Use shared on the GPU.")
+        refuse_several(seats)
         self.vec, self.seat, self.times, self.fused = vec, seats[0], Times(), fused
         self.rollout, self.actor = seats[0].rollout, seats[0].actor
         rollout = self.rollout
@@ -147,8 +146,7 @@ class Bridge(Collector):
     """
 
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
-        if len(seats) != 1:
-            raise ConfigError("--nn.policies per_agent is for --device cpu yet. Use shared on the GPU.")
+        refuse_several(seats)
         seat = seats[0]
         self.home, self.actor, self.fused = seat.rollout, seat.actor, fused
         home = self.home
@@ -287,13 +285,23 @@ class Bridge(Collector):
         return torch.cuda.stream(self._streams[block.lo])
 
 
+def refuse_several(seats: Sequence[Seat]) -> None:
+    """One policy for each agent, or for each kind of agent where their spaces differ, is for the CPU."""
+    if len(seats) != 1:
+        raise ConfigError(
+            f"{len(seats)} policies (--nn.policies per_agent, or agents of several kinds) are for the CPU yet. "
+            "Use --device cpu, or one policy: --nn.policies shared."
+        )
+
+
 def time_limit(vec: Any) -> int:
-    """Steps after which an env cuts a game off; 0 where that is not known, or never happens."""
+    """The fewest steps after which any env cuts a game off; 0 where that is not known, or never happens."""
     spec = getattr(vec, "spec_env", None)
     if spec is None:
         return 0
     params = vec.get_params()
-    return int(params["max_steps"].max()) if "max_steps" in params else int(spec.max_steps)
+    limits = [int(limit) for limit in params.get("max_steps", [spec.max_steps]) if limit > 0]
+    return min(limits, default=0)
 
 
 def make_cuts(rollout: Rollout, limit: int) -> Cuts:

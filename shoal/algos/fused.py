@@ -60,6 +60,8 @@ def why_not(learner: Any) -> str:
         return f"--train.precision {config.precision}"
     if config.priority or learner.rollout.segment != 1:
         return "--train.priority or --train.segment"
+    if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
+        return "a GPU that has no bfloat16"
     return ""
 
 
@@ -94,10 +96,11 @@ class Fused:
             "KIND": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
         steps = rollout.horizon * rollout.rows
-        self.counts = [len(part) for part in torch.arange(steps).tensor_split(config.minibatches)]
+        each, more = divmod(steps, config.minibatches)
+        self.counts = [each + (k < more) for k in range(config.minibatches)]
         self.starts = edges = [0, *accumulate(self.counts)]
         self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
-        self.tile = tile or (64 if max(self.counts) <= FEW else 128)
+        self.tile = tile or (64 if max(self.counts) <= FEW or is_narrow(device) else 128)
         blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
         self.parts = -(-self.size // REDUCE_PART)
         zeros = partial(torch.zeros, device=device)
@@ -182,6 +185,12 @@ class Fused:
                 self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, blocks,
                 BEGIN=lo == 0, END=lo + some == count, BLOCKS=128, PART=REDUCE_PART, num_warps=4,
             )  # fmt: skip
+
+
+def is_narrow(device: torch.device) -> bool:
+    """Whether a block has 99 KB of shared memory, as on an RTX 4090: `learn` takes up to 132 KB with tiles of 128."""
+    kind = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+    return kind in ((8, 6), (8, 9)) or kind >= (12, 0)
 
 
 def triton_size(count: int) -> int:

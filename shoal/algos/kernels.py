@@ -21,7 +21,7 @@ FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 @triton.jit
 def _activate(x, ACT: tl.constexpr):
     if ACT == 0:
-        return tl.maximum(x, 0.0)
+        return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0  # tanh
 
 
@@ -42,7 +42,8 @@ def _see(obs, at, live, mean, scale, D: tl.constexpr, DP: tl.constexpr, UNIT: tl
     if NORM:
         shift = tl.load(mean + column, mask=column < D, other=0.0)
         slope = tl.load(scale + column, mask=column < D, other=0.0)
-        x = tl.minimum(tl.maximum((x - shift[None, :]) * slope[None, :], -10.0), 10.0)
+        x = (x - shift[None, :]) * slope[None, :]
+        x = tl.where(x < -10.0, -10.0, tl.where(x > 10.0, 10.0, x))  # and nan stays nan, for the loss to show it
         x = tl.where(inside, x, 0.0)
     return x * UNIT
 
@@ -95,6 +96,7 @@ def act(
     tl.store(logits + place, o, mask=inside)
     drawn = o + tl.load(noise + place, mask=inside, other=0.0)
     chosen = tl.argmax(tl.where(is_choice, drawn, -float("inf")), 1)
+    chosen = tl.minimum(chosen, A - 1)  # where all are nan, argmax gives any column: the env and the loss index by it
     tl.store(actions + row, chosen.to(tl.int64), mask=live)
     tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
 
@@ -293,12 +295,13 @@ def spread_of_parts(advantages, counts, order, moments, edges, COUNTED: tl.const
     """For each part `order[edges[k]:edges[k + 1]]`: mean and 1 / spread of its advantages, and 1 / (what counts)."""
     k = tl.program_id(0)
     first, last = tl.load(edges + k), tl.load(edges + k + 1)
+    pivot = tl.load(advantages + tl.load(order + first))  # sums of what is far from 0 would lose what differs in it
     one, two, three = tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32)
     for start in range(first, last, PART):
         at = start + tl.arange(0, PART)
         inside = at < last
         index = tl.load(order + at, mask=inside, other=0)
-        a = tl.load(advantages + index, mask=inside, other=0.0)
+        a = tl.load(advantages + index, mask=inside, other=0.0) - pivot
         n = tl.where(inside, 1.0, 0.0)
         if COUNTED:
             n = tl.load(counts + index, mask=inside, other=0.0)
@@ -308,7 +311,7 @@ def spread_of_parts(advantages, counts, order, moments, edges, COUNTED: tl.const
     total = tl.maximum(tl.sum(one, 0), 1.0)
     mean = tl.sum(two, 0) / total
     spread = tl.sqrt(tl.maximum(tl.sum(three, 0) / total - mean * mean, 0.0))
-    tl.store(moments + k * 4, mean if STANDARDIZE else 0.0)
+    tl.store(moments + k * 4, pivot + mean if STANDARDIZE else 0.0)
     tl.store(moments + k * 4 + 1, 1.0 / (spread + 1e-8) if STANDARDIZE else 1.0)
     tl.store(moments + k * 4 + 2, 1.0 / total)
 

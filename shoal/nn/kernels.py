@@ -84,7 +84,7 @@ def lstm_forward(
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row * (4 * S) + unit
+    place = row.to(tl.int64) * (4 * S) + unit  # 4 million rows of 128 units are past an int32
     i = tl.load(inputs + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(inputs + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(inputs + place + 2 * S, mask=live, other=0.0).to(tl.float32)
@@ -118,7 +118,7 @@ def lstm_backward(
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row * (4 * S) + unit
+    place = row.to(tl.int64) * (4 * S) + unit  # 4 million rows of 128 units are past an int32
     i = tl.load(acts + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(acts + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(acts + place + 2 * S, mask=live, other=0.0).to(tl.float32)
