@@ -177,6 +177,8 @@ def main() -> None:
             print(f"  seed {seed}: {said}", flush=True)
         found.append(one)
         draw(one)
+        for figures in one["learned"].values():
+            del figures["run"]  # a folder of this machine
     record = {**describe_machine(), "episodes": flags.episodes, "found": found}
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:
