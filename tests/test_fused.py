@@ -11,12 +11,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import shoal
-from shoal.algos.device import Bridge, make_cuts, time_limit
+from shoal.algos.device import Bridge, DeviceCollector, make_cuts, time_limit
 from shoal.algos.fused import is_narrow, why_not
 from shoal.algos.rollout import Seat
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
@@ -101,7 +102,10 @@ BRIDGES = {
     "cut off in every rollout": ("cartpole", {"env": {"max_steps": 5}}),
     "feed-forward": ("breakout", {}),
     "lstm": ("memory", {"nn": {"core": "lstm"}}),
-    "agents that die, masks, a core": ("forage", {"nn": {"core": "mingru", "encoder": "mlp"}}),
+    "agents that die, masks, a core": (
+        "forage",
+        {"nn": {"core": "mingru", "encoder": "mlp"}, "env": {"hunger": 0.1, "max_steps": 40}},
+    ),
     "cut off with a core": ("pendulum", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}}),
     "python envs": ("gymnasium:CartPole-v1", {"vec": {"num_envs": 4, "backend": "serial"}}),
 }
@@ -128,6 +132,77 @@ def test_a_bridge_collects_what_a_collector_does(case):
     finally:
         plain.close()
         bridged.close()
+
+
+class OnHost:
+    """What a DeviceCollector needs of a CudaVec, from envs on the CPU."""
+
+    def __init__(self, vec):
+        self.vec, self.struct, self.spec_env, self.get_params = vec, SimpleNamespace(), vec.spec_env, vec.get_params
+        self.tensors = {name: torch.from_numpy(array) for name, array in vec.memory.arrays.items()}
+        self.actions, self.drain_stats = self.tensors["actions"], vec.drain_stats
+
+    def reset(self, *, seed):
+        self.vec.reset(seed=seed)
+        return self.tensors["obs"], {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
+
+    def launch_step(self, **places):
+        actions = places.pop("actions").numpy().reshape(self.vec.action_space.shape)
+        self.vec.step(actions.astype(self.vec.action_space.dtype))
+        final, cut = places.pop("final_obs", None), self.tensors["truncated"]
+        if final is not None:
+            final[cut] = self.tensors["final_obs"][cut]
+        for name, tensor in places.items():
+            tensor.copy_(self.tensors[name].view(tensor.shape))
+
+
+ON_DEVICE = {name: case for name, case in BRIDGES.items() if name != "python envs"}
+
+
+@pytest.mark.parametrize("case", ON_DEVICE)
+def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
+    """Without a GPU its kernels are the plain ones; the same rollouts, and weights but for the order of sums."""
+    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    env, tables = BRIDGES[case]
+    tables = {**tables, "train": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6}}
+    tables["vec"] = {"num_envs": 32, "backend": "serial"}
+    plain, other = trainer_of(env, **tables), trainer_of(env, **tables)
+    learner = other.learners[0]
+    other.collector = DeviceCollector(OnHost(other.vec), [Seat(other.actors[0], other.roles[0], learner.rollout)])
+    try:
+        for _ in range(4):
+            plain.iterate()
+            other.iterate()
+        one, two = plain.learners[0].rollout, learner.rollout
+        assert torch.equal(one.actions, two.actions)
+        parts = [*one.tensors(), plain.learners[0].weights], [*two.tensors(), learner.weights]
+        for mine, theirs in zip(*parts):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        if case.startswith("cut off"):
+            assert two.cuts.flags.any()
+        assert two.alive is None or not two.alive.all()
+    finally:
+        plain.close()
+        other.close()
+
+
+def test_rewinding_puts_everything_back_in_place():
+    """What `_capture` tries the graphs on leaves no trace, and the tensors are those that the graphs hold."""
+    train = {"horizon": 16, "minibatches": 2, "normalize_obs": True, "normalize_reward": True, "total_steps": 10**6}
+    trainer = trainer_of("pendulum", nn={"core": "lstm"}, vec={"num_envs": 16}, train=train)
+    try:
+        trainer.iterate()
+        before = {
+            name: {k: (v.data_ptr(), v.clone()) for k, v in part.items()} for name, part in trainer.state().items()
+        }
+        trainer.iterate()
+        trainer._rewind({name: {k: v for k, (_, v) in part.items()} for name, part in before.items()})
+        for name, part in trainer.state().items():
+            for key in part.keys() - {"envs"}:
+                assert torch.equal(part[key], before[name][key][1]), key
+                assert key.endswith("generator") or part[key].data_ptr() == before[name][key][0], key
+    finally:
+        trainer.close()
 
 
 TRITON_GCC = ["gcc", "/tmp/x/launcher.c", "-I/site-packages/triton/backends/nvidia/include"]
