@@ -116,11 +116,14 @@ def _launches(trainer: Trainer) -> int:
 
 def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
     options, rollout = trainer.options, trainer.learners[0].rollout
-    steps, epochs = trainer.steps_per_iteration, options.train.epochs
+    steps, train = trainer.steps_per_iteration, options.train
     macs = macs_per_row(trainer.actors[0].policy, trainer.actors[0]._blank(1))
-    flops = 2.0 * macs * steps * (1 + 3 * epochs)  # a rollout's forwards, and an update's forwards and backwards
-    written = rollout.nbytes  # each written once by the rollout and read once by each epoch
-    moved = float(written * (1 + epochs))
+    # an update's forwards and backwards; DQN also asks two networks what the next observations are worth
+    is_dqn = options.algo == "dqn"
+    learned = train.gradient_steps * train.batch_size if is_dqn else steps * train.epochs
+    flops = 2.0 * macs * (steps + (5 if is_dqn else 3) * learned)
+    # each number is written once by the rollout, and read once for each time that it is learned from
+    moved = float(rollout.nbytes * (1 + learned / steps))
     peak = (  # before the limits are measured, which takes gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu

@@ -27,6 +27,13 @@ def test_the_parts_of_an_iteration_add_up_to_it():
     assert found["flops"] == 2 * weights * found["steps"] * (1 + 3 * 4)  # of a rollout, and of 4 epochs thrice that
 
 
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_every_algorithm_can_be_measured(algo):
+    found = profile("squared", options_for("squared", {"device": "cpu", "algo": algo}), seconds=0.2)
+    assert found["steps_per_s"] > 0
+    assert 0 < found["floor_s"] < found["steps"] / found["steps_per_s"]
+
+
 def test_products_of_a_network_are_counted():
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 5 * 5, 4))
     assert macs_per_row(net, torch.zeros(1, 3, 5, 5)) == 8 * 3 * 9 * 25 + 200 * 4
