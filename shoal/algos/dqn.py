@@ -14,7 +14,6 @@ each agent has a network of its own, and all of them still run as one (nn/qnet.p
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from shoal.algos import ops
 from shoal.algos.actor import Actor, Role
 from shoal.algos.optim import Adam
-from shoal.algos.ppo import clip_gradient, flatten, learn_moments
+from shoal.algos.ppo import clip_gradient, flatten, learn_moments, share_left
 from shoal.algos.replay import Batch, Replay
 from shoal.algos.rollout import Rollout
 from shoal.config import LogUniform, Uniform, opt
@@ -116,15 +115,15 @@ def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Modu
     return QNet(role.observation_space, head.choices, net, agents=own, **options), head
 
 
-class Learner:
-    """An actor with all that trains it: replay, target network, optimizer, a random stream, the rollout to store."""
+class QLearner:
+    """What DQN and PQN share: an actor with its weights, optimizer, random stream, rollout, and how far the run is."""
 
     fused = None  # PPO's kernels
     reward_norm = None
 
     def __init__(
         self,
-        config: DQN,
+        config: Any,
         actor: Actor,
         rows: int,
         *,
@@ -136,9 +135,34 @@ class Learner:
         self.config, self.actor, self.device = config, actor, torch.device(device)
         self.head = check_policy(config, actor)
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
-        self.rollout = Rollout(actor, config.train_frequency, rows, has_dead_rows=has_dead_rows, **more)
+        more: dict[str, Any] = {"mask_size": mask_size, "has_dead_rows": has_dead_rows, "device": self.device}
+        self.rollout = Rollout(actor, config.horizon, rows, **more)
         self.rollout.wants_last_value = False  # Q-values are asked for when they are needed
+        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
+        self.optimizer = make_optimizer(config, self.weights)
+        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
+        self.done = torch.zeros((), device=self.device)  # part of the run that is done
+        set_epsilon(self)
+
+    def kept(self) -> dict[str, Tensor]:
+        """What a checkpoint holds besides weights, optimizer and random stream."""
+        return {"games": self.games, "done": self.done, "epsilon": self.head.epsilon}
+
+    def set_learning_rate(self, done: float) -> float:
+        """By the schedule, `done` (0 to 1) of the way through the run."""
+        self.done.fill_(done)
+        rate: float = self.config.learning_rate * share_left(self.config.schedule, done)
+        self.optimizer.set_rate(rate)
+        return rate
+
+
+class Learner(QLearner):
+    """With a replay to learn from, and a target network."""
+
+    config: DQN
+
+    def __init__(self, config: DQN, actor: Actor, rows: int, *, mask_size: int = 0, **more: Any) -> None:
+        super().__init__(config, actor, rows, mask_size=mask_size, **more)
         self.replay = Replay(
             actor,
             config.replay_size,
@@ -147,39 +171,27 @@ class Learner:
             agents=actor.agents,
             priority=config.priority,
             priority_beta=config.priority_beta,
-            **more,
+            mask_size=mask_size,
+            device=self.device,
         )
         if config.replay_start > rows * (self.replay.capacity - 1):
             raise ConfigError(
                 f"--train.replay-start {config.replay_start} is more than a replay of {config.replay_size} holds for "
                 f"{rows} rows. Try --train.replay-start {rows * (self.replay.capacity - 1) // 2}."
             )
-        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         self.target_policy = copy.deepcopy(actor.policy)
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
-        self.optimizer = make_optimizer(config, self.weights)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
-        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
-        self.done = torch.zeros((), device=self.device)  # part of the run that is done
-        set_epsilon(self)
 
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides weights, optimizer and random stream."""
-        mine = {"target": self.target.data, "updates": self.updates, "games": self.games, "done": self.done}
-        mine["epsilon"] = self.head.epsilon
+        mine = {**super().kept(), "target": self.target.data, "updates": self.updates}
         return mine | {f"replay.{name}": part for name, part in self.replay.tensors().items()}
 
     def begin_anew(self) -> None:
         """The envs have lost their state: no episode in the replay goes on."""
         self.replay.cut_off()
-
-    def set_learning_rate(self, done: float) -> float:
-        """By the schedule, `done` (0 to 1) of the way through the run."""
-        self.done.fill_(done)
-        rate = self.config.learning_rate * share_left(self.config.schedule, done)
-        self.optimizer.set_rate(rate)
-        return rate
 
 
 def check_policy(config: Any, actor: Actor) -> QHead:
@@ -204,12 +216,6 @@ def make_optimizer(config: Any, weights: Tensor) -> Adam:
     rate: Any = config.learning_rate
     rate = torch.tensor(rate, device=weights.device) if weights.device.type == "cuda" else rate
     return Adam(weights, rate=rate, betas=(0.9, 0.999), eps=config.adam_eps)
-
-
-def share_left(schedule: str, done: float) -> float:
-    """Of the learning rate, `done` of the way through the run."""
-    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return max(0.0, left[schedule])
 
 
 def set_epsilon(learner: Any) -> None:

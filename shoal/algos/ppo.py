@@ -128,11 +128,15 @@ class Learner:
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
-        config = self.config
-        left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-        rate = config.learning_rate * max(0.0, left[config.schedule])
+        rate = self.config.learning_rate * share_left(self.config.schedule, done)
         self.optimizer.set_rate(rate)
         return rate
+
+
+def share_left(schedule: str, done: float) -> float:
+    """Of the learning rate, `done` of the way through the run."""
+    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
+    return max(0.0, left[schedule])
 
 
 def _check_sizes(config: PPO, rows: int, segment: int) -> None:

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor
-from shoal.algos.dqn import check_policy, error_loss, make_optimizer, set_epsilon, share_left, watch
-from shoal.algos.ppo import bootstrap, clip_gradient, flatten, learn_moments
-from shoal.algos.rollout import Rollout
+from shoal.algos.dqn import QLearner, error_loss, set_epsilon, watch
+from shoal.algos.ppo import bootstrap, clip_gradient, learn_moments
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
@@ -65,51 +64,19 @@ class PQN:
 METRICS = ("loss/q", "grad_norm")
 
 
-class Learner:
-    """An actor with all that trains it: optimizer, a random stream, the rollout to learn from."""
+class Learner(QLearner):
+    """With nothing more: PQN learns from the rollout alone."""
 
-    fused = None  # PPO's kernels
-    reward_norm = None
+    config: PQN
 
-    def __init__(
-        self,
-        config: PQN,
-        actor: Actor,
-        rows: int,
-        *,
-        seed: int,
-        mask_size: int = 0,
-        has_dead_rows: bool = False,
-        device: Any = "cpu",
-    ) -> None:
-        self.config, self.actor, self.device = config, actor, torch.device(device)
-        self.head = check_policy(config, actor)
+    def __init__(self, config: PQN, actor: Actor, rows: int, **more: Any) -> None:
         units = config.horizon * rows // getattr(actor.policy, "agents", 1)
         if units < config.minibatches:
             raise ConfigError(
                 f"--train.minibatches {config.minibatches} is more than the {units} transitions of a rollout "
                 f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {units}."
             )
-        self.generator = torch.Generator(self.device).manual_seed(seed)
-        more: dict[str, Any] = {"mask_size": mask_size, "device": self.device}
-        self.rollout = Rollout(actor, config.horizon, rows, has_dead_rows=has_dead_rows, **more)
-        self.rollout.wants_last_value = False  # Q-values are asked for when they are needed
-        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
-        self.optimizer = make_optimizer(config, self.weights)
-        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
-        self.done = torch.zeros((), device=self.device)  # part of the run that is done
-        set_epsilon(self)
-
-    def kept(self) -> dict[str, Tensor]:
-        """What a checkpoint holds besides weights, optimizer and random stream."""
-        return {"games": self.games, "done": self.done, "epsilon": self.head.epsilon}
-
-    def set_learning_rate(self, done: float) -> float:
-        """By the schedule, `done` (0 to 1) of the way through the run."""
-        self.done.fill_(done)
-        rate = self.config.learning_rate * share_left(self.config.schedule, done)
-        self.optimizer.set_rate(rate)
-        return rate
+        super().__init__(config, actor, rows, **more)
 
 
 # ---- one update ----
