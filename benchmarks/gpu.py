@@ -333,22 +333,35 @@ def host() -> dict[str, Any]:
 
 
 def startup() -> dict[str, Any]:
-    """Seconds from the shell's `shoal train breakout --device cuda` to the record of the first update."""
+    """Seconds from the shell's `shoal train breakout --device cuda` to the record of the first update.
+
+    Python's bytecode is there in all of them, as `pip install` leaves it, but for "no bytecode": a machine that was
+    set up without compiles torch's 900 modules at every start.
+    """
     one = options_for("breakout", {"device": "cuda"})
     steps = one.vec.num_envs * one.train.horizon
-    found: dict[str, Any] = {"cold": [], "warm": []}
+    found: dict[str, Any] = {"cold": [], "warm": [], "warm, no bytecode": []}
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
         command = [sys.executable, "-m", "shoal", *words, "--console", "off"]
-        for turn in range(2):
-            caches = {"SHOAL_CACHE_DIR": f"{folder}/{turn}/shoal", "TRITON_CACHE_DIR": f"{folder}/{turn}/triton"}
-            for name in ("cold", "warm", "warm"):
-                began = time.time()
-                runs = f"{folder}/runs{len(found['cold'])}-{len(found['warm'])}"
-                words = [*command, "--runs", runs]
-                subprocess.run(words, check=True, env={**os.environ, **caches}, stdout=subprocess.DEVNULL)
-                (record,) = Path(runs).rglob("metrics.jsonl")
-                found[name].append(record.stat().st_mtime - began)
+
+        def start(name: str, number: int) -> float:
+            caches = {"SHOAL_CACHE_DIR": f"{folder}/{number}/shoal", "TRITON_CACHE_DIR": f"{folder}/{number}/triton"}
+            if "no bytecode" in name:
+                bytecode = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": f"{folder}/none"}
+            else:
+                bytecode = {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+            runs, began = tempfile.mkdtemp(dir=folder), time.time()
+            env = {**plain, **caches, **bytecode}
+            subprocess.run([*command, "--runs", runs], check=True, env=env, stdout=subprocess.DEVNULL)
+            (record,) = Path(runs).rglob("metrics.jsonl")
+            return record.stat().st_mtime - began
+
+        start("bytecode is written", 9)
+        for number in range(2):
+            for name in ("cold", "warm", "warm", "warm, no bytecode"):
+                found[name].append(start(name, number))
     for name, seconds in found.items():
         print(f"startup {name}: {', '.join(f'{s:.2f}' for s in seconds)} s", flush=True)
     return found
@@ -392,7 +405,10 @@ def main() -> None:
         "machine": describe_machine(),
         "commit": commit(),
     }
-    for word in sys.argv[1:] or list(PARTS):
+    words = sys.argv[1:] or list(PARTS)
+    if unknown := [word for word in words if word.partition(":")[0] not in PARTS]:
+        raise SystemExit(f"{unknown[0]}: no such part. Known: {', '.join(PARTS)}.")
+    for word in words:
         name, _, some = word.partition(":")
         began = time.perf_counter()
         found = PARTS[name](some.split(",")) if some else PARTS[name]()

@@ -48,6 +48,7 @@ from shoal.log import check as check_loggers
 from shoal.native import lib
 from shoal.native.cuda import require_gpu
 from shoal.nn.encoders import Encoder
+from shoal.nn.launch import compile_ahead, has_triton
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QHead
 from shoal.player import PolicyPlayer
@@ -458,6 +459,8 @@ class Trainer:
                 collect()
             learn()
 
+        if has_triton():
+            compile_ahead(both)
         warm_up(both)
         wanted = [learner.generator]
         self._graphs = Graph(collect, wanted) if steps_there else None, Graph(learn, wanted)

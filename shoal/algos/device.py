@@ -24,7 +24,8 @@ from torch import Tensor
 from shoal.algos.fused import Fused
 from shoal.algos.rollout import Block, Collector, Cuts, Rollout, Seat, Times, Truncated
 from shoal.errors import ConfigError
-from shoal.nn.fused import BLOCK, has_triton
+from shoal.nn.fused import BLOCK
+from shoal.nn.launch import has_triton, launch
 from shoal.nn.recurrent import State
 
 
@@ -107,7 +108,8 @@ class DeviceCollector:
 
             size = state[0].numel()
             now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
-            kernels.carry[(-(-state.numel() // BLOCK),)](
+            launch(
+                kernels.carry, (-(-state.numel() // BLOCK),),
                 new, state, rollout.dones[t], now, later, cut, kept, len(state),
                 CUT=cut is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
             )  # fmt: skip

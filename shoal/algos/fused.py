@@ -25,6 +25,7 @@ from torch import Tensor
 
 from shoal.algos.optim import Muon, muon_scale
 from shoal.nn.encoders import Numbers
+from shoal.nn.launch import launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
 
@@ -125,7 +126,8 @@ class Fused:
         noise = rollout.noise[0 if is_last else t, rows]
         logits, actions = self.spare if is_last else (rollout.logits[t], rollout.actions[t])
         tile = 64 if len(obs) <= FEW else 128
-        self.kernels.act[(-(-len(obs) // tile),)](
+        launch(
+            self.kernels.act, (-(-len(obs) // tile),),
             obs, self.weights, self.mean, self.scale, noise,
             None if masks is None else masks[t, rows],
             logits[rows], rollout.values[t, rows], actions[rows],
@@ -139,7 +141,8 @@ class Fused:
         """One pass over the rollout in minibatches of `order`; returns the sums of METRICS over them."""
         config, learner = self.learner.config, self.learner
         counted = batch.counts is not None
-        self.kernels.spread_of_parts[(config.minibatches,)](
+        launch(
+            self.kernels.spread_of_parts, (config.minibatches,),
             batch.advantages, batch.counts, order, self.spreads, self.edges,
             COUNTED=counted, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048, num_warps=8,
         )  # fmt: skip
@@ -154,12 +157,14 @@ class Fused:
             self._gradient(batch, order, self.starts[k], count, self.spreads[k])
             if is_muon:
                 scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
-                self.kernels.muon[(2,)](
+                launch(
+                    self.kernels.muon, (2,),
                     self.weights, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
                     fixed["weight_decay"], *scales, **sizes, DP=self.shape["DP"], MOMENTUM=optimizer.MOMENTUM,
                     STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
                 )  # fmt: skip
-            self.kernels.adam[(-(-self.size // ADAM_PART),)](
+            launch(
+                self.kernels.adam, (-(-self.size // ADAM_PART),),
                 self.weights, grad, mean, square, self.squares, self.metrics, step, rate, self.size, self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
                 **sizes, MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
@@ -173,7 +178,8 @@ class Fused:
         for lo in range(0, count, BLOCKS * self.tile):
             some = min(count - lo, BLOCKS * self.tile)
             blocks = -(-some // self.tile)
-            self.kernels.learn[(blocks,)](
+            launch(
+                self.kernels.learn, (blocks,),
                 batch.obs[0], self.weights, self.mean, self.scale, batch.masks, order[first + lo :],
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
                 spread, self.partial, self.sums, some,
@@ -181,7 +187,8 @@ class Fused:
                 **self.shape, COUNTED=batch.counts is not None, CLIPPED=config.value_clip > 0.0, BM=self.tile,
                 num_warps=8,
             )  # fmt: skip
-            self.kernels.reduce[(self.parts,)](
+            launch(
+                self.kernels.reduce, (self.parts,),
                 self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, blocks,
                 BEGIN=lo == 0, END=lo + some == count, BLOCKS=128, PART=REDUCE_PART, num_warps=4,
             )  # fmt: skip

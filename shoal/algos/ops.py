@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.native import lib
-from shoal.nn.fused import has_triton
+from shoal.nn.launch import has_triton, launch
 
 BLOCK = 32  # rows that a block of the GPU sums over time
 
@@ -69,9 +69,10 @@ def _advantages(
         return out
     if _is_for_triton(dones, *numbers):
         out, more = torch.empty_like(rewards), (None, None) if rho is None else (rho, c)
-        _triton().advantages[(-(-rows // BLOCK),)](
-            rewards, values, dones, *more, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32
-        )
+        launch(
+            _triton().advantages, (-(-rows // BLOCK),),
+            rewards, values, dones, *more, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
+        )  # fmt: skip
         return out
     goes_on = gamma * (~dones).to(rewards.dtype)
     deltas = rewards + goes_on * values[1:] - values[:-1]
@@ -154,9 +155,10 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor)
         lib.load_core().running_returns(*pointers, gamma, steps, rows, carry.data_ptr(), out.data_ptr())
         return out
     if _is_for_triton(dones, rewards, carry):
-        _triton().running_returns[(-(-rows // BLOCK),)](
-            rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, num_warps=BLOCK // 32
-        )
+        launch(
+            _triton().running_returns, (-(-rows // BLOCK),),
+            rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
+        )  # fmt: skip
         return out
     for t in range(steps):
         out[t] = rewards[t] + gamma * carry

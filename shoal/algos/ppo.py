@@ -30,7 +30,7 @@ from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.native import lib
-from shoal.nn.fused import has_triton
+from shoal.nn.launch import has_triton
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import re
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv
 
 
 def command(args: Sequence[str]) -> int:
@@ -30,6 +31,8 @@ def command(args: Sequence[str]) -> int:
         shoal train --resume last
     """
     from shoal.cli.main import console, report
+
+    begin_early(args)
     from shoal.train import Stopped, train
 
     request = parse(list(args))
@@ -50,6 +53,17 @@ def command(args: Sequence[str]) -> int:
         report(error)
         return 1
     return 0 if (run.summary or {}).get("status") == "finished" else 1
+
+
+def begin_early(args: Sequence[str]) -> None:
+    """Lets compilers work on a native env for the GPU while torch is imported, which takes a second or two."""
+    if not args or _value(args, "--device") == "cpu" or any(word in ("-h", "--help") for word in args):
+        return
+    from shoal import registry
+    from shoal.native import ahead
+
+    with contextlib.suppress(UnknownEnv):  # a Python env, a flag, or a typing error, which is told later
+        ahead.begin(registry.find(args[0]))
 
 
 @dataclass(frozen=True)

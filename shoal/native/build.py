@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ LANGUAGES = {
 }
 VARIANTS = {"base": [], "avx2": ["-mavx2"]}
 WARNINGS = "-Wall -Wextra -Wpedantic".split()
+_building = threading.Lock()
 
 
 def variants() -> list[str]:
@@ -242,7 +244,8 @@ def build(source: Source, variant: str, folder: Path) -> Path:
 def library(source: Source, variant: str) -> Path:
     """The library for this source: shipped in the wheel, in the cache, or compiled now."""
     name = source.file_name(variant)
-    for folder in (PREBUILT, cache_dir()):
-        if (folder / name).is_file():
-            return folder / name
-    return build(source, variant, cache_dir())
+    with _building:  # of two threads that ask for it, one compiles
+        for folder in (PREBUILT, cache_dir()):
+            if (folder / name).is_file():
+                return folder / name
+        return build(source, variant, cache_dir())

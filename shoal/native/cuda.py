@@ -13,6 +13,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from shoal.native.lib import Batch
 FLAGS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device")
 KERNELS = ("reset", "step", "take_i32", "take_i64", "take_f32", "save", "load", "drain")
 SHARED_BYTES = 48 << 10  # what a block may stage without asking for more
+_compiling = threading.Lock()
 
 
 def nvrtc() -> Any:
@@ -35,7 +37,7 @@ def nvrtc() -> Any:
             "backend='cuda' needs cuda-bindings, which PyTorch's CUDA wheels bring along. pip install cuda-bindings"
         ) from None
     try:
-        _ok(bindings.nvrtcVersion())
+        succeed(bindings.nvrtcVersion())
     except (RuntimeError, OSError) as error:
         raise CudaMissing(f"NVRTC cannot be loaded: {error}. pip install nvidia-cuda-nvrtc") from None
     return bindings
@@ -57,7 +59,7 @@ def require_gpu() -> None:
         )
 
 
-def _ok(result: Any) -> Any:
+def succeed(result: Any) -> Any:
     """The values of a call of the bindings; a failure raises."""
     code, *values = result
     if int(code) != 0:
@@ -68,36 +70,37 @@ def _ok(result: Any) -> Any:
 def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes:
     """The kernels of an env for an architecture such as sm_90, compiled now or earlier."""
     bindings = nvrtc()
-    version = _ok(bindings.nvrtcVersion())
+    version = succeed(bindings.nvrtcVersion())
     sha = hashlib.sha256(repr((source.name, source.consts, FLAGS, extra, arch, version)).encode())
     for file in source.files():
         sha.update(file.name.encode() + b"\0" + file.read_bytes())
     path = build.cache_dir() / f"{source.name}-{arch}-{sha.hexdigest()[:16]}.cubin"
-    if path.is_file():
-        return path.read_bytes()
-    code = _compile(bindings, source, arch, extra)
-    with contextlib.suppress(OSError):  # else it is compiled again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(code)
-        temporary.replace(path)
+    with _compiling:  # who comes second finds the file
+        if path.is_file():
+            return path.read_bytes()
+        code = _compile(bindings, source, arch, extra)
+        with contextlib.suppress(OSError):  # else it is compiled again next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")
+            temporary.write_bytes(code)
+            temporary.replace(path)
     return code
 
 
 def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, ...]) -> bytes:
     unit = build.CORE / "module.c"
-    program = _ok(bindings.nvrtcCreateProgram(unit.read_bytes(), b"module.cu", 0, [], []))
+    program = succeed(bindings.nvrtcCreateProgram(unit.read_bytes(), b"module.cu", 0, [], []))
     flags = [f"--gpu-architecture={arch}", *FLAGS, f"-I{build.NATIVE}", f"-I{build.CORE}", *source.defines(), *extra]
     words = [flag.encode() for flag in flags]
     try:
         code = bindings.nvrtcCompileProgram(program, len(words), words)[0]
         if int(code) != 0:
-            log = b" " * _ok(bindings.nvrtcGetProgramLogSize(program))
+            log = b" " * succeed(bindings.nvrtcGetProgramLogSize(program))
             bindings.nvrtcGetProgramLog(program, log)
             text = log.decode(errors="replace").rstrip("\0 \n")
             raise CompileFailed(f"{source.header} does not compile for {arch}:\n{build.explain(text, source)}")
-        out: bytes = b" " * _ok(bindings.nvrtcGetCUBINSize(program))
-        _ok(bindings.nvrtcGetCUBIN(program, out))
+        out: bytes = b" " * succeed(bindings.nvrtcGetCUBINSize(program))
+        succeed(bindings.nvrtcGetCUBIN(program, out))
         return out
     finally:
         bindings.nvrtcDestroyProgram(program)
@@ -116,9 +119,10 @@ class Kernels:
         with torch.cuda.device(device):
             torch.zeros(1, device="cuda")  # the primary context is there and current
             code = cubin(build.Source.env(header, consts), f"sm_{major}{minor}")
-            self._module = _ok(driver.cuModuleLoadData(code))
+            self._module = succeed(driver.cuModuleLoadData(code))
             self._functions = {
-                name: _ok(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode())) for name in KERNELS
+                name: succeed(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode()))
+                for name in KERNELS
             }
         # as many envs to a block as its shared memory holds the observations of
         self.block = next((size for size in (128, 64, 32) if size * row_bytes <= SHARED_BYTES), 32)

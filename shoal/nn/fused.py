@@ -7,20 +7,14 @@ one kernel and one product each way; the slope by its recurrent weights is one p
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shoal.nn.launch import has_triton, launch
+
 BLOCK = 256  # units of rows that a block of threads takes
-
-
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def is_for(x: Tensor) -> bool:
@@ -42,7 +36,7 @@ class _MinGRU(torch.autograd.Function):
         out = torch.empty_like(hidden)
         kept = gates.contiguous(), skip.contiguous(), start.contiguous(), resets.contiguous()
         grid = (-(-rows * size // BLOCK),)
-        _kernels().mingru_forward[grid](*kept, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
+        launch(_kernels().mingru_forward, grid, *kept, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
         ctx.save_for_backward(*kept, hidden)
         ctx.mark_non_differentiable(hidden)
         return out, hidden
@@ -53,7 +47,7 @@ class _MinGRU(torch.autograd.Function):
         steps, rows, size = skip.shape
         d_gates, d_skip = torch.empty_like(gates), torch.empty_like(skip)
         args = gates, skip, start, resets, hidden, grads[0].contiguous(), d_gates, d_skip, steps, rows
-        _kernels().mingru_backward[(-(-rows * size // BLOCK),)](*args, S=size, PART=BLOCK, num_warps=4)
+        launch(_kernels().mingru_backward, (-(-rows * size // BLOCK),), *args, S=size, PART=BLOCK, num_warps=4)
         return d_gates, d_skip, None, None
 
 
@@ -76,7 +70,8 @@ class _LSTM(torch.autograd.Function):
         cell = cell.contiguous()
         for t in range(steps):
             more = t + 1 < steps
-            _kernels().lstm_forward[grid](
+            launch(
+                _kernels().lstm_forward, grid,
                 gates[t], torch.mm(taken[t], narrow.t()), cells[t - 1] if t else cell,
                 resets[t], resets[t + 1] if more else None,
                 acts[t], cells[t], out[t], taken[t + 1] if more else None, rows,
@@ -94,7 +89,8 @@ class _LSTM(torch.autograd.Function):
         d_hidden: Any = None
         for t in range(steps - 1, -1, -1):
             more = t + 1 < steps
-            _kernels().lstm_backward[(-(-rows * size // BLOCK),)](
+            launch(
+                _kernels().lstm_backward, (-(-rows * size // BLOCK),),
                 acts[t], cells[t], cells[t - 1] if t else cell, resets[t], resets[t + 1] if more else None,
                 d_out[t], d_hidden, d_cell, d_gates[t], rows,
                 HAS_RESETS=t > 0, HAS_NEXT=more, S=size, PART=BLOCK, num_warps=4,
@@ -117,7 +113,8 @@ def lstm_step(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tu
     rows, size = cell.shape
     gates, recurrent = gates.contiguous(), torch.mm(hidden.to(gates.dtype), weight.to(gates.dtype).t())
     acts, new_cell, out = torch.empty_like(gates), torch.empty_like(cell), torch.empty_like(cell)
-    _kernels().lstm_forward[(-(-rows * size // BLOCK),)](
+    launch(
+        _kernels().lstm_forward, (-(-rows * size // BLOCK),),
         gates, recurrent, cell.contiguous(), None, None, acts, new_cell, out, None, rows,
         HAS_RESETS=False, HAS_NEXT=False, S=size, PART=BLOCK, num_warps=4,
     )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Starts Triton's kernels. One takes up to three seconds to compile, so before the first is needed, all are at once."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import torch
+
+Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and kind of arguments, what would have been started
+_planned: Plan | None = None
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
+    """Starts a kernel on torch's current stream."""
+    if _planned is None:
+        kernel[grid](*args, **options)
+    else:
+        kind = (*map(_kind, args), *options.values())
+        _planned.setdefault(kernel, {}).setdefault(kind, partial(kernel.warmup, *args, grid=grid, **options))
+
+
+def _kind(value: Any) -> Any:
+    """What Triton compiles a kernel for: types, and what divides by 16."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.data_ptr() % 16 == 0
+    return (value == 1, value % 16 == 0) if isinstance(value, int) else type(value)
+
+
+def compile_ahead(function: Callable[[], Any]) -> None:
+    """Compiles and loads all kernels that a function starts, each in a thread.
+
+    The function runs, and starts none of them: what it leaves in memory means nothing. Compilers of C and PTX, and
+    Triton's own passes, let other threads of Python run.
+    """
+    global _planned
+    plan: Plan = {}
+    _planned = plan
+    try:
+        function()
+    finally:
+        _planned = None
+    if plan:
+        with ThreadPoolExecutor(len(plan)) as pool:
+            list(pool.map(_make_ready, plan.values()))
+
+
+def _make_ready(calls: dict[Any, Callable[[], Any]]) -> None:
+    """Compiles one kernel for each kind of arguments that it is called with."""
+    for call in calls.values():
+        call()[(1, 1, 1)]  # this loads it too, and compiles what starts it

@@ -1,0 +1,138 @@
+"""What is begun early: kernels that are compiled side by side, and an env's libraries while torch is imported."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from shoal import registry
+from shoal.cli import train as cli
+from shoal.native import ahead, build
+from shoal.nn import launch as launching
+from shoal.nn.launch import compile_ahead, launch
+
+
+class Kernel:
+    """As Triton's: started by kernel[grid](...), compiled by kernel.warmup(...), whose result is loaded by [grid]."""
+
+    def __init__(self, together: threading.Barrier | None = None) -> None:
+        self.together, self.started, self.compiled, self.loaded = together, [], [], []
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.started.append((grid, args, options))
+
+    def warmup(self, *args, grid, **options):
+        if self.together is not None:
+            self.together.wait(10)  # times out unless the others are compiled at the same time
+        self.compiled.append((args, options))
+        return Compiled(self)
+
+
+class Compiled:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        self.kernel.loaded.append(grid)
+
+
+def test_kernels_are_compiled_side_by_side_and_none_is_started():
+    together = threading.Barrier(3)
+    kernels = [Kernel(together) for _ in range(3)]
+    compile_ahead(lambda: [launch(kernel, (4,), 5, SIZE=8) for kernel in kernels])
+    for kernel in kernels:
+        assert (kernel.started, kernel.compiled, len(kernel.loaded)) == ([], [((5,), {"SIZE": 8})], 1)
+    launch(kernels[0], (4,), 5, SIZE=8)
+    assert kernels[0].started == [((4,), (5,), {"SIZE": 8})]
+
+
+def test_a_kernel_is_compiled_once_for_each_kind_of_arguments():
+    kernel, memory = Kernel(), torch.zeros(64)
+
+    def work():
+        for count in (32, 48, 1, 33, 35):
+            launch(kernel, (1,), memory, count)
+        launch(kernel, (1,), memory[1:], 32)
+        launch(kernel, (1,), memory.int(), 32)
+        launch(kernel, (1,), None, 32)
+        launch(kernel, (1,), memory, 32, SIZE=2)
+
+    compile_ahead(work)
+    assert [args[1] for args, _ in kernel.compiled] == [32, 1, 33, 32, 32, 32, 32]
+    assert len(kernel.loaded) == 7
+
+
+def test_a_failure_leaves_launches_as_they_were():
+    def fails():
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        compile_ahead(fails)
+    assert launching._planned is None
+
+    class Broken(Kernel):
+        def warmup(self, *args, **options):
+            raise RuntimeError("Failed to find C compiler")
+
+    with pytest.raises(RuntimeError, match="C compiler"):
+        compile_ahead(lambda: launch(Broken(), (1,)))
+    assert launching._planned is None
+
+
+def test_of_two_threads_one_compiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(build, "PREBUILT", tmp_path / "none")
+    source, count = build.Source.env(registry.find("squared")), []
+
+    def slow(source, variant, folder):
+        count.append(1)
+        time.sleep(0.2)
+        path = folder / source.file_name(variant)
+        path.write_bytes(b"")
+        return path
+
+    monkeypatch.setattr(build, "build", slow)
+    threads = [threading.Thread(target=build.library, args=(source, "base")) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(count) == 1
+
+
+def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeypatch):
+    pytest.importorskip("cuda.bindings")
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+    header = tmp_path / "mine.h"
+    header.write_text(registry.find("squared").read_text())
+    for thread in ahead.begin(header):
+        thread.join()
+    assert list((tmp_path / "cache").glob("mine-*.so"))
+    header.write_text("not C")
+    threads = ahead.begin(header)
+    assert len(threads) == 2
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["squared"], True),
+        (["squared", "--device", "cuda"], True),
+        (["squared", "--device=cpu"], False),
+        (["squared", "--help"], False),
+        (["--resume", "last"], False),
+        (["gymnasium:CartPole-v1"], False),
+        (["sqared"], False),
+        ([], False),
+    ],
+)
+def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch):
+    seen = []
+    monkeypatch.setattr(ahead, "begin", seen.append)
+    cli.begin_early(words)
+    assert seen == ([registry.find("squared")] if begins else [])
