@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shoal.algos import ppo
+from shoal.algos import ppo, pqn
 from shoal.train import Options, Trainer
 from shoal.vector.cuda import CudaVec
 
@@ -67,17 +67,22 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
     """Seconds of an iteration's parts on the GPU, each alone."""
     graphs, vec, learner = trainer._graphs, trainer.vec, trainer.learners[0]
-    if graphs is None or graphs[0] is None or graphs[1] is None or not isinstance(vec, CudaVec):
+    if graphs is None or graphs[0] is None or len(graphs[1]) != 1 or not isinstance(vec, CudaVec):
         return None
-    horizon = trainer.options.train.horizon
+    rollout, collector = learner.rollout, trainer.collector
 
     def steps() -> None:
-        for t in range(horizon):
-            vec.launch_step(obs=learner.rollout.obs[0][t])
+        for t in range(rollout.horizon):
+            vec.launch_step(**({"obs": rollout.obs[0][t]} if collector.plays_all else {}))
 
-    env, assess = device_seconds(_captured(steps)), device_seconds(_captured(lambda: ppo.assess(learner)))
-    collect, learn = device_seconds(graphs[0]), device_seconds(graphs[1])
-    return {"env": env, "policy": collect - env, "advantages": assess, "update": learn - assess}
+    env, collect = device_seconds(_captured(steps)), device_seconds(graphs[0])
+    learn = device_seconds(graphs[1][0])
+    split = {"env": env, "policy": collect - env}
+    if trainer.options.algo == "dqn":
+        return split | {"update": learn}
+    returns = ppo.assess if trainer.options.algo == "ppo" else pqn.assess
+    assess = device_seconds(_captured(lambda: returns(learner)))
+    return split | {"advantages": assess, "update": learn - assess}
 
 
 def _captured(function: Callable[[], Any]) -> Callable[[], None]:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -292,6 +292,33 @@ def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
         )
 
 
+class EndedGames:
+    """Count, sum, least and most of the returns of games that ended, where they were played: nothing waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.totals = torch.zeros(2, dtype=torch.float64, device=device)
+        self.ends = torch.zeros(2, device=device)
+        self.clear()
+
+    def clear(self) -> None:
+        """None has ended."""
+        self.totals.zero_()
+        self.ends[0], self.ends[1] = torch.inf, -torch.inf
+
+    def add(self, returns: Tensor, ended: Tensor) -> None:
+        """Those of (steps, rows) that ended count."""
+        some = torch.where(ended, returns, 0.0).sum(dtype=torch.float64)
+        self.totals += torch.stack([ended.sum().to(torch.float64), some])
+        self.ends[0] = torch.minimum(self.ends[0], torch.where(ended, returns, torch.inf).min())
+        self.ends[1] = torch.maximum(self.ends[1], torch.where(ended, returns, -torch.inf).max())
+
+    def drain(self) -> tuple[int, float, float, float]:
+        """(count, mean, least, most) since the last call."""
+        (count, total), (low, high) = self.totals.tolist(), self.ends.tolist()
+        self.clear()
+        return int(count), total / max(count, 1.0), low, high
+
+
 class Trainer:
     """Envs, actors and learners of one run, and where it stands. `iterate` is one iteration."""
 
@@ -321,7 +348,7 @@ class Trainer:
         self._updates = 0
         self._learn_s = 0.0
         self._started = False
-        self._graphs: tuple[Graph | None, Graph | None] | None = None  # of collecting and of learning
+        self._graphs: tuple[Graph | None, list[Graph]] | None = None  # of collecting, and of every learner's update
 
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
@@ -366,8 +393,8 @@ class Trainer:
         ]
         taken = [Seat(a, r, x.rollout) for a, r, x in zip(self.actors, self.roles, self.learners)]
         self.frozen = [self._seat_frozen(actor, role) for actor, role in frozen]
-        self._own = [torch.zeros(learner.rollout.rows) for learner in self.learners if self.opponents]
-        self._ended: list[float] = []
+        self._own = [torch.zeros_like(learner.rollout.rewards[0]) for learner in self.learners if self.opponents]
+        self._ended = EndedGames(self.device)
         self.collector = self._make_collector([*taken, *self.frozen])
         self.threads = options.vec.torch_threads or self._torch_threads()
         # sums over threads and groups are in another order: what repeats a run to the bit is written down with it
@@ -379,20 +406,22 @@ class Trainer:
     def _seat_frozen(self, actor: Actor, role: Role) -> Seat:
         """A seat for an actor that learns nothing, with a random stream of its own."""
         horizon, rows = self.options.train.horizon, int(self.vec.num_envs) * role.count(self.agents)
-        rollout = Rollout(actor, horizon, rows, mask_size=mask_size(self.vec, actor.head), has_dead_rows=True)
+        actor.to(self.device)
+        actor.head.to(self.device)
+        more: dict[str, Any] = {"mask_size": mask_size(self.vec, actor.head), "device": self.device}
+        rollout = Rollout(actor, horizon, rows, has_dead_rows=True, **more)
+        rollout.wants_last_value = False
         seed = self.options.seed + (sum(1 << k for k in role.agents or ()) << 44)
-        return Seat(actor, role, rollout, torch.Generator().manual_seed(seed % (1 << 63)))
+        return Seat(actor, role, rollout, torch.Generator(self.device).manual_seed(seed % (1 << 63)))
 
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
         if not self.on_gpu:
             return Collector(vec, seats, surplus)
-        if self.opponents:
-            raise ConfigError("--opponents is for --device cpu yet. Leave it out, or use --device cpu.")
         if surplus:
             raise ConfigError(f"--vec.surplus-envs {surplus} is for --device cpu yet. Use 0 with a GPU.")
-        fused = self.learners[0].fused
-        return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused)
+        fused = [learner.fused for learner in self.learners]
+        return DeviceCollector(vec, seats, fused) if isinstance(vec, CudaVec) else Bridge(vec, seats, fused[0])
 
     def _torch_threads(self) -> int:
         rows = self.options.train.minibatch(self.num_rows)
@@ -446,37 +475,49 @@ class Trainer:
         """
         files = self.state()
         kept = {name: {key: value.clone() for key, value in part.items()} for name, part in files.items()}
-        learner = self.learners[0]
         steps_there = isinstance(self.vec, CudaVec)
-        if not steps_there and learner.rollout.cuts is None:
-            self._graphs = None, None
+        if not steps_there and self.learners[0].rollout.cuts is None:
+            self._graphs = None, []
             return
-        collect = partial(self.collector.collect, [learner.generator])
-        learn = partial(self.algorithm.update, learner)
+        streams = self._streams()
+        collect = partial(self._collect, streams)
+        updates = [partial(self.algorithm.update, learner) for learner in self.learners]
 
-        def both() -> None:
+        def everything() -> None:
             if steps_there:
                 collect()
-            learn()
+            for update in updates:
+                update()
 
         if has_triton():
-            compile_ahead(both)
-        warm_up(both)
-        wanted = [learner.generator]
-        self._graphs = Graph(collect, wanted) if steps_there else None, Graph(learn, wanted)
+            compile_ahead(everything)
+        warm_up(everything)
+        graph = Graph(collect, streams) if steps_there else None
+        self._graphs = graph, [Graph(update, [x.generator]) for update, x in zip(updates, self.learners)]
         self._rewind(kept)
+
+    def _streams(self) -> list[torch.Generator]:
+        """The random streams of all seats."""
+        frozen = [seat.generator for seat in self.frozen if seat.generator is not None]
+        return [*(learner.generator for learner in self.learners), *frozen]
 
     def _rewind(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Puts a state back into the very tensors that graphs hold."""
-        learner, state = self.learners[0], files["state"]
-        copy_into(self.actors[0].state_dict(), _under(files["weights"], "0."))
-        copy_into(learner.optimizer.state, _under(state, "0.optimizer."))
-        if learner.reward_norm is not None:
-            copy_into(learner.reward_norm.state_dict(), _under(state, "0.reward_norm."))
-        copy_into(learner.kept(), _under(state, "0."))
-        for i, part in enumerate(learner.rollout.state):
-            part.copy_(state[f"0.recurrent.{i}"])
-        learner.generator.set_state(state["0.generator"])
+        state = files["state"]
+        for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
+            copy_into(actor.state_dict(), _under(files["weights"], f"{k}."))
+            copy_into(learner.optimizer.state, _under(state, f"{k}.optimizer."))
+            if learner.reward_norm is not None:
+                copy_into(learner.reward_norm.state_dict(), _under(state, f"{k}.reward_norm."))
+            copy_into(learner.kept(), _under(state, f"{k}."))
+            copy_into(_numbered(learner.rollout.state), _under(state, f"{k}.recurrent."))
+            learner.generator.set_state(state[f"{k}.generator"])
+        copy_into(_numbered(self._own), {k: state[f"{k}.own_return"] for k in _numbered(self._own)})
+        for k, seat in enumerate(self.frozen):
+            assert seat.generator is not None
+            seat.generator.set_state(state[f"opponent{k}.generator"])
+            copy_into(_numbered(seat.rollout.state), _under(state, f"opponent{k}.recurrent."))
+        self._ended.clear()
         if isinstance(self.vec, CudaVec):
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
             self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
@@ -488,21 +529,27 @@ class Trainer:
         if graph is not None:
             graph()
         else:
-            streams = [learner.generator for learner in self.learners]
-            self.collector.collect([*streams, *(seat.generator for seat in self.frozen)])
-            if self.opponents:
-                self._count_own()
+            self._collect(self._streams())
         self.step += self.steps_per_iteration
+
+    def _collect(self, streams: list[torch.Generator]) -> None:
+        self.collector.collect(streams)
+        for learner, carry in zip(self.learners, self._own):
+            # against opponents, returns are the learners' own; the env's are means over everyone
+            rollout = learner.rollout
+            sums = ops.running_returns(rollout.rewards, rollout.dones, 1.0, carry)
+            ended = rollout.dones if rollout.alive is None else rollout.dones & rollout.alive[:-1]
+            self._ended.add(sums, ended)
 
     def learn(self) -> None:
         """One update of every policy on its rollout."""
         before = time.perf_counter()
         done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
         found: dict[str, Any] = {}
-        for learner in self.learners:
+        graphs = self._graphs[1] if self._graphs is not None else []
+        for k, learner in enumerate(self.learners):
             rate = learner.set_learning_rate(done)
-            graph = self._graphs[1] if self._graphs is not None else None
-            metrics = graph() if graph is not None else self.algorithm.update(learner)
+            metrics = graphs[k]() if graphs else self.algorithm.update(learner)
             for name, value in metrics.items():
                 found[name] = found.get(name, 0.0) + value / len(self.learners)
             found["learning_rate"] = torch.tensor(rate)
@@ -533,23 +580,15 @@ class Trainer:
         record["time/learn"], self._learn_s = self._learn_s, 0.0
         return record
 
-    def _count_own(self) -> None:
-        """Against opponents, returns are the learners' own; the env's are means over everyone."""
-        for learner, carry in zip(self.learners, self._own):
-            rollout = learner.rollout
-            sums = ops.running_returns(rollout.rewards, rollout.dones, 1.0, carry)
-            ended = rollout.dones if rollout.alive is None else rollout.dones & rollout.alive[:-1]
-            self._ended += sums[ended].tolist()
-
     def _own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
         """What drain_stats gave, with the learners' own episodes and returns where others play too."""
         if not self.opponents:
             return stats
-        ended, self._ended = self._ended, []
         stats.pop("return", None)
-        if ended:
-            stats["return"] = {"mean": float(np.mean(ended)), "min": min(ended), "max": max(ended)}
-        return stats | {"episodes": len(ended)}
+        count, mean, low, high = self._ended.drain()
+        if count:
+            stats["return"] = {"mean": mean, "min": low, "max": high}
+        return stats | {"episodes": count}
 
     def close(self) -> None:
         """Ends the envs."""
@@ -643,7 +682,8 @@ class Trainer:
     def player(self, greedy: bool) -> PolicyPlayer:
         """The policy as it is, to be evaluated."""
         actors = self.actors if not self.on_gpu else [actor.on_cpu() for actor in self.actors]
-        others, judged = [(seat.actor, seat.role) for seat in self.frozen], None
+        others = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
+        judged = None
         if self.opponents:
             judged = [k for k in range(self.agents) if k not in self.opponents]
         return PolicyPlayer(
@@ -813,6 +853,10 @@ def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _numbered(parts: Sequence[Tensor]) -> dict[str, Tensor]:
+    return {str(k): part for k, part in enumerate(parts)}
 
 
 def _put(into: Tensor, value: Tensor | None, must: bool) -> None:

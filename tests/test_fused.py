@@ -21,7 +21,7 @@ from shoal.algos.device import Bridge, DeviceCollector, make_cuts, time_limit
 from shoal.algos.fused import is_narrow, why_not
 from shoal.algos.rollout import Seat
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
-from shoal.train import Trainer, options_for
+from shoal.train import Trainer, options_for, train
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -140,7 +140,11 @@ class OnHost:
     def __init__(self, vec):
         self.vec, self.struct, self.spec_env, self.get_params = vec, SimpleNamespace(), vec.spec_env, vec.get_params
         self.tensors = {name: torch.from_numpy(array) for name, array in vec.memory.arrays.items()}
-        self.actions, self.drain_stats = self.tensors["actions"], vec.drain_stats
+        self.actions, self.drain_stats, self.agents_per_env = (
+            self.tensors["actions"],
+            vec.drain_stats,
+            vec.agents_per_env,
+        )
 
     def reset(self, *, seed):
         self.vec.reset(seed=seed)
@@ -181,6 +185,57 @@ def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
         if case.startswith("cut off"):
             assert two.cuts.flags.any()
         assert two.alive is None or not two.alive.all()
+    finally:
+        plain.close()
+        other.close()
+
+
+SEVERAL = {
+    "scripted": ("1=seek,2=flee", {"algo": "dqn"}),
+    "frozen": ("1=RUN,3=RUN", {"algo": "dqn"}),
+    "frozen, against PPO with a state": ("2=RUN,3=random", {"nn": {"core": "mingru"}, "train": {"segment": 4}}),
+    "a policy for each agent": ("", {"nn": {"policies": "per_agent", "hidden": 16}, "env": {"max_steps": 20}}),
+    "cut off": ("0=stay", {"algo": "pqn", "env": {"preset": "dust", "max_steps": 5}}),
+}
+
+
+@pytest.fixture(scope="module")
+def frozen_run(tmp_path_factory):
+    """With a recurrent policy: its state is carried over, and cleared."""
+    tables = {"nn": {"core": "lstm", "hidden": 16}, "train": {"horizon": 4, "total_steps": 256}}
+    return train("vacuum", runs_folder=tmp_path_factory.mktemp("runs"), console="off", **tables, vec={"num_envs": 16})
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_a_device_collector_shares_the_envs_between_several_policies(case, frozen_run, monkeypatch):
+    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    opponents, tables = SEVERAL[case]
+    own = {"total_steps": 10**6, "horizon": 16}
+    if tables.get("algo") == "dqn":
+        own = {"total_steps": 10**6, "train_frequency": 16, "replay_start": 10, "replay_size": 6400}
+    tables = {**tables, "opponents": opponents.replace("RUN", str(frozen_run.folder))}
+    tables |= {"train": {**own, **tables.get("train", {})}, "vec": {"num_envs": 32, "backend": "serial"}}
+    plain, other = trainer_of("vacuum", **tables), trainer_of("vacuum", **tables)
+    seats = [Seat(a, r, x.rollout) for a, r, x in zip(other.actors, other.roles, other.learners)]
+    other.collector = DeviceCollector(OnHost(other.vec), [*seats, *other.frozen])
+    assert not other.collector.plays_all
+    try:
+        for _ in range(4):
+            plain.iterate()
+            other.iterate()
+        sides = [[*(x.rollout for x in t.learners), *(seat.rollout for seat in t.frozen)] for t in (plain, other)]
+        for one, two in zip(*sides):
+            assert torch.equal(one.actions, two.actions)
+            for mine, theirs in zip(one.tensors(), two.tensors()):
+                torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+        for one, two in zip(plain.learners, other.learners):
+            torch.testing.assert_close(one.weights, two.weights, rtol=1e-4, atol=1e-5)
+        found = [t.drain() for t in (plain, other)]
+        assert found[0]["episode/n"] > 0
+        for name in ("episode/n", "episode/return", "episode/return_min", "episode/return_max"):
+            assert found[0][name] == pytest.approx(found[1][name], rel=1e-4)
+        if case == "cut off":
+            assert other.learners[0].rollout.cuts.flags.any()
     finally:
         plain.close()
         other.close()

@@ -1,4 +1,4 @@
-"""PPO's loop on a GPU that also steps the envs: a horizon is one CUDA graph, an update is another.
+"""The loop on a GPU that also steps the envs: a horizon is one CUDA graph, an update is another.
 
     graph 1   T times: policy -> sample -> env kernel, which writes rewards, flags and the next observation in place
     graph 2   advantages, then every minibatch of every epoch: loss, gradients, optimizer
@@ -30,19 +30,29 @@ from shoal.nn.recurrent import State
 
 
 class DeviceCollector:
-    """Plays one policy on envs of the same GPU and fills its rollout. No step of it waits for the device."""
+    """Plays policies on envs of the same GPU and fills their rollouts. No step of it waits for the device.
 
-    def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
-        refuse_several(seats)
-        self.vec, self.seat, self.times, self.fused = vec, seats[0], Times(), fused
-        self.rollout, self.actor = seats[0].rollout, seats[0].actor
-        rollout = self.rollout
-        zeros = partial(torch.zeros, device=rollout.device)
+    The env's kernel writes straight into the rollout of a policy that plays every agent. Where several play, it writes
+    into the envs' own memory, from which each takes its agents' rows.
+    """
+
+    def __init__(self, vec: Any, seats: Sequence[Seat], fused: Sequence[Fused | None] = ()) -> None:
+        self.vec, self.seats, self.times = vec, list(seats), Times()
+        self.fused = [*fused, *[None] * (len(seats) - len(fused))]
+        self.agents, device = int(getattr(vec, "agents_per_env", 1)), seats[0].rollout.device
+        self.envs, self.horizon = len(vec.actions) // self.agents, seats[0].rollout.horizon
+        zeros = partial(torch.zeros, device=device)
         self.env_actions = zeros(vec.actions.shape, dtype=vec.actions.dtype)
-        self.flags = zeros((2, rollout.rows), dtype=torch.bool)  # terminated, and truncated where nobody asks
+        self.flags = zeros((2, len(vec.actions)), dtype=torch.bool)  # terminated, and truncated where nobody asks
+        self.plays_all = seats[0].rollout.rows == len(vec.actions)
+        self.places = [torch.tensor(seat.role.agents or range(self.agents), device=device) for seat in seats]
+        self.taken = [self.env_actions]
+        if not self.plays_all:
+            self.taken = [self.env_actions.new_zeros((s.rollout.rows, *vec.actions.shape[1:])) for s in seats]
         limit = time_limit(vec)
-        if limit:
-            rollout.cuts = make_cuts(rollout, limit)
+        for seat in seats:
+            if limit and seat.generator is None:  # what is not learned from needs no last observation
+                seat.rollout.cuts = make_cuts(seat.rollout, limit)
         vec.struct.final_cut = 1
 
     def start(self, seed: int) -> None:
@@ -52,39 +62,56 @@ class DeviceCollector:
 
     def resume(self, obs: Any, infos: dict[str, Any]) -> None:
         """Goes on from envs that are there: their observations are the end of an empty rollout."""
-        rollout = self.rollout
-        rollout.obs[0][-1].copy_(obs)
-        if rollout.alive is not None:
-            rollout.alive[-1].copy_(infos["alive"])
-        if rollout.masks is not None:
-            rollout.masks[-1].copy_(infos["action_mask"])
+        for number, seat in enumerate(self.seats):
+            rollout = seat.rollout
+            rollout.obs[0][-1].copy_(self._of(number, obs))
+            if rollout.alive is not None:
+                rollout.alive[-1].copy_(self._of(number, infos["alive"]))
+            if rollout.masks is not None:
+                rollout.masks[-1].copy_(self._of(number, infos["action_mask"]))
 
     @torch.no_grad()
     def collect(self, generators: Sequence[torch.Generator | None]) -> None:
-        """Fills the rollout with `horizon` steps of every row."""
-        rollout = self.rollout
-        rollout.begin(generators[0])
-        if self.fused is not None:
-            self.fused.begin()
-        for t in range(rollout.horizon):
+        """Fills the rollouts with `horizon` steps of every row."""
+        for seat, fused, generator in zip(self.seats, self.fused, generators):
+            seat.rollout.begin(generator)
+            if fused is not None:
+                fused.begin()
+        for t in range(self.horizon):
             self._step(t)
-        if self.fused is not None:
-            self.fused.act(rollout.horizon)
-        else:
-            rollout.values[-1].copy_(self.actor.step(rollout.obs[0][-1], rollout.state)[1])
+        for seat, fused in zip(self.seats, self.fused):
+            rollout = seat.rollout
+            if fused is not None:
+                fused.act(rollout.horizon)
+            elif rollout.wants_last_value:
+                rollout.values[-1].copy_(seat.actor.step(rollout.obs[0][-1], rollout.state)[1])
 
     def _step(self, t: int) -> None:
-        rollout, vec = self.rollout, self.vec
-        state: State = ()
-        if self.fused is not None:
-            self.fused.act(t, self.env_actions)
+        states: list[State] = []
+        for number, fused in enumerate(self.fused):
+            if fused is not None:
+                fused.act(t, self.taken[number])
+            states.append(() if fused is not None else self._act(number, t))
+        if self.plays_all:
+            self._step_in_place(t)
         else:
-            state = self._act(t)
+            self._step_and_share(t)
+        for number, seat in enumerate(self.seats):
+            rollout, cuts = seat.rollout, seat.rollout.cuts
+            if rollout.alive is not None:
+                rollout.alive[t + 1].copy_(self._of(number, self.vec.tensors["alive"]))
+            if rollout.masks is not None:
+                rollout.masks[t + 1].copy_(self._of(number, self.vec.tensors["masks"]))
+            for part, (old, new) in enumerate(zip(rollout.state, states[number])):
+                kept = None if cuts is None else cuts.state[part][t // cuts.window]
+                _carry(rollout, t, old, new, None if cuts is None else cuts.flags[t], kept)
+
+    def _step_in_place(self, t: int) -> None:
+        rollout = self.seats[0].rollout
         cuts, places = rollout.cuts, {}
         if cuts is not None:
-            window = t // cuts.window
-            places = {"truncated": cuts.flags[t], "final_obs": cuts.obs[0][window]}
-        vec.launch_step(
+            places = {"truncated": cuts.flags[t], "final_obs": cuts.obs[0][t // cuts.window]}
+        self.vec.launch_step(
             obs=rollout.obs[0][t + 1],
             actions=self.env_actions,
             rewards=rollout.rewards[t],
@@ -92,51 +119,71 @@ class DeviceCollector:
             terminated=self.flags[0],
             **({"truncated": self.flags[1]} | places),
         )
-        if rollout.alive is not None:
-            rollout.alive[t + 1].copy_(vec.tensors["alive"])
-        if rollout.masks is not None:
-            rollout.masks[t + 1].copy_(vec.tensors["masks"])
-        for number, (part, new) in enumerate(zip(rollout.state, state)):
-            kept = None if cuts is None else cuts.state[number][t // cuts.window]
-            self._carry(t, part, new, None if cuts is None else cuts.flags[t], kept)
 
-    def _carry(self, t: int, state: Tensor, new: Tensor, cut: Tensor | None, kept: Tensor | None) -> None:
-        """A step's new recurrent state becomes the state, or zero where a game ended; `kept` takes those cut off."""
-        rollout, alive = self.rollout, self.rollout.alive
-        if has_triton() and state.is_contiguous() and new.is_contiguous():
-            from shoal.algos import kernels
+    def _step_and_share(self, t: int) -> None:
+        whole = self.env_actions.view(self.envs, self.agents, -1)
+        for number, actions in enumerate(self.taken):
+            whole.index_copy_(1, self.places[number], actions.view(self.envs, len(self.places[number]), -1))
+        self.vec.launch_step(actions=self.env_actions)
+        tensors = self.vec.tensors
+        for number, seat in enumerate(self.seats):
+            rollout, cuts = seat.rollout, seat.rollout.cuts
+            rollout.obs[0][t + 1].copy_(self._of(number, tensors["obs"]))
+            rollout.rewards[t].copy_(self._of(number, tensors["rewards"]))
+            rollout.dones[t].copy_(self._of(number, tensors["done"]))
+            if cuts is not None:
+                cut, kept = self._of(number, tensors["truncated"]), cuts.obs[0][t // cuts.window]
+                cuts.flags[t].copy_(cut)
+                last = self._of(number, tensors["final_obs"])
+                kept.copy_(torch.where(cut.view(-1, *[1] * (kept.ndim - 1)), last, kept))
 
-            size = state[0].numel()
-            now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
-            launch(
-                kernels.carry, (-(-state.numel() // BLOCK),),
-                new, state, rollout.dones[t], now, later, cut, kept, len(state),
-                CUT=cut is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
-            )  # fmt: skip
-            return
-        shape = (-1, *[1] * (state.ndim - 1))
-        if cut is not None and kept is not None:
-            kept.copy_(torch.where(cut.view(shape), new, kept))
-        keep = ~rollout.dones[t]
-        if alive is not None:
-            keep = keep & alive[t] & alive[t + 1]
-        state.copy_(new * keep.view(shape))
+    def _of(self, number: int, whole: Tensor) -> Tensor:
+        """The rows of a seat's agents."""
+        if self.plays_all:
+            return whole
+        by_agent = whole.view(self.envs, self.agents, *whole.shape[1:])
+        return by_agent.index_select(1, self.places[number]).flatten(0, 1)
 
-    def _act(self, t: int) -> State:
-        """Logits, values and actions of step t; returns the policy's next state."""
-        rollout, head = self.rollout, self.actor.head
+    def _act(self, number: int, t: int) -> State:
+        """Logits, values and actions of a seat at step t; returns its policy's next state."""
+        rollout, actor = self.seats[number].rollout, self.seats[number].actor
+        head = actor.head
         if rollout.state and t % rollout.segment == 0:
             for kept, part in zip(rollout.starts, rollout.state):
                 kept[t // rollout.segment].copy_(part)
-        logits, values, state = self.actor.step(rollout.obs[0][t], rollout.state)
+        logits, values, state = actor.step(rollout.obs[0][t], rollout.state)
         if rollout.masks is not None:
             logits = head.mask(logits, rollout.masks[t])
         rollout.logits[t].copy_(logits)
         rollout.values[t].copy_(values)
         actions = head.sample(rollout.logits[t], rollout.noise[t])
         rollout.actions[t].copy_(actions)
-        self.env_actions.copy_(head.to_device(actions).view(self.env_actions.shape))
+        taken = self.taken[number]
+        taken.copy_(head.to_device(actions).view(taken.shape))
         return state
+
+
+def _carry(rollout: Rollout, t: int, state: Tensor, new: Tensor, cut: Tensor | None, kept: Tensor | None) -> None:
+    """A step's new recurrent state becomes the state, or zero where a game ended; `kept` takes those cut off."""
+    alive = rollout.alive
+    if has_triton() and state.is_contiguous() and new.is_contiguous():
+        from shoal.algos import kernels
+
+        size = state[0].numel()
+        now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
+        launch(
+            kernels.carry, (-(-state.numel() // BLOCK),),
+            new, state, rollout.dones[t], now, later, cut, kept, len(state),
+            CUT=cut is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
+        )  # fmt: skip
+        return
+    shape = (-1, *[1] * (state.ndim - 1))
+    if cut is not None and kept is not None:
+        kept.copy_(torch.where(cut.view(shape), new, kept))
+    keep = ~rollout.dones[t]
+    if alive is not None:
+        keep = keep & alive[t] & alive[t + 1]
+    state.copy_(new * keep.view(shape))
 
 
 class Bridge(Collector):
@@ -148,7 +195,11 @@ class Bridge(Collector):
     """
 
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
-        refuse_several(seats)
+        if len(seats) != 1:
+            raise ConfigError(
+                f"{len(seats)} policies (--opponents, --nn.policies per_agent, or agents of several kinds) on envs "
+                "that the CPU steps are for --device cpu yet. Use that, or a native env with --vec.backend cuda."
+            )
         seat = seats[0]
         self.home, self.actor, self.fused = seat.rollout, seat.actor, fused
         home = self.home
@@ -285,15 +336,6 @@ class Bridge(Collector):
             self._streams[block.lo] = torch.cuda.Stream()
             self._streams[block.lo].wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(self._streams[block.lo])
-
-
-def refuse_several(seats: Sequence[Seat]) -> None:
-    """One policy for each agent, or for each kind of agent where their spaces differ, is for the CPU."""
-    if len(seats) != 1:
-        raise ConfigError(
-            f"{len(seats)} policies (--nn.policies per_agent, or agents of several kinds) are for the CPU yet. "
-            "Use --device cpu, or one policy: --nn.policies shared."
-        )
 
 
 def time_limit(vec: Any) -> int:
