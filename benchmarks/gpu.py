@@ -1,10 +1,11 @@
 """Every check and timing that needs a GPU, in one go, on a machine with only torch, numpy, cuda-bindings and gcc.
 
-    python benchmarks/gpu.py [learning] [exact] [host] [startup] [profiles] [envs] [parity]          default: all
+    python benchmarks/gpu.py [learning] [kernels] [exact] [host] [startup] [profiles] [envs] [parity]          default: all
 
 `envs:vacuum,maze` and `parity:vacuum` are for some envs only.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
+    kernels    the fused kernels against the plain path, from the same rollouts
     exact      the same seed gives the same weights, and a resumed run those of one that was not stopped
     host       envs on the CPU's threads with the learner on the GPU, and how busy both are
     startup    from the shell's command to the end of the first update, with a cold and with a warm cache
@@ -32,6 +33,7 @@ import torch
 
 import shoal
 from shoal import registry
+from shoal.algos.algorithms import ALGORITHMS
 from shoal.measure import describe_machine
 from shoal.native import lib
 from shoal.profile import profile
@@ -258,6 +260,19 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "MinGRU, bf16": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "bf16"}}),
     "agents, masks": ("forage", {"nn": {"encoder": "mlp"}}),
     "CNN": ("maze", {}),
+    "priority": ("cartpole", {"train": {"priority": 0.5}}),
+    "a policy for each agent": ("vacuum", {"nn": {"policies": "per_agent"}}),
+    "scripted opponents": ("vacuum", {"opponents": "1=seek,2=flee,3=random"}),
+    "DQN": ("vacuum", {"algo": "dqn"}),
+    "DQN, priority, C51, truncation": (
+        "cartpole",
+        {"algo": "dqn", "env": {"max_steps": 7}, "train": {"priority": 0.5, "distribution": "c51", "n_step": 3}},
+    ),
+    "DQN, a network for each agent, opponents": (
+        "vacuum",
+        {"algo": "dqn", "opponents": "3=seek", "train": {"policy": "per-agent", "replay": "per-agent"}},
+    ),
+    "PQN": ("breakout", {"algo": "pqn"}),
     "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
     "envs on the host, LSTM, truncation": (
         "pendulum",
@@ -268,8 +283,13 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
 
 def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: int = 0) -> dict[str, Any]:
     """All that a checkpoint would hold, after so many iterations, some of them after a stop."""
-    own = {"train": {"horizon": 16, "minibatches": 4, "total_steps": 10**7}, "vec": {"num_envs": 512}}
-    options = options_for("", {"device": "cuda"}, own, tables)
+    if tables.get("algo") == "dqn":
+        train = {"train_frequency": 8, "gradient_steps": 4, "replay_size": 200_000, "replay_start": 5000}
+    else:
+        train = {"horizon": 16, "minibatches": 4}
+    common = {"device": "cuda", "algo": tables.get("algo", "ppo")}
+    own = {"train": {**train, "total_steps": 10**7}, "vec": {"num_envs": 512}}
+    options = options_for("", common, own, tables)
     trainer = Trainer(env, options)
     for _ in range(stop_at or iterations):
         trainer.iterate()
@@ -286,6 +306,72 @@ def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: in
     return found
 
 
+KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tanh, normalized": ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}),
+    "118 numbers, 128 units": ("breakout", {}),
+    "small minibatches": ("breakout", {"train": {"minibatches": 16}}),
+    "Muon": ("breakout", {"nn": {"activation": "tanh"}, "train": {"optimizer": "muon", "learning_rate": 3e-3}}),
+    "masks, agents that die": ("vacuum", {"nn": {"hidden": 32}}),
+    "value clip, AdamW": ("pong", {"train": {"value_clip": 0.2, "optimizer": "adamw", "weight_decay": 0.1}}),
+}
+
+
+def kernels() -> dict[str, Any]:
+    """The fused kernels against the plain path in float32, from the same rollout: how far bfloat16 takes them.
+
+    What the policy says at the first step, the gradient of an update (of its last minibatch), and by how much the
+    weights went the same way. (The tests hold them to their twins in float32, in Triton's interpreter.)
+    """
+    found: dict[str, Any] = {}
+    for name, (env, tables) in KERNELS.items():
+        train = {"horizon": 32, "minibatches": 1, "epochs": 1, "total_steps": 10**7, **tables.get("train", {})}
+        sides = []
+        for precision in ("fp32", "bf16"):
+            own = {**tables, "train": {**train, "precision": precision}, "vec": {"num_envs": 2048}}
+            trainer = Trainer(env, options_for("", {"device": "cuda"}, own))
+            trainer.start()
+            sides.append(trainer)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        plain, fast = (side.learners[0] for side in sides)
+        assert plain.fused is None
+        assert fast.fused is not None
+        for side in sides:
+            side.collector.collect([side.learners[0].generator])
+        said = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
+        same = float((plain.rollout.actions[0] == fast.rollout.actions[0]).double().mean())
+        for mine, theirs in zip(fast.rollout.tensors(), plain.rollout.tensors()):
+            mine.copy_(theirs)
+        fast.generator.set_state(plain.generator.get_state())
+        before, norms = plain.weights.detach().clone(), []
+        for learner in (plain, fast):
+            norms.append(float(ALGORITHMS["ppo"].update(learner)["grad_norm"]))
+        moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
+        row = {
+            "logits_apart": said,
+            "actions_same": same,
+            "gradients": _cosine(plain.weights.grad, fast.weights.grad),
+            "norms": norms,
+            "weights": _cosine(*moved),
+        }
+        found[f"{env}, {name}"] = row
+        good = said < 0.05 and same > 0.97 and row["weights"] > 0.98
+        if train["minibatches"] == 1:  # else the last one is by other weights already
+            good = good and row["gradients"] > 0.995 and abs(norms[1] / norms[0] - 1) < 0.02
+        print(
+            f"kernels {env:9} {name:24} {'as the plain path' if good else 'DIFFERS'}: logits within {said:.4f}, "
+            f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of the weights' way "
+            f"{row['weights']:.4f}, norms {norms[0]:.5f} and {norms[1]:.5f}",
+            flush=True,
+        )
+        for side in sides:
+            side.close()
+    return found
+
+
+def _cosine(one: Any, two: Any) -> float:
+    return float(torch.nn.functional.cosine_similarity(one.flatten().double(), two.flatten().double(), dim=0))
+
+
 def exact() -> dict[str, Any]:
     """Bits, not tolerances."""
     found: dict[str, Any] = {}
@@ -294,7 +380,7 @@ def exact() -> dict[str, Any]:
         differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
         words = ["same" if not part else f"differs in {part[:3]}" for part in differ]
         found[name] = {"repeat": words[0], "resume": words[1]}
-        print(f"exact {env:9} {name:35} repeat {words[0]}, resume {words[1]}", flush=True)
+        print(f"exact {env:9} {name:40} repeat {words[0]}, resume {words[1]}", flush=True)
     return found
 
 
@@ -389,6 +475,7 @@ def profiles() -> dict[str, Any]:
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "learning": learning,
+    "kernels": kernels,
     "exact": exact,
     "host": host,
     "startup": startup,

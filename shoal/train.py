@@ -35,7 +35,7 @@ from torch import Tensor, nn
 import shoal
 from shoal import checkpoint, config, evaluate, registry, runs, seats
 from shoal.algos import ops
-from shoal.algos.actor import Actor, Role, cast, mask_size
+from shoal.algos.actor import Actor, Role, cast, mask_size, seeded
 from shoal.algos.algorithms import ALGORITHMS
 from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
 from shoal.algos.ppo import PPO
@@ -813,12 +813,10 @@ def make_actor(
     own, head, seed = policy, None, options.seed + (number << 40)
     make_policy, count = ALGORITHMS[options.algo].make_policy, role.count(agents)
     if policy is not None and not isinstance(policy, nn.Module):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(options.seed)
+        with seeded(options.seed):
             own = policy(role.observation_space, role.action_space)
     if make_policy is not None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             made, head = make_policy(options.train, role, options.nn, count)
         own = made if own is None else own
     return Actor(

@@ -318,3 +318,19 @@ def test_a_run_that_was_copied_goes_on(tmp_path):
     whole = contents(train("cartpole", resume=run.folder, console="off"))
     shutil.rmtree(tmp_path / "a")
     assert contents(train("cartpole", resume=tmp_path / "elsewhere", console="off")) == whole
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_weights_of_a_seed_do_not_depend_on_the_number_of_threads(algo):
+    """Trainers of one process leave the number behind that they work with."""
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            trainer = Trainer("breakout", options_for("", {"algo": algo, "device": "cpu", "vec": {"num_envs": 4}}))
+            found.append(trainer.learners[0].weights.detach().clone())
+            trainer.close()
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)

@@ -5,8 +5,9 @@ It is what a checkpoint's `weights` hold, and all that playing needs.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +48,7 @@ class Actor(nn.Module):
         self.head = head or ActionHead(action_space, std=net.std, squash=net.squash)
         self.agents = agents  # that it plays in each env
         if policy is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+            with seeded(seed):
                 policy = Policy(observation_space, self.head, net)
         self.policy: Any = policy
         leaves = self.layout.leaves
@@ -111,6 +111,22 @@ class Actor(nn.Module):
         zeros = [torch.from_numpy(np.zeros((rows, *leaf.shape), kept_dtype(leaf.dtype))) for leaf in self.layout.leaves]
         home = next(iter(self.parameters()), zeros[0]).device
         return structure(self.space, iter([part.to(home) for part in zeros]))
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights that are drawn here are the same for the same seed, whatever was drawn before.
+
+    By one thread: orthogonal weights are found by sums whose order depends on the number of threads.
+    """
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 # numpy's dtypes that torch can hold but hardly compute with, and what is kept instead
