@@ -1,10 +1,12 @@
 """Every check and timing that needs a GPU, in one go, on a machine with only torch, numpy, cuda-bindings and gcc.
 
-    python benchmarks/gpu.py [learning] [kernels] [exact] [host] [startup] [profiles] [envs] [parity]          default: all
+    python benchmarks/gpu.py [PART ...]          default: all of them
 
 `envs:vacuum,maze` and `parity:vacuum` are for some envs only.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
+    q_learning the same of DQN and PQN
+    vacuum     robot 0 by DQN against scripted robots, beside each of them in its seat
     kernels    the fused kernels against the plain path, from the same rollouts
     exact      the same seed gives the same weights, and a resumed run those of one that was not stopped
     host       envs on the CPU's threads with the learner on the GPU, and how busy both are
@@ -230,23 +232,120 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
     return found | {"steps": trainer.step, "seconds": seconds, "steps_per_s": trainer.step / seconds}
 
 
-def learning() -> dict[str, Any]:
+def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:
+    """vacuum's robots all learn, at one transition drawn for each one lived through. A charge is worth 20."""
+    train: dict[str, Any] = {"total_steps": steps, "train_frequency": 4, "gradient_steps": 8, "batch_size": batch}
+    assert num_envs * 4 * 4 == 8 * batch
+    train |= {"gamma": 0.98, "reward_scale": 0.05, "n_step": 2, "target_tau": 0.005, "schedule": "linear"}
+    train |= {"replay_size": 400 * num_envs, "replay_start": 50_000, "epsilon_end": 0.01, "precision": "tf32"}
+    return {"algo": "dqn", "vec": {"num_envs": num_envs}, "nn": {"hidden": 128}, "train": train}
+
+
+Q_CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
+    "DQN, cartpole": ("cartpole", 475.0, {"algo": "dqn"}),
+    "PQN, cartpole": ("cartpole", 475.0, {"algo": "pqn"}),
+    "PQN, breakout": ("breakout", BREAKOUT, {"algo": "pqn"}),
+    "DQN, vacuum x4096": ("vacuum", 2000.0, four_robots(4096, 8192, 80_000_000)),
+    "DQN, vacuum x16384": ("vacuum", 2000.0, four_robots(16384, 32768, 240_000_000)),
+}
+
+
+def q_learning() -> dict[str, Any]:
+    """DQN and PQN: as `learning`."""
+    return learning(Q_CASES)
+
+
+def learning(cases: dict[str, tuple[str, float, dict[str, Any]]] = CASES) -> dict[str, Any]:
     """Time to score, three seeds each."""
     found: dict[str, Any] = {}
-    for name, (env, goal, tables) in CASES.items():
+    for name, (env, goal, tables) in cases.items():
         found[name] = [run_to(env, goal, tables, seed) for seed in (1, 2, 3)]
         for run in found[name]:
             when = (
                 "not met" if run["reached_s"] is None else f"after {run['reached_s']:.2f} s, {run['reached_steps']:,}"
             )
             print(
-                f"learning {name:17} seed {run['seed']}  {run['steps_per_s'] / 1e6:6.1f} M/s  {goal:.0f} {when}  "
+                f"learning {name:18} seed {run['seed']}  {run['steps_per_s'] / 1e6:6.1f} M/s  {goal:.0f} {when}  "
                 f"best {run['best']:.1f} last {run['last']:.1f}  {run['seconds']:.2f} s, "
                 f"warm-up {run['warm_up_s']:.2f} s",
                 flush=True,
             )
         torch.cuda.empty_cache()
     return found
+
+
+ROBOTS = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
+VACUUM: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
+    "classic-1v3, opportunistic": ("classic-1v3", ("opportunistic",) * 3, {}),
+    "classic-1v3, seek": ("classic-1v3", ("seek",) * 3, {}),
+    "classic-1v3, safe-random": ("classic-1v3", ("safe-random",) * 3, {"total_steps": 40_000_000}),
+    "duel-stun, seek": ("duel-stun", ("seek",), {"reward_scale": 1.0, "n_step": 5, "layer_norm": True}),
+}
+GAMES = 65_536  # that a robot is judged by
+
+
+def vacuum() -> dict[str, Any]:
+    """Robot 0 by DQN against scripted robots, five seeds, beside every scripted robot in its seat."""
+    found: dict[str, Any] = {}
+    for name, (preset, others, train) in VACUUM.items():
+        row: dict[str, Any] = {"scripted": {}, "learned": {}}
+        for robot in ROBOTS:
+            row["scripted"][robot] = judge_scripted(preset, others, robot)
+        best = max(row["scripted"], key=lambda robot: row["scripted"][robot]["return"])
+        print(f"vacuum {name}: scripted {best} {row['scripted'][best]}", flush=True)
+        opponents = ",".join(f"{k}={who}" for k, who in enumerate(others, 1))
+        tables = {"algo": "dqn", "opponents": opponents, "env": {"preset": preset}, "train": train}
+        for seed in (1, 2, 3, 4, 5):
+            trainer = Trainer("vacuum", options_for("vacuum", {"device": "cuda", "seed": seed, "algo": "dqn"}, tables))
+            trainer.iterate()
+            began = time.perf_counter()
+            while not trainer.is_done:
+                trainer.iterate()
+            seconds = time.perf_counter() - began
+            row["learned"][seed] = {**judge(trainer), "seconds": seconds, "steps": trainer.step}
+            print(f"vacuum {name}: seed {seed} {row['learned'][seed]}", flush=True)
+            trainer.close()
+        found[name] = row
+    return found
+
+
+def judge(trainer: Any) -> dict[str, float]:
+    """What the learned robot 0 does with its best actions, in games that it has not seen."""
+    trainer.learners[0].head.epsilon.zero_()
+    trainer.drain()
+    trainer.start(seed=(1 << 30) + (1 << 29))
+    for part in trainer._own:
+        part.zero_()
+    total = games = 0.0
+    kills = ended = 0.0
+    while games < GAMES:
+        for _ in range(200):
+            trainer.collect()
+        seen = trainer.collector.vec.drain_stats()
+        kills += seen["episodes"] * seen.get("kills_0", {"mean": 0.0})["mean"]
+        ended += seen["episodes"]
+        count, mean, *_ = trainer._ended.drain()
+        total, games = total + count * mean, games + count
+    return {"return": total / games, "kills_0": kills / ended, "games": games}
+
+
+def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str, float]:
+    """The same of a scripted robot 0: one game in each of as many envs."""
+    seats: dict[str, Any] = {f"robot_{k}": who for k, who in enumerate((robot, *others))}
+    vec: Any = shoal.make("vacuum", GAMES, backend="cuda", seed=(1 << 30) + (1 << 29), preset=preset, **seats)
+    vec.reset()
+    agents = vec.agents_per_env
+    total = torch.zeros(GAMES, dtype=torch.float64, device="cuda")
+    plays = torch.ones(GAMES, dtype=torch.bool, device="cuda")
+    vec.actions.zero_()
+    while bool(plays.any()):
+        for _ in range(20):
+            vec.launch_step()
+            total += torch.where(plays, vec.tensors["rewards"].view(GAMES, agents)[:, 0], 0.0)
+            plays &= ~vec.tensors["done"].view(GAMES, agents)[:, 0]
+    seen = vec.drain_stats()
+    vec.close()
+    return {"return": float(total.mean()), "kills_0": seen.get("kills_0", {"mean": 0.0})["mean"], "games": GAMES}
 
 
 EXACT: dict[str, tuple[str, dict[str, Any]]] = {
@@ -346,7 +445,7 @@ def kernels() -> dict[str, Any]:
         for learner in (plain, fast):
             norms.append(float(ALGORITHMS["ppo"].update(learner)["grad_norm"]))
         moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
-        row = {
+        row: dict[str, Any] = {
             "logits_apart": said,
             "actions_same": same,
             "gradients": _cosine(plain.weights.grad, fast.weights.grad),
@@ -475,6 +574,8 @@ def profiles() -> dict[str, Any]:
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "learning": learning,
+    "q_learning": q_learning,
+    "vacuum": vacuum,
     "kernels": kernels,
     "exact": exact,
     "host": host,
