@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [PART ...]          default: all of them
 
-`envs:vacuum,maze` and `parity:vacuum` are for some envs only.
+`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` are for some envs only.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     q_learning the same of DQN and PQN
@@ -192,12 +192,12 @@ ENVS = {"num_envs": 16384}
 CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "cartpole": ("cartpole", 475.0, {}),
     "breakout": ("breakout", BREAKOUT, {}),
-    "breakout, MinGRU": (
+    "breakout MinGRU": (
         "breakout",
         BREAKOUT,
         {"nn": {"core": "mingru"}, "vec": ENVS, "train": {**CORE, "minibatches": 32}},
     ),
-    "breakout, LSTM": (
+    "breakout LSTM": (
         "breakout",
         BREAKOUT,
         {"nn": {"core": "lstm"}, "vec": ENVS, "train": {**CORE, "minibatches": 16, "learning_rate": 5e-3}},
@@ -206,9 +206,10 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
 
 
 def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Trains to the end: when the mean return of the episodes of an interval first met the goal, and what came of it.
+    """Trains to the end: when the mean return of the newest games first met the goal, and what came of it.
 
-    The clock starts when the graphs are captured. Evaluation is by the training episodes: actions are drawn.
+    The clock starts when the graphs are captured. Games are those of training, with actions drawn; looked at are so many
+    at a time as there are envs, because long games that began together end together. `last`: those of the last tenth.
     """
     began = time.perf_counter()
     trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
@@ -217,19 +218,46 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
     torch.cuda.synchronize()
     warm_up, began, looked = time.perf_counter() - began, time.perf_counter(), time.perf_counter()
     found: dict[str, Any] = {"seed": seed, "warm_up_s": warm_up, "goal": goal, "reached_s": None, "best": float("-inf")}
+    newest, last, total_steps = Games(), Games(), trainer.options.train.total_steps
     while not trainer.is_done:
         trainer.iterate()
         now = time.perf_counter()
-        if now - looked > 0.01 or trainer.is_done:
-            mean = trainer.drain().get("episode/return", float("-inf"))
-            looked = now
-            found["best"] = max(found["best"], mean)
-            if mean >= goal and found["reached_s"] is None:
+        if now - looked < 0.01 and not trainer.is_done:
+            continue
+        looked, record = now, trainer.drain()
+        newest.add(record)
+        if trainer.step > 0.9 * total_steps:
+            last.add(record)
+        if newest.count >= trainer.vec.num_envs:
+            found["best"] = max(found["best"], newest.mean)
+            if newest.mean >= goal and found["reached_s"] is None:
                 found |= {"reached_s": now - began, "reached_steps": trainer.step}
-            found["last"] = mean
+            newest = Games()
     seconds = time.perf_counter() - began
     trainer.close()
-    return found | {"steps": trainer.step, "seconds": seconds, "steps_per_s": trainer.step / seconds}
+    return found | {
+        "last": last.mean,
+        "steps": trainer.step,
+        "seconds": seconds,
+        "steps_per_s": trainer.step / seconds,
+    }
+
+
+class Games:
+    """The mean return of games that ended."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0.0, 0.0
+
+    def add(self, record: dict[str, float]) -> None:
+        """Those of a record of training."""
+        if games := record["episode/n"]:
+            self.count, self.total = self.count + games, self.total + games * record["episode/return"]
+
+    @property
+    def mean(self) -> float:
+        """Of all that were added."""
+        return self.total / self.count if self.count else float("-inf")
 
 
 def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:
@@ -242,23 +270,31 @@ def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:
 
 
 Q_CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
-    "DQN, cartpole": ("cartpole", 475.0, {"algo": "dqn"}),
-    "PQN, cartpole": ("cartpole", 475.0, {"algo": "pqn"}),
-    "PQN, breakout": ("breakout", BREAKOUT, {"algo": "pqn"}),
-    "DQN, vacuum x4096": ("vacuum", 2000.0, four_robots(4096, 8192, 80_000_000)),
-    "DQN, vacuum x16384": ("vacuum", 2000.0, four_robots(16384, 32768, 240_000_000)),
+    "DQN cartpole": ("cartpole", 475.0, {"algo": "dqn"}),
+    "PQN cartpole": ("cartpole", 475.0, {"algo": "pqn"}),
+    "PQN breakout": ("breakout", BREAKOUT, {"algo": "pqn"}),
+    "DQN vacuum x4096": ("vacuum", 2000.0, four_robots(4096, 8192, 80_000_000)),
+    "DQN vacuum x16384": ("vacuum", 2000.0, four_robots(16384, 32768, 240_000_000)),
 }
 
 
-def q_learning() -> dict[str, Any]:
+def learning(names: list[str] | None = None) -> dict[str, Any]:
+    """PPO: time to score, three seeds each."""
+    return time_to_score(CASES, names)
+
+
+def q_learning(names: list[str] | None = None) -> dict[str, Any]:
     """DQN and PQN: as `learning`."""
-    return learning(Q_CASES)
+    return time_to_score(Q_CASES, names)
 
 
-def learning(cases: dict[str, tuple[str, float, dict[str, Any]]] = CASES) -> dict[str, Any]:
-    """Time to score, three seeds each."""
+def time_to_score(
+    cases: dict[str, tuple[str, float, dict[str, Any]]], names: list[str] | None = None
+) -> dict[str, Any]:
+    """Three seeds each."""
     found: dict[str, Any] = {}
-    for name, (env, goal, tables) in cases.items():
+    for name in names or cases:
+        env, goal, tables = cases[name]
         found[name] = [run_to(env, goal, tables, seed) for seed in (1, 2, 3)]
         for run in found[name]:
             when = (
@@ -301,8 +337,8 @@ def vacuum() -> dict[str, Any]:
             began = time.perf_counter()
             while not trainer.is_done:
                 trainer.iterate()
-            seconds = time.perf_counter() - began
-            row["learned"][seed] = {**judge(trainer), "seconds": seconds, "steps": trainer.step}
+            facts = {"seconds": time.perf_counter() - began, "steps": trainer.step}
+            row["learned"][seed] = {**judge(trainer), **facts}
             print(f"vacuum {name}: seed {seed} {row['learned'][seed]}", flush=True)
             trainer.close()
         found[name] = row
