@@ -208,8 +208,8 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
 def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str, Any]:
     """Trains to the end: when the mean return of the newest games first met the goal, and what came of it.
 
-    The clock starts when the graphs are captured. Games are those of training, with actions drawn; looked at are so many
-    at a time as there are envs, because long games that began together end together. `last`: those of the last tenth.
+    The clock starts when the graphs are captured. Games are those of training, with actions drawn, as many at a time as
+    there are envs: long games that began together end together. `last`: those of the last tenth.
     """
     began = time.perf_counter()
     trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
