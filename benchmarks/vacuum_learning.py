@@ -1,8 +1,8 @@
 """What DQN learns to do with a robot vacuum: robot 0 against scripted robots, beside every scripted robot in its seat.
 
-    python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 128] [--only classic-1v3]
+    python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 128] [--only classic-1v3] [--page]
 
-Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
+`--page` trains nothing and writes the page anew. What `benchmarks/gpu.py vacuum` found is shown there too. Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
 games, by its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
 benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md.
 """
@@ -27,6 +27,7 @@ from shoal.train import load_player, train
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "vacuum_learning.jsonl", ROOT / "docs" / "vacuum-learning.md"
+GPU_RESULTS = ROOT / "benchmarks" / "results" / "gpu.jsonl"
 IMAGES = ROOT / "docs" / "images" / "vacuum"
 SCRIPTED = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
 DUEL: dict[str, Any] = {"reward_scale": 1.0, "gamma": 0.99, "n_step": 5, "layer_norm": True, "total_steps": 600_000}
@@ -144,7 +145,32 @@ def page(found: list[dict[str, Any]]) -> str:
             f"\nKills a game, {len(runs)} seeds: {statistics.mean(kills):.2f} ({min(kills):.2f} .. {max(kills):.2f}). "
             f"A run: {runs[0]['steps']:,.0f} steps of robot 0, {statistics.median(f['seconds'] for f in runs):.0f} s.\n"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *on_a_gpu()])
+
+
+def on_a_gpu() -> list[str]:
+    """The last results of `benchmarks/gpu.py vacuum`."""
+    records = [json.loads(line) for line in GPU_RESULTS.read_text().splitlines()]
+    found = [record for record in records if "vacuum" in record]
+    if not found:
+        return []
+    record, lines = found[-1], ["## On a GPU\n"]
+    lines += [
+        f"The same on one {record['gpu']}, with the options of `[dqn.cuda]`: 20 million steps of robot 0, 40 million",
+        "against safe-random, judged by 65,536 games each (`benchmarks/gpu.py vacuum`). With as many games the return of",
+        "a robot against safe-random is known to 0.06.\n",
+        "| robot 0 against | best scripted robot 0 | DQN, five seeds | kills of each seed | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in record["vacuum"].items():
+        best = max(one["scripted"], key=lambda robot: one["scripted"][robot]["return"])
+        runs = list(one["learned"].values())
+        returns = ", ".join(f"{f['return']:,.1f}" for f in runs)
+        kills = ", ".join(f"{f['kills_0']:.2f}" for f in runs)
+        seconds = statistics.median(f["seconds"] for f in runs)
+        script = f"{best} {one['scripted'][best]['return']:,.1f}"
+        lines.append(f"| {name} | {script} | {returns} | {kills} | {seconds:.1f} |")
+    return [*lines, ""]
 
 
 def newest() -> list[dict[str, Any]]:
@@ -160,7 +186,11 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=128)
     parser.add_argument("--only", default="", help="settings whose preset or opponents are so")
     parser.add_argument("--runs", default="runs")
+    parser.add_argument("--page", action="store_true", help="write the page from what was found, and train nothing")
     flags = parser.parse_args()
+    if flags.page:
+        PAGE.write_text(page(newest()))
+        return
     IMAGES.mkdir(parents=True, exist_ok=True)
     found = []
     for preset, others, options, vec in SETTINGS:
