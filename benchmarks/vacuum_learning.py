@@ -2,9 +2,10 @@
 
     python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 128] [--only classic-1v3] [--page]
 
-`--page` trains nothing and writes the page anew. What `benchmarks/gpu.py vacuum` found is shown there too. Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
+Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
 games, by its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
-benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md.
+benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md, where what `benchmarks/gpu.py vacuum` found
+is shown too. `--page` trains nothing and writes the page anew.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ def on_a_gpu() -> list[str]:
     record, lines = found[-1], ["## On a GPU\n"]
     lines += [
         f"The same on one {record['gpu']}, with the options of `[dqn.cuda]`: 20 million steps of robot 0, 40 million",
-        "against safe-random, judged by 65,536 games each (`benchmarks/gpu.py vacuum`). With as many games the return of",
-        "a robot against safe-random is known to 0.06.\n",
+        "against safe-random, judged by 65,536 games each (`benchmarks/gpu.py vacuum`). With as many games the return",
+        "of a robot against safe-random is known to 0.06.\n",
         "| robot 0 against | best scripted robot 0 | DQN, five seeds | kills of each seed | seconds |",
         "|---|---|---|---|---|",
     ]
