@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from shoal.algos import ppo, pqn
+from shoal.nn.qnet import Dense
 from shoal.train import Options, Trainer
 from shoal.vector.cuda import CudaVec
 
@@ -138,6 +139,7 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
     floor = max(moved / bandwidth, flops / products)
     return {
         "env": str(trainer.env),
+        "algo": options.algo,
         "device": torch.cuda.get_device_name() if trainer.on_gpu else "cpu",
         "backend": getattr(trainer.vec, "backend", "gymnasium"),
         "num_envs": int(trainer.vec.num_envs),
@@ -168,7 +170,9 @@ def macs_per_row(policy: Any, obs: Any) -> int:
         policy(obs, state) if state else policy(obs)
     for hook in hooks:
         hook.remove()
-    return sum(convolutions.get(id(p), p.numel() if p.ndim == 2 else 0) for p in policy.parameters())
+    by_agent = {id(m.weight): m.weight[0].numel() for m in policy.modules() if isinstance(m, Dense)}
+    known = convolutions | by_agent  # biases of either have as many axes as their weights
+    return sum(known.get(id(p), p.numel() if p.ndim == 2 else 0) for p in policy.parameters())
 
 
 def is_half(trainer: Trainer) -> bool:

@@ -6,9 +6,12 @@ import json
 
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from shoal.cli.main import main
+from shoal.nn.policy import Net
+from shoal.nn.qnet import QNet
 from shoal.profile import macs_per_row, profile
 from shoal.train import options_for
 
@@ -32,11 +35,18 @@ def test_every_algorithm_can_be_measured(algo):
     found = profile("squared", options_for("squared", {"device": "cpu", "algo": algo}), seconds=0.2)
     assert found["steps_per_s"] > 0
     assert 0 < found["floor_s"] < found["steps"] / found["steps_per_s"]
+    assert found["flops"] > found["steps"]  # its matrices were seen
 
 
 def test_products_of_a_network_are_counted():
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 5 * 5, 4))
     assert macs_per_row(net, torch.zeros(1, 3, 5, 5)) == 8 * 3 * 9 * 25 + 200 * 4
+
+
+def test_networks_of_several_agents_are_counted_as_one_row_is():
+    for agents in (1, 3):
+        net = QNet(spaces.Box(-1, 1, (5,)), 4, Net(hidden=8), agents=agents)
+        assert macs_per_row(net, torch.zeros(agents, 5)) == 5 * 8 + 8 * 8 + 8 * 4
 
 
 def test_json_is_one_line_with_everything(capsys, tmp_path):

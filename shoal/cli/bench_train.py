@@ -109,7 +109,8 @@ def show(screen: Any, found: dict[str, Any]) -> None:
         f"{found['steps']:,} steps per iteration, {kernels}{where}; {found['params']:,} weights; "
         f"warm-up {found['warm_up_s']:.2f} s; peak memory {found['peak_bytes'] / 1e6:,.0f} MB."
     )
-    suggest(screen, {f"shoal train {found['env']}": "train it", f"shoal bench env {found['env']}": "the envs alone"})
+    train = f"shoal train {found['env']}" + (f" --algo {found['algo']}" if found["algo"] != "ppo" else "")
+    suggest(screen, {train: "train it", f"shoal bench env {found['env']}": "the envs alone"})
 
 
 def _short(rate: float) -> str:
