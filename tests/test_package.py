@@ -56,6 +56,7 @@ def test_holds_every_env_in_every_variant(wheel):
             _params, consts = spec.split({"preset": preset})
             assert build.Source.env(registry.find(env), consts).file_name(variant) in names
     assert build.CORE_SOURCE.file_name("base") in names
+    assert {build.QLEARN_SOURCE.file_name(variant) for variant in build.variants()} <= names
 
 
 def test_runs_without_a_compiler(wheel, tmp_path):

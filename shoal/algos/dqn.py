@@ -26,6 +26,7 @@ from shoal.algos import ops
 from shoal.algos.actor import Actor, Role
 from shoal.algos.optim import Adam
 from shoal.algos.ppo import clip_gradient, flatten, learn_moments, share_left
+from shoal.algos.quick import QuickLearner, is_for_c
 from shoal.algos.replay import Batch, Replay
 from shoal.algos.rollout import Rollout
 from shoal.config import LogUniform, Uniform, opt
@@ -183,6 +184,8 @@ class Learner(QLearner):
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        groups, count = groups_of(self)
+        self.quick = QuickLearner(self, groups * count) if is_for_c(actor, groups * count) else None
 
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides weights, optimizer and random stream."""
@@ -241,7 +244,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
     metrics: dict[str, Tensor] = watch(learner)
     replay.store(learner.rollout)
     is_ready, is_cpu = replay.stored >= config.replay_start, learner.device.type == "cpu"
-    found = torch.zeros(len(METRICS), device=learner.device)
+    found: Any = torch.zeros(len(METRICS), device=learner.device)
     if not is_cpu or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
         for batch in batches(learner):
             found = improve(learner, batch, None if is_cpu else is_ready)
@@ -275,8 +278,20 @@ def batches(learner: Learner) -> Iterator[Batch]:
         yield from drawn.split(groups * count)
 
 
-def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
+def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Any:
     """One gradient step, and the target network's; returns METRICS. With `is_ready` false nothing is learned."""
+    if learner.quick is None or is_ready is not None:
+        return improve_by_torch(learner, batch, is_ready)
+    found, errors = learner.quick.improve(batch)
+    learner.updates += 1
+    follow(learner)
+    if learner.config.priority:
+        learner.replay.reprioritize(batch, errors)
+    return found
+
+
+def improve_by_torch(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
+    """The same for any network, and for a GPU: its meaning."""
     config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
     gradient: Any = learner.weights.grad
     if not getattr(learner.actor.policy, "learns_by_hand", False):  # what is written by hand is not added up

@@ -15,12 +15,13 @@ the next place, so that an observation is kept once:
 - The head has the row's newest observation, which ends the windows that reach it.
 
 Drawing, windows of n steps and priorities have sizes that depend on nothing that was lived through, and no step of them
-waits for the device: a CUDA graph can hold them.
+waits for the device: a CUDA graph can hold them. On a CPU the same is done in C (native/core/qlearn.c), row by row.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from shoal.algos import ops
 from shoal.algos.actor import Actor, kept_dtype
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
+from shoal.native import qlearn
 
 STEP, END, CUT, LAST = range(4)
 BLOCK = 512  # places whose priorities have one sum
@@ -118,6 +120,7 @@ class Replay:
             self.priorities = zeros(agents * blocks * BLOCK + 1)  # the last one is of the place for nothing
             self.sums = zeros(agents * blocks)
             self.highest = torch.ones((), device=self.device)
+        self.in_c = InC(self) if self.device.type == "cpu" else None
 
     # ---- saving ----
 
@@ -141,6 +144,12 @@ class Replay:
     @torch.no_grad()
     def store(self, rollout: Rollout) -> None:
         """Takes in all transitions of a rollout that count, and what every row sees now."""
+        if self.in_c is not None and not self.priority and rollout.cuts is None:
+            self.in_c.store(rollout)
+        else:
+            self._store_by_torch(rollout)
+
+    def _store_by_torch(self, rollout: Rollout) -> None:
         steps = rollout.horizon
         alive = torch.ones_like(rollout.dones) if rollout.alive is None else rollout.alive[:-1]
         cut = cut_flags(rollout) & alive
@@ -214,8 +223,15 @@ class Replay:
         The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as
         likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
         """
-        index, weights = self._draw(groups, count, generator)  # (count, groups)
-        index, weights = index.flatten(), weights.flatten()
+        chance = torch.rand((groups, count), dtype=torch.float64, device=self.device, generator=generator)
+        if self.in_c is not None and not self.priority:
+            return self.in_c.sample(chance, n_step, gamma)
+        index, weights = self._draw(chance)  # (count, groups)
+        sample = self._windows if self.in_c is None else self.in_c.windows
+        return sample(index.flatten(), weights.flatten(), n_step, gamma)
+
+    def _windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
+        """What began at some places, (batch,)."""
         row_base = index // self.capacity * self.capacity
         window = torch.arange(n_step + 1, device=self.device).unsqueeze(1)
         at = row_base + (index - row_base + window) % self.capacity  # (n + 1, batch)
@@ -240,9 +256,9 @@ class Replay:
         """Where each ring's head is, in the order of the rings."""
         return (self.base + self.heads).view(self.envs, self.agents).T.reshape(-1)
 
-    def _draw(self, groups: int, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places (count, groups), and what they count for."""
-        chance = torch.rand((groups, count), dtype=torch.float64, device=self.device, generator=generator)
+    def _draw(self, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """Places (count, groups), and what they count for, by chances (groups, count) from 0 to 1."""
+        groups, count = chance.shape
         if self.priority:
             return self._draw_by_priority(groups, chance)
         counts = self.counts.view(self.envs, self.agents).T.reshape(groups, -1)  # as the rings lie
@@ -302,6 +318,91 @@ class Replay:
         each = self.envs * self.capacity
         index = places // each * (self.blocks * BLOCK) + places % each
         return torch.where(places == self.places, len(self.priorities) - 1, index)
+
+
+class InC:
+    """A replay on a CPU, as C sees it: the same as its methods by torch, to the bit but for powers of gamma."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay, self.lib = replay, qlearn.load()
+        self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in replay.obs], np.int64)
+        self.ends = torch.zeros(replay.rows, dtype=torch.int64)
+        self.leaves = addresses(replay.obs)
+        parts = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
+        parts |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
+        self.memory = qlearn.Replay(
+            rows=replay.rows,
+            agents=replay.agents,
+            capacity=replay.capacity,
+            leaves=len(replay.obs),
+            mask_size=0 if replay.masks is None else replay.masks.shape[1],
+            action_bytes=replay.actions.element_size(),
+            obs_bytes=self.sizes.ctypes.data,
+            obs=ctypes.addressof(self.leaves),
+            masks=None if replay.masks is None else replay.masks.data_ptr(),
+            ends=self.ends.data_ptr(),
+            **{name: part.data_ptr() for name, part in parts.items()},
+        )
+        self.address = ctypes.addressof(self.memory)
+        self._from: tuple[Any, ...] = (None,)  # the rollout that was stored last, and how C sees it
+
+    def store(self, rollout: Rollout) -> None:
+        """As Replay.store."""
+        if self._from[0] is not rollout:
+            self._from = rollout, *self._describe(rollout)
+        what = self._from[1]
+        if rollout.truncated:
+            cuts, last = cut_flags(rollout), torch.empty(rollout.dones.shape, dtype=torch.int64)
+            what.cuts, what.last = cuts.data_ptr(), last.data_ptr()
+        self.lib.store(ctypes.addressof(what))
+        if rollout.truncated:
+            what.cuts = what.last = None
+        for cut in rollout.truncated:  # one that does not count has no place
+            mine = slice(None) if rollout.alive is None else rollout.alive[cut.t, cut.rows]
+            for kept, leaf in zip(self.replay.obs, cut.obs):
+                kept[last[cut.t, cut.rows[mine]]] = leaf[mine].to(kept.dtype)
+
+    def _describe(self, rollout: Rollout) -> tuple[Any, ...]:
+        leaves = addresses(rollout.obs)
+        parts = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
+        if self.replay.masks is None or rollout.masks is None:
+            parts["masks"] = None
+        pointers = {name: part.data_ptr() for name, part in parts.items() if part is not None}
+        what = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
+        return what, leaves, parts
+
+    def sample(self, chance: Tensor, n_step: int, gamma: float) -> Batch:
+        """As Replay.sample, without priorities."""
+        groups, count = chance.shape
+        index, weights = torch.empty(count * groups, dtype=torch.int64), torch.empty(count * groups)
+        what = qlearn.Draw(self.address, groups, count, chance.data_ptr(), index.data_ptr(), weights.data_ptr())
+        self.lib.draw(ctypes.addressof(what))
+        return self._finish(what, index, weights, n_step, gamma)
+
+    def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
+        """What began at some places, (batch,)."""
+        index, weights = index.contiguous(), weights.contiguous()
+        what = qlearn.Draw(self.address, 1, len(index), None, index.data_ptr(), weights.data_ptr())
+        return self._finish(what, index, weights, n_step, gamma)
+
+    def _finish(self, what: Any, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
+        replay, count = self.replay, len(index)
+        obs = [torch.empty((count, *leaf.shape[1:]), dtype=leaf.dtype) for leaf in replay.obs]
+        next_obs = [torch.empty_like(leaf) for leaf in obs]
+        actions, returns, discounts = torch.empty_like(index), torch.empty_like(weights), torch.empty_like(weights)
+        masks = None if replay.masks is None else torch.empty((count, replay.masks.shape[1]), dtype=torch.int8)
+        leaves, next_leaves = addresses(obs), addresses(next_obs)
+        what.n_step, what.gamma = n_step, gamma
+        what.obs, what.next_obs = ctypes.addressof(leaves), ctypes.addressof(next_leaves)
+        what.actions, what.returns, what.discounts = actions.data_ptr(), returns.data_ptr(), discounts.data_ptr()
+        what.next_masks = None if masks is None else masks.data_ptr()
+        self.lib.windows(ctypes.addressof(what))
+        return Batch(index, obs, actions, returns, next_obs, discounts, masks, weights)
+
+
+def addresses(leaves: list[Tensor]) -> Any:
+    """Where some tensors lie, as an array of C."""
+    return (ctypes.c_void_p * len(leaves))(*[leaf.data_ptr() for leaf in leaves])
 
 
 def cut_flags(rollout: Rollout) -> Tensor:

@@ -25,6 +25,7 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from shoal.algos.actor import Actor, Role, flat, gather, kept_dtype, pick, pick_obs
+from shoal.algos.quick import QuickActor, is_for_c
 from shoal.errors import ConfigError
 from shoal.nn.recurrent import State
 from shoal.spec import Array, Layout, structure
@@ -182,6 +183,7 @@ class Cell:
         self.actions, self.logits = rollout.actions[t, rows], rollout.logits[t, rows]
         self.noise, self.values = rollout.noise[t, rows], rollout.values[t, rows]
         self.mask = None if rollout.masks is None else rollout.masks[t, rows]
+        self.quick: Any = None  # how C sees it (algos/quick.py)
         self.starts: State = ()
         if t % rollout.segment == 0:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
@@ -217,6 +219,8 @@ class Collector:
         self.surplus_envs = surplus_envs
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
+        self._quick = [QuickActor(seat.actor, seat.rollout.rows) if can_be_quick(seat) else None for seat in seats]
+        self._by_c = [False] * len(seats)  # whether C acts for a seat in this rollout
 
     def start(self, seed: Any) -> None:
         """Resets the envs: the first observations are the end of an empty rollout."""
@@ -246,6 +250,7 @@ class Collector:
         """
         for seat, generator in zip(self.seats, generators):
             seat.rollout.begin(generator)
+        self._by_c = [quick is not None and quick.begin() for quick in self._quick]
         with torch.inference_mode():
             left = self.vec.num_envs - self.surplus_envs
             for block in self.blocks.values():
@@ -284,7 +289,11 @@ class Collector:
         before = clock()
         found = []
         for number, seat in enumerate(self.seats):
-            cell, rollout = block.cells[number][block.t], seat.rollout
+            cell, rollout, quick = block.cells[number][block.t], seat.rollout, self._quick[number]
+            if quick is not None and self._by_c[number]:
+                quick.act(cell)
+                found.append(rollout.head.to_env(cell.actions.numpy()))
+                continue
             state = tuple(part[_rows_of(seat, block, self.agents)] for part in rollout.state)
             for kept, part in zip(cell.starts, state):
                 kept.copy_(part)
@@ -376,6 +385,12 @@ class Collector:
         sizes = getattr(self.vec, "_groups", None)
         ranges = [(group.lo, group.hi) for group in sizes] if sizes else [(0, self.vec.num_envs)]
         return [self._block(np.arange(lo, hi, dtype=np.int32)) for lo, hi in ranges]
+
+
+def can_be_quick(seat: Seat) -> bool:
+    """Whether C acts for a seat: it keeps no state, and its network and rows are of the kind that C takes."""
+    rollout = seat.rollout
+    return rollout.device.type == "cpu" and not rollout.state and is_for_c(seat.actor, rollout.rows)
 
 
 def _rows_of(seat: Seat, block: Block, agents: int) -> slice:

@@ -1,0 +1,133 @@
+"""Quick: what Q-learning does on a CPU with a network of plain layers, as a few calls of C (native/core/qlearn.c).
+
+For the few rows of a small run, calling an operation of torch takes longer than its arithmetic. Here acting is one call
+for all rows of a block, and a gradient step is one call for the whole batch. What it means is in algos/dqn.py and
+nn/qnet.py, which run everything else: other networks, and GPUs. The tests compare the two.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.native import qlearn
+from shoal.nn.qnet import QHead, QNet
+
+MOST_WORK = 1 << 26  # rows times weights: above, torch's own products are as quick, and it has more threads
+
+
+def is_for_c(actor: Any, rows: int) -> bool:
+    """Whether C knows an actor's network, and so many rows are few enough."""
+    policy, head = actor.policy, actor.head
+    if not (isinstance(policy, QNet) and policy.is_plain and isinstance(head, QHead) and actor.runs_as_it_is):
+        return False
+    weights = list(policy.parameters())
+    if any(part.device.type != "cpu" or part.dtype != torch.float32 for part in weights):
+        return False
+    return bool(rows * sum(part.numel() for part in weights) <= MOST_WORK)
+
+
+class PlainNet:
+    """The shape of an actor's network, for C, and memory for its work on `rows` rows."""
+
+    def __init__(self, actor: Any, rows: int) -> None:
+        policy = actor.policy
+        self.actor, self.encoder, self.lib = actor, policy.encoder, qlearn.load()
+        self.sizes = np.array([part.weight.shape[1] for part in policy.layers] + list(policy.head.weight.shape[1:]))
+        facts = len(policy.layers) + 1, policy.activation == "tanh", policy.layer_norm
+        self.shape = qlearn.Net(self.sizes.ctypes.data, *facts)
+        self.address = ctypes.addressof(self.shape)
+        self.work = torch.empty(self.lib.room(self.address, rows))
+        self._parts = list(policy.parameters())
+
+    def weights(self) -> int:
+        """Where the weights lie, one after the other; 0 where they do not."""
+        first: int = self._parts[0].data_ptr()
+        at = first
+        for part in self._parts:
+            if part.data_ptr() != at:
+                return 0
+            at += 4 * part.numel()
+        return first
+
+    def features(self, obs: Any) -> Tensor:
+        """(rows, sizes[0]) of raw observations, as the first layer takes them."""
+        found: Tensor = self.encoder.forward(self.actor.see(obs))
+        return found if found.is_contiguous() else found.contiguous()
+
+
+class QuickActor:
+    """Acts for rows of a rollout: writes logits, values and actions of a cell (algos/rollout.py)."""
+
+    def __init__(self, actor: Any, rows: int) -> None:
+        self.net = PlainNet(actor, rows)
+        self.weights = 0
+
+    def begin(self) -> bool:
+        """Looks where the weights are; whether they are where C can read them."""
+        self.weights = self.net.weights()
+        return self.weights != 0
+
+    def act(self, cell: Any) -> None:
+        """What `Collector` does by torch: Q of what the rows see, and by their noise what they do."""
+        act = cell.quick
+        if act is None:
+            act = cell.quick = self._describe(cell)
+        seen = self.net.features(cell.obs)
+        act.x, act.weights = seen.data_ptr(), self.weights
+        self.net.lib.act(ctypes.addressof(act))
+
+    def _describe(self, cell: Any) -> qlearn.Act:
+        parts = (cell.noise, cell.logits, cell.values, cell.actions)
+        assert all(part.is_contiguous() for part in parts)
+        pointers = [part.data_ptr() for part in (*parts, self.net.work)]
+        mask = None if cell.mask is None else cell.mask.data_ptr()
+        return qlearn.Act(self.net.address, 0, 0, mask, *pointers, len(cell.logits))
+
+
+class QuickLearner:
+    """Takes gradient steps of a DQN learner."""
+
+    def __init__(self, learner: Any, rows: int) -> None:
+        config, optimizer = learner.config, learner.optimizer
+        self.learner, self.net, self.rows = learner, PlainNet(learner.actor, rows), rows
+        self.found, self.errors = torch.zeros(4), torch.empty(rows)
+        self._kept = (learner.weights, learner.weights.grad, *optimizer.state.values(), learner.target)
+        weights, gradient, step, mean, square, target = (part.data_ptr() for part in self._kept)
+        fixed = optimizer.fixed
+        self.step = qlearn.Improve(
+            net=self.net.address,
+            weights=weights,
+            gradient=gradient,
+            mean=mean,
+            square=square,
+            step=step,
+            target=target,
+            errors=self.errors.data_ptr(),
+            found=self.found.data_ptr(),
+            work=self.net.work.data_ptr(),
+            rows=rows,
+            is_double=config.double,
+            is_mse=config.loss == "mse",
+            beta1=fixed["beta1"],
+            beta2=fixed["beta2"],
+            eps=fixed["eps"],
+            limit=config.max_grad_norm,
+        )
+
+    def improve(self, batch: Any) -> tuple[list[float], Tensor]:
+        """One gradient step: METRICS of algos/dqn.py, and of every row Q less its target."""
+        step, see = self.step, self.learner.rollout.observations
+        seen, next_seen = self.net.features(see(batch.obs)), self.net.features(see(batch.next_obs))
+        assert len(seen) == self.rows
+        step.x, step.next_x = seen.data_ptr(), next_seen.data_ptr()
+        step.actions, step.returns = batch.actions.data_ptr(), batch.returns.data_ptr()
+        step.discounts, step.counts = batch.discounts.data_ptr(), batch.weights.data_ptr()
+        step.next_masks = None if batch.next_masks is None else batch.next_masks.data_ptr()
+        step.rate = self.learner.optimizer.rate
+        self.net.lib.improve(ctypes.addressof(step))
+        return self.found.tolist(), self.errors
