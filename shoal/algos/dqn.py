@@ -184,6 +184,7 @@ class Learner(QLearner):
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        self.drawn: Batch | None = None  # memory for the next one
         groups, count = groups_of(self)
         self.quick = QuickLearner(self, groups * count) if is_for_c(actor, groups * count) else None
 
@@ -228,6 +229,10 @@ def set_epsilon(learner: Any) -> None:
     if start == end:
         learner.head.epsilon.fill_(end)
         return
+    if learner.device.type == "cpu" and not config.epsilon_decay:
+        done = min(learner.done.item() / max(config.epsilon_fraction, 1e-9), 1.0)
+        learner.head.epsilon.fill_(start + (end - start) * done)
+        return
     if config.epsilon_decay:
         epsilon = (start * torch.full_like(learner.games, config.epsilon_decay) ** learner.games).clamp(min=end)
     else:
@@ -238,18 +243,23 @@ def set_epsilon(learner: Any) -> None:
 # ---- one update ----
 
 
-def update(learner: Learner) -> dict[str, Tensor]:
-    """Stores the learner's rollout and learns from the replay. Metrics stay tensors until someone prints them."""
+def update(learner: Learner) -> dict[str, Any]:
+    """Stores the learner's rollout and learns from the replay. Metrics are numbers, or tensors that nobody waits for."""
     config, replay = learner.config, learner.replay
-    metrics: dict[str, Tensor] = watch(learner)
+    metrics: dict[str, Any] = watch(learner) if learner.quick is None else learner.quick.watch()
     replay.store(learner.rollout)
-    is_ready, is_cpu = replay.stored >= config.replay_start, learner.device.type == "cpu"
-    found: Any = torch.zeros(len(METRICS), device=learner.device)
-    if not is_cpu or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
+    is_cpu = learner.device.type == "cpu"
+    found: Any = [0.0] * len(METRICS) if is_cpu else torch.zeros(len(METRICS), device=learner.device)
+    if not is_cpu:  # a GPU's graph cannot ask: what it learns too early is undone
+        is_ready = replay.stored >= config.replay_start
         for batch in batches(learner):
-            found = improve(learner, batch, None if is_cpu else is_ready)
+            found = improve(learner, batch, is_ready)
+    elif replay.stored.item() >= config.replay_start:
+        for batch in batches(learner):
+            found = improve(learner, batch, None)
     set_epsilon(learner)
-    learn_moments(learner)
+    if len(learner.actor.moments):
+        learn_moments(learner)
     return metrics | dict(zip(METRICS, found)) | {"replay_fill": replay.fill()}
 
 
@@ -273,8 +283,11 @@ def batches(learner: Learner) -> Iterator[Batch]:
     config, (groups, count) = learner.config, groups_of(learner)
     times = 1 if config.priority else config.gradient_steps
     for _ in range(config.gradient_steps // times):
-        drawn = learner.replay.sample(groups, count * times, config.n_step, config.gamma, learner.generator)
-        drawn.returns *= config.reward_scale
+        sizes = groups, count * times, config.n_step
+        drawn = learner.replay.sample(*sizes, config.gamma, learner.generator, room=learner.drawn)
+        learner.drawn = drawn
+        if config.reward_scale != 1.0:
+            drawn.returns *= config.reward_scale
         yield from drawn.split(groups * count)
 
 
@@ -284,7 +297,8 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Any:
         return improve_by_torch(learner, batch, is_ready)
     found, errors = learner.quick.improve(batch)
     learner.updates += 1
-    follow(learner)
+    if learner.config.target_tau or learner.updates.item() % learner.config.target_every == 0:
+        follow(learner)
     if learner.config.priority:
         learner.replay.reprioritize(batch, errors)
     return found

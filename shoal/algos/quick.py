@@ -74,19 +74,27 @@ class QuickActor:
 
     def act(self, cell: Any) -> None:
         """What `Collector` does by torch: Q of what the rows see, and by their noise what they do."""
-        act = cell.quick
-        if act is None:
-            act = cell.quick = self._describe(cell)
+        if cell.quick is None:
+            cell.quick = self._describe(cell)
+        act, address, is_as_seen = cell.quick
+        act.weights = self.weights
+        if is_as_seen:
+            self.net.lib.act(address)
+            return
         seen = self.net.features(cell.obs)
-        act.x, act.weights = seen.data_ptr(), self.weights
-        self.net.lib.act(ctypes.addressof(act))
+        act.x = seen.data_ptr()
+        self.net.lib.act(address)
 
-    def _describe(self, cell: Any) -> qlearn.Act:
+    def _describe(self, cell: Any) -> tuple[qlearn.Act, int, bool]:
+        """The cell's memory for C, its address, and whether the first layer takes observations as they lie there."""
         parts = (cell.noise, cell.logits, cell.values, cell.actions)
         assert all(part.is_contiguous() for part in parts)
         pointers = [part.data_ptr() for part in (*parts, self.net.work)]
         mask = None if cell.mask is None else cell.mask.data_ptr()
-        return qlearn.Act(self.net.address, 0, 0, mask, *pointers, len(cell.logits))
+        seen = self.net.features(cell.obs)
+        is_as_seen = isinstance(cell.obs, Tensor) and seen.data_ptr() == cell.obs.data_ptr()
+        act = qlearn.Act(self.net.address, 0, seen.data_ptr(), mask, *pointers, len(cell.logits))
+        return act, ctypes.addressof(act), is_as_seen
 
 
 class QuickLearner:
@@ -95,7 +103,8 @@ class QuickLearner:
     def __init__(self, learner: Any, rows: int) -> None:
         config, optimizer = learner.config, learner.optimizer
         self.learner, self.net, self.rows = learner, PlainNet(learner.actor, rows), rows
-        self.found, self.errors = torch.zeros(4), torch.empty(rows)
+        self.found, self.errors, self.seen = torch.zeros(4), torch.empty(rows), torch.zeros(2)
+        self.rollout, self.watched = learner.rollout, self._describe(learner)
         self._kept = (learner.weights, learner.weights.grad, *optimizer.state.values(), learner.target)
         weights, gradient, step, mean, square, target = (part.data_ptr() for part in self._kept)
         fixed = optimizer.fixed
@@ -118,6 +127,22 @@ class QuickLearner:
             eps=fixed["eps"],
             limit=config.max_grad_norm,
         )
+
+    def _describe(self, learner: Any) -> qlearn.Watch:
+        rollout, steps = learner.rollout, learner.rollout.dones.shape[0]
+        alive = None if rollout.alive is None else rollout.alive.data_ptr()
+        parts = {"rewards": rollout.rewards, "logits": rollout.logits, "dones": rollout.dones, "games": learner.games}
+        pointers = {name: part.data_ptr() for name, part in parts.items()}
+        sizes = {"steps": steps, "rows": rollout.rows, "choices": rollout.logits.shape[-1]}
+        return qlearn.Watch(
+            alive=alive, found=self.seen.data_ptr(), agents=learner.actor.agents, **pointers, **sizes
+        )
+
+    def watch(self) -> dict[str, float]:
+        """As `watch` of algos/dqn.py."""
+        self.net.lib.watch(ctypes.addressof(self.watched))
+        reward, best = self.seen.tolist()
+        return {"epsilon": self.learner.head.epsilon.item(), "reward": reward, "q_played": best}
 
     def improve(self, batch: Any) -> tuple[list[float], Tensor]:
         """One gradient step: METRICS of algos/dqn.py, and of every row Q less its target."""

@@ -58,6 +58,9 @@ class Batch:
 
     def split(self, size: int) -> Iterator[Batch]:
         """Parts of so many windows."""
+        if size == len(self.index):
+            yield self
+            return
         for lo in range(0, len(self.index), size):
             part = slice(lo, lo + size)
             yield Batch(
@@ -135,9 +138,10 @@ class Replay:
             found |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
         return found
 
-    def fill(self) -> Tensor:
-        """How full it is, 0 to 1."""
-        return self.counts.sum() / (self.rows * (self.capacity - 1))
+    def fill(self) -> Any:
+        """How full it is, 0 to 1: a number, or on a GPU a tensor."""
+        counts = self.counts.sum() if self.in_c is None else int(self.in_c.counts.sum())
+        return counts / (self.rows * (self.capacity - 1))
 
     # ---- writing ----
 
@@ -217,15 +221,24 @@ class Replay:
     # ---- drawing ----
 
     @torch.no_grad()
-    def sample(self, groups: int, count: int, n_step: int, gamma: float, generator: torch.Generator | None) -> Batch:
+    def sample(
+        self,
+        groups: int,
+        count: int,
+        n_step: int,
+        gamma: float,
+        generator: torch.Generator | None,
+        room: Batch | None = None,
+    ) -> Batch:
         """`count` windows for each of `groups`: one group that draws from all rows, or one for each agent.
 
         The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as
         likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
+        `room` is an earlier batch that may be written over.
         """
         chance = torch.rand((groups, count), dtype=torch.float64, device=self.device, generator=generator)
         if self.in_c is not None and not self.priority:
-            return self.in_c.sample(chance, n_step, gamma)
+            return self.in_c.sample(chance, n_step, gamma, room)
         index, weights = self._draw(chance)  # (count, groups)
         sample = self._windows if self.in_c is None else self.in_c.windows
         return sample(index.flatten(), weights.flatten(), n_step, gamma)
@@ -327,6 +340,7 @@ class InC:
         self.replay, self.lib = replay, qlearn.load()
         self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in replay.obs], np.int64)
         self.ends = torch.zeros(replay.rows, dtype=torch.int64)
+        self.counts = replay.counts.numpy()
         self.leaves = addresses(replay.obs)
         parts = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
         parts |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
@@ -345,6 +359,7 @@ class InC:
         )
         self.address = ctypes.addressof(self.memory)
         self._from: tuple[Any, ...] = (None,)  # the rollout that was stored last, and how C sees it
+        self._into: tuple[Any, ...] = (None,)  # the batch that was drawn last, and how C sees it
 
     def store(self, rollout: Rollout) -> None:
         """As Replay.store."""
@@ -371,33 +386,47 @@ class InC:
         what = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
         return what, leaves, parts
 
-    def sample(self, chance: Tensor, n_step: int, gamma: float) -> Batch:
+    def sample(self, chance: Tensor, n_step: int, gamma: float, room: Batch | None) -> Batch:
         """As Replay.sample, without priorities."""
         groups, count = chance.shape
-        index, weights = torch.empty(count * groups, dtype=torch.int64), torch.empty(count * groups)
-        what = qlearn.Draw(self.address, groups, count, chance.data_ptr(), index.data_ptr(), weights.data_ptr())
+        batch = self._from_room(groups * count, room)
+        what = self._into[1]
+        what.groups, what.count, what.chances = groups, count, chance.data_ptr()
+        what.n_step, what.gamma = n_step, gamma
         self.lib.draw(ctypes.addressof(what))
-        return self._finish(what, index, weights, n_step, gamma)
+        self.lib.windows(ctypes.addressof(what))
+        return batch
 
     def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
         """What began at some places, (batch,)."""
-        index, weights = index.contiguous(), weights.contiguous()
-        what = qlearn.Draw(self.address, 1, len(index), None, index.data_ptr(), weights.data_ptr())
-        return self._finish(what, index, weights, n_step, gamma)
-
-    def _finish(self, what: Any, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
-        replay, count = self.replay, len(index)
-        obs = [torch.empty((count, *leaf.shape[1:]), dtype=leaf.dtype) for leaf in replay.obs]
-        next_obs = [torch.empty_like(leaf) for leaf in obs]
-        actions, returns, discounts = torch.empty_like(index), torch.empty_like(weights), torch.empty_like(weights)
-        masks = None if replay.masks is None else torch.empty((count, replay.masks.shape[1]), dtype=torch.int8)
-        leaves, next_leaves = addresses(obs), addresses(next_obs)
-        what.n_step, what.gamma = n_step, gamma
-        what.obs, what.next_obs = ctypes.addressof(leaves), ctypes.addressof(next_leaves)
-        what.actions, what.returns, what.discounts = actions.data_ptr(), returns.data_ptr(), discounts.data_ptr()
-        what.next_masks = None if masks is None else masks.data_ptr()
+        batch = self._from_room(len(index), None)
+        batch.index.copy_(index)
+        batch.weights.copy_(weights)
+        what = self._into[1]
+        what.groups, what.count, what.n_step, what.gamma = 1, len(index), n_step, gamma
         self.lib.windows(ctypes.addressof(what))
-        return Batch(index, obs, actions, returns, next_obs, discounts, masks, weights)
+        return batch
+
+    def _from_room(self, count: int, room: Batch | None) -> Batch:
+        """Memory for a batch: an earlier one's if it has the size, and is the last one that was drawn."""
+        if room is not None and room is self._into[0] and len(room.index) == count:
+            return room
+        replay = self.replay
+        numbers = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
+        whole = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
+        obs, next_obs = ([leaf.new_empty((count, *leaf.shape[1:])) for leaf in replay.obs] for _ in range(2))
+        masks = None if replay.masks is None else replay.masks.new_empty((count, replay.masks.shape[1]))
+        batch = Batch(obs=obs, next_obs=next_obs, next_masks=masks, **numbers, **whole)
+        leaves, next_leaves = addresses(obs), addresses(next_obs)
+        what = qlearn.Draw(
+            replay=self.address,
+            obs=ctypes.addressof(leaves),
+            next_obs=ctypes.addressof(next_leaves),
+            next_masks=None if masks is None else masks.data_ptr(),
+            **{name: part.data_ptr() for name, part in (numbers | whole).items()},
+        )
+        self._into = batch, what, leaves, next_leaves
+        return batch
 
 
 def addresses(leaves: list[Tensor]) -> Any:

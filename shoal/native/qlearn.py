@@ -33,6 +33,15 @@ class Act(ctypes.Structure):
     ]
 
 
+class Watch(ctypes.Structure):
+    """A rollout that is looked at."""
+
+    _fields_ = [
+        *_pointers("rewards logits dones alive games found"),
+        *((name, c_int64) for name in "steps rows choices agents".split()),
+    ]
+
+
 class Improve(ctypes.Structure):
     """A gradient step: a batch, a network, its target and its optimizer."""
 
@@ -86,6 +95,7 @@ class QLearn:
         lib = ctypes.CDLL(str(path))
         self.room = declare(lib.shoal_q_room, c_int64, c_void_p, c_int64)
         self.act = declare(lib.shoal_q_act, None, c_void_p)
+        self.watch = declare(lib.shoal_q_watch, None, c_void_p)
         self.improve = declare(lib.shoal_q_improve, None, c_void_p)
         self.store = declare(lib.shoal_replay_store, None, c_void_p)
         self.draw = declare(lib.shoal_replay_draw, None, c_void_p)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -176,6 +177,10 @@ class QHead(ActionHead):
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
         """Fills (..., choices + 1): uniform numbers, and 1 where the row explores, else 0."""
         noise.uniform_(generator=generator)
+        if noise.device.type == "cpu":  # numpy asks less time of so few numbers
+            coins = noise.numpy()[..., -1]
+            np.less(coins, self.epsilon.item(), out=coins)
+            return
         noise[..., -1] = (noise[..., -1] < self.epsilon).to(noise.dtype)
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:

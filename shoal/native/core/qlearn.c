@@ -322,6 +322,34 @@ SHOAL_API void shoal_q_act(const Act *act) {
     }
 }
 
+// ---- what a rollout was like ----
+
+typedef struct {
+    const float *rewards, *logits;  // (steps, rows), (steps, rows, choices)
+    const uint8_t *dones, *alive;   // alive: null: all
+    double *games;                  // that ended so far
+    float *found;                   // mean reward, mean of the best Q
+    int64_t steps, rows, choices, agents;
+} Watch;
+
+// As `watch` of algos/dqn.py.
+SHOAL_API void shoal_q_watch(const Watch *w) {
+    double reward = 0.0, best = 0.0;
+    int64_t ended = 0, counted = 0;
+    for (int64_t i = 0; i < w->steps * w->rows; i++) {
+        // what an agent that is out is said to earn or see counts for nothing, but nonsense shows
+        float counts = !w->alive || w->alive[i] ? 1.0f : 0.0f;
+        const float *q = w->logits + i * w->choices;
+        float most = q[0];
+        for (int64_t c = 1; c < w->choices; c++) most = q[c] > most ? q[c] : most;
+        reward += (double)(w->rewards[i] * counts), best += (double)(most * counts);
+        ended += w->dones[i] && counts > 0.0f, counted += counts > 0.0f;
+    }
+    double total = counted ? (double)counted : 1.0;
+    *w->games += (double)(float)((double)ended / (double)w->agents);
+    w->found[0] = (float)(reward / total), w->found[1] = (float)(best / total);
+}
+
 // ---- a gradient step ----
 
 typedef struct {
