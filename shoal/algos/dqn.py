@@ -143,6 +143,10 @@ class QLearner:
         self.optimizer = make_optimizer(config, self.weights)
         self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
         self.done = torch.zeros((), device=self.device)  # part of the run that is done
+        # on a CPU the same memory for numpy, where one number is set or read in a tenth of torch's time
+        self.host: dict[str, Any] = {}
+        if self.device.type == "cpu":
+            self.host = {"done": self.done.numpy(), "epsilon": self.head.epsilon.numpy()}
         set_epsilon(self)
 
     def kept(self) -> dict[str, Tensor]:
@@ -151,7 +155,10 @@ class QLearner:
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
-        self.done.fill_(done)
+        if self.host:
+            self.host["done"][()] = done
+        else:
+            self.done.fill_(done)
         rate: float = self.config.learning_rate * share_left(self.config.schedule, done)
         self.optimizer.set_rate(rate)
         return rate
@@ -184,6 +191,8 @@ class Learner(QLearner):
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        if self.host:
+            self.host["updates"] = self.updates.numpy()
         self.drawn: Batch | None = None  # memory for the next one
         groups, count = groups_of(self)
         self.quick = QuickLearner(self, groups * count) if is_for_c(actor, groups * count) else None
@@ -226,12 +235,12 @@ def set_epsilon(learner: Any) -> None:
     """The chance of a random action from now on, by what is done of the run or by the games that ended."""
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
+    if learner.host and not config.epsilon_decay:
+        done = min(learner.host["done"].item() / max(config.epsilon_fraction, 1e-9), 1.0)
+        learner.host["epsilon"][()] = end if start == end else start + (end - start) * done
+        return
     if start == end:
         learner.head.epsilon.fill_(end)
-        return
-    if learner.device.type == "cpu" and not config.epsilon_decay:
-        done = min(learner.done.item() / max(config.epsilon_fraction, 1e-9), 1.0)
-        learner.head.epsilon.fill_(start + (end - start) * done)
         return
     if config.epsilon_decay:
         epsilon = (start * torch.full_like(learner.games, config.epsilon_decay) ** learner.games).clamp(min=end)
@@ -244,7 +253,7 @@ def set_epsilon(learner: Any) -> None:
 
 
 def update(learner: Learner) -> dict[str, Any]:
-    """Stores the learner's rollout and learns from the replay. Metrics are numbers, or tensors that nobody waits for."""
+    """Stores the learner's rollout and learns from the replay. Metrics are numbers, or on a GPU tensors."""
     config, replay = learner.config, learner.replay
     metrics: dict[str, Any] = watch(learner) if learner.quick is None else learner.quick.watch()
     replay.store(learner.rollout)
@@ -254,7 +263,7 @@ def update(learner: Learner) -> dict[str, Any]:
         is_ready = replay.stored >= config.replay_start
         for batch in batches(learner):
             found = improve(learner, batch, is_ready)
-    elif replay.stored.item() >= config.replay_start:
+    elif replay.has_stored(config.replay_start):
         for batch in batches(learner):
             found = improve(learner, batch, None)
     set_epsilon(learner)
@@ -296,8 +305,9 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Any:
     if learner.quick is None or is_ready is not None:
         return improve_by_torch(learner, batch, is_ready)
     found, errors = learner.quick.improve(batch)
-    learner.updates += 1
-    if learner.config.target_tau or learner.updates.item() % learner.config.target_every == 0:
+    updates = learner.host["updates"]
+    updates += 1
+    if learner.config.target_tau or updates.item() % learner.config.target_every == 0:
         follow(learner)
     if learner.config.priority:
         learner.replay.reprioritize(batch, errors)

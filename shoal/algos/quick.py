@@ -134,9 +134,7 @@ class QuickLearner:
         parts = {"rewards": rollout.rewards, "logits": rollout.logits, "dones": rollout.dones, "games": learner.games}
         pointers = {name: part.data_ptr() for name, part in parts.items()}
         sizes = {"steps": steps, "rows": rollout.rows, "choices": rollout.logits.shape[-1]}
-        return qlearn.Watch(
-            alive=alive, found=self.seen.data_ptr(), agents=learner.actor.agents, **pointers, **sizes
-        )
+        return qlearn.Watch(alive=alive, found=self.seen.data_ptr(), agents=learner.actor.agents, **pointers, **sizes)
 
     def watch(self) -> dict[str, float]:
         """As `watch` of algos/dqn.py."""

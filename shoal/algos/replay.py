@@ -123,6 +123,7 @@ class Replay:
             self.priorities = zeros(agents * blocks * BLOCK + 1)  # the last one is of the place for nothing
             self.sums = zeros(agents * blocks)
             self.highest = torch.ones((), device=self.device)
+        self._chance = torch.empty((0, 0), dtype=torch.float64, device=self.device)
         self.in_c = InC(self) if self.device.type == "cpu" else None
 
     # ---- saving ----
@@ -142,6 +143,10 @@ class Replay:
         """How full it is, 0 to 1: a number, or on a GPU a tensor."""
         counts = self.counts.sum() if self.in_c is None else int(self.in_c.counts.sum())
         return counts / (self.rows * (self.capacity - 1))
+
+    def has_stored(self, count: int) -> bool:
+        """Whether so many transitions have ever been stored. Waits for the device."""
+        return bool(self.stored.item() >= count)
 
     # ---- writing ----
 
@@ -236,7 +241,9 @@ class Replay:
         likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
         `room` is an earlier batch that may be written over.
         """
-        chance = torch.rand((groups, count), dtype=torch.float64, device=self.device, generator=generator)
+        if self._chance.shape != (groups, count):
+            self._chance = torch.empty((groups, count), dtype=torch.float64, device=self.device)
+        chance = self._chance.uniform_(generator=generator)
         if self.in_c is not None and not self.priority:
             return self.in_c.sample(chance, n_step, gamma, room)
         index, weights = self._draw(chance)  # (count, groups)

@@ -12,6 +12,7 @@ of that, `obs[t + 1]` what it saw next. A transition counts where `alive[t]`: an
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from shoal.algos.quick import QuickActor, is_for_c
 from shoal.errors import ConfigError
 from shoal.nn.recurrent import State
 from shoal.spec import Array, Layout, structure
-from shoal.vector.base import VecEnv
+from shoal.vector.base import VecEnv, has_true
 
 
 class Rollout:
@@ -74,6 +75,11 @@ class Rollout:
         self.wants_last_value = True  # whether values[horizon] is asked for
         self.ready: Tensor | None = None  # rows that are full; None: all
         self.cuts: Cuts | None = None  # instead of `truncated`, where everything has a fixed size (algos/device.py)
+        # on a CPU: the first and the last step of all that is carried over, for numpy
+        self._ends: list[tuple[Array, Array]] = []
+        if self.device.type == "cpu":
+            carried = [part.numpy() for part in self._carried()]
+            self._ends = [(part[0], part[-1]) for part in carried]
 
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
@@ -88,19 +94,23 @@ class Rollout:
 
     def begin(self, generator: torch.Generator | None) -> None:
         """The end of the last rollout becomes the start of the next, for the rows that are full."""
-        carried = [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
         if self.ready is None:
-            for part in carried:
+            for first, last in self._ends:
+                np.copyto(first, last)
+            for part in self._carried() if not self._ends else ():
                 part[0] = part[-1]
             self.head.draw(self.noise, generator)
             self.truncated.clear()
             return
-        for part in carried:
+        for part in self._carried():
             part[0, self.ready] = part[-1, self.ready]
         fresh = torch.empty_like(self.noise[:, self.ready])
         self.head.draw(fresh, generator)
         self.noise[:, self.ready] = fresh
         self.truncated = [cut for cut in self.truncated if not self.is_ready(cut)]
+
+    def _carried(self) -> list[Tensor]:
+        return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
 
     def is_ready(self, cut: Truncated) -> bool:
         """Whether the rows that were cut off are full, and so learned from in this update."""
@@ -189,6 +199,7 @@ class Cell:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
         # the same memory for numpy: what the env's answer to this step is copied into
         self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
+        self.chosen = self.actions.numpy()
         self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]
         self.alive = None if rollout.alive is None else rollout.alive[t, rows].numpy()
         self.next_alive = None if rollout.alive is None else rollout.alive[t + 1, rows].numpy()
@@ -251,7 +262,7 @@ class Collector:
         for seat, generator in zip(self.seats, generators):
             seat.rollout.begin(generator)
         self._by_c = [quick is not None and quick.begin() for quick in self._quick]
-        with torch.inference_mode():
+        with contextlib.nullcontext() if all(self._by_c) else torch.inference_mode():
             left = self.vec.num_envs - self.surplus_envs
             for block in self.blocks.values():
                 if block.t == self.horizon or not block.is_under_way:
@@ -292,7 +303,7 @@ class Collector:
             cell, rollout, quick = block.cells[number][block.t], seat.rollout, self._quick[number]
             if quick is not None and self._by_c[number]:
                 quick.act(cell)
-                found.append(rollout.head.to_env(cell.actions.numpy()))
+                found.append(rollout.head.to_env(cell.chosen))
                 continue
             state = tuple(part[_rows_of(seat, block, self.agents)] for part in rollout.state)
             for kept, part in zip(cell.starts, state):
@@ -305,7 +316,7 @@ class Collector:
             cell.actions.copy_(rollout.head.sample(cell.logits, cell.noise))
             for part, new in zip(state, new_state):
                 part.copy_(new)
-            found.append(rollout.head.to_env(cell.actions.numpy()))
+            found.append(rollout.head.to_env(cell.chosen))
         actions = gather(found, self._roles, self._heads, block.hi - block.lo, self.agents)
         middle = clock()
         self.vec.send(actions, block.env_id)
@@ -315,12 +326,13 @@ class Collector:
     def _take_flags(
         self, seat: Seat, cell: Cell, rewards: Array, terminated: Array, truncated: Array, infos: Any, block: Block
     ) -> None:
-        rewards, terminated, truncated = (
-            pick(part, seat.role, self.agents) for part in (rewards, terminated, truncated)
-        )
+        if seat.role.agents is not None:
+            rewards, terminated, truncated = (
+                pick(part, seat.role, self.agents) for part in (rewards, terminated, truncated)
+            )
         np.copyto(cell.rewards, rewards, casting="same_kind")
         np.logical_or(terminated, truncated, out=cell.dones)
-        if not cell.dones.any():
+        if not has_true(cell.dones):
             return
         rollout, rows = seat.rollout, _rows_of(seat, block, self.agents)
         if truncated.any():
