@@ -19,7 +19,9 @@ ROOT = Path(__file__).parent.parent
 RUN_ALL = """
 import shoal
 from shoal import registry
+from shoal.native import qlearn
 assert "site" in shoal.__file__, shoal.__file__
+qlearn.load()
 for name in registry.stock_names():
     vec = shoal.make(name, 70, backend="threads", num_threads=2)
     vec.reset(seed=0)

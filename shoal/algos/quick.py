@@ -17,7 +17,9 @@ from torch import Tensor
 from shoal.native import qlearn
 from shoal.nn.qnet import QHead, QNet
 
-MOST_WORK = 1 << 26  # rows times weights: above, torch's own products are as quick, and it has more threads
+# Above, torch's products are as quick as C's, measured with one thread of each (docs/LOG.md); or it has more threads.
+MOST_WORK = 1 << 26  # rows times weights
+MOST_NUMBERS = 1 << 18  # rows times the width of the widest layer: from here on training takes all cores (train.py)
 
 
 def is_for_c(actor: Any, rows: int) -> bool:
@@ -28,7 +30,8 @@ def is_for_c(actor: Any, rows: int) -> bool:
     weights = list(policy.parameters())
     if any(part.device.type != "cpu" or part.dtype != torch.float32 for part in weights):
         return False
-    return bool(rows * sum(part.numel() for part in weights) <= MOST_WORK)
+    width = max(part.shape[-1] for part in weights)
+    return bool(rows * sum(part.numel() for part in weights) <= MOST_WORK and rows * width < MOST_NUMBERS)
 
 
 class PlainNet:
