@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -196,6 +197,7 @@ class Learner(QLearner):
         self.drawn: Batch | None = None  # memory for the next one
         groups, count = groups_of(self)
         self.quick = QuickLearner(self, groups * count) if is_for_c(actor, groups * count) else None
+        self.rollout.is_quick = self.device.type == "cpu"
 
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides weights, optimizer and random stream."""
@@ -236,7 +238,7 @@ def set_epsilon(learner: Any) -> None:
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
     if learner.host and not config.epsilon_decay:
-        done = min(learner.host["done"].item() / max(config.epsilon_fraction, 1e-9), 1.0)
+        done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # a float32, as torch's
         learner.host["epsilon"][()] = end if start == end else start + (end - start) * done
         return
     if start == end:

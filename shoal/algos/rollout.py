@@ -73,6 +73,7 @@ class Rollout:
         self.starts = tuple(zeros((horizon // segment, *part.shape)) for part in state)
         self.truncated: list[Truncated] = []
         self.wants_last_value = True  # whether values[horizon] is asked for
+        self.is_quick = False  # whether C may act for its rows (algos/quick.py)
         self.ready: Tensor | None = None  # rows that are full; None: all
         self.cuts: Cuts | None = None  # instead of `truncated`, where everything has a fixed size (algos/device.py)
         # on a CPU: the first and the last step of all that is carried over, for numpy
@@ -402,7 +403,7 @@ class Collector:
 def can_be_quick(seat: Seat) -> bool:
     """Whether C acts for a seat: it keeps no state, and its network and rows are of the kind that C takes."""
     rollout = seat.rollout
-    return rollout.device.type == "cpu" and not rollout.state and is_for_c(seat.actor, rollout.rows)
+    return rollout.is_quick and not rollout.state and is_for_c(seat.actor, rollout.rows)
 
 
 def _rows_of(seat: Seat, block: Block, agents: int) -> slice:
