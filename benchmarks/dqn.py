@@ -11,7 +11,7 @@ equally long, and all learn. Figure: games per minute.
 **Stable-Baselines3**: its DQN and Shoal's on Gymnasium's CartPole, in one process each, with the same network, batch,
 train frequency and target updates, without double Q-learning, which SB3 has not. Figure: steps per second. The row "as
 much learning" takes one gradient step for every four steps, as SB3 does with its one env; the others take one for every
-four steps of each env.
+four steps of each env. SB3 counts target updates in steps of all envs, so its interval grows with their number.
 
 **Memory**: what a replay of ten million transitions was predicted to take, and took.
 
@@ -202,7 +202,7 @@ class StableBaselines3:
             gamma=GAMMA,
             train_freq=FREQUENCY,
             gradient_steps=1,
-            target_update_interval=TARGET * FREQUENCY,
+            target_update_interval=TARGET * FREQUENCY * num_envs,  # it divides by the number of envs
             exploration_initial_eps=0.05,
             exploration_final_eps=0.05,
             policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},

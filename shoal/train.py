@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import math
 import os
 import platform
 import signal
@@ -550,9 +551,12 @@ class Trainer:
         for k, learner in enumerate(self.learners):
             rate = learner.set_learning_rate(done)
             metrics = graphs[k]() if graphs else self.algorithm.update(learner)
-            for name, value in metrics.items():
-                found[name] = found.get(name, 0.0) + value / len(self.learners)
-            found["learning_rate"] = torch.tensor(rate)
+            if len(self.learners) == 1:
+                found = dict(metrics)
+            else:
+                for name, value in metrics.items():
+                    found[name] = found.get(name, 0.0) + value / len(self.learners)
+            found["learning_rate"] = torch.tensor(rate) if self.on_gpu else rate
         if not self.on_gpu:  # there, once per log: looking means waiting
             self._refuse_nonsense(found)
         for name, value in found.items():
@@ -697,13 +701,16 @@ class Trainer:
 
     # ---- when numbers go wrong ----
 
-    def _refuse_nonsense(self, metrics: Mapping[str, Tensor]) -> None:
+    def _refuse_nonsense(self, metrics: Mapping[str, Any]) -> None:
+        """Metrics are numbers, or tensors of one."""
         watched = [value for name, value in metrics.items() if name != "explained_variance"]
-        if bool(torch.isfinite(torch.stack(watched)).all()):
+        tensors = [value for value in watched if isinstance(value, Tensor)]
+        numbers = [value for value in watched if not isinstance(value, Tensor)]
+        if all(map(math.isfinite, numbers)) and (not tensors or bool(torch.isfinite(torch.stack(tensors)).all())):
             return
         raise TrainingError(f"{self._culprit(metrics)} The last good checkpoint is as it was.")
 
-    def _culprit(self, metrics: Mapping[str, Tensor]) -> str:
+    def _culprit(self, metrics: Mapping[str, Any]) -> str:
         at = f"step {self.step:,} (iteration {self.iteration + 1})"
         for learner, role in zip(self.learners, self.roles):
             rollout = learner.rollout
@@ -724,7 +731,7 @@ class Trainer:
                         value = float(leaf.reshape(len(leaf), -1)[k, element])
                         who = self._who(int(cut.rows[k]), role)
                         return f"the last observation{name} of {who} is {value} (element {element}), seen before {at}."
-        named = [name for name, value in metrics.items() if not bool(torch.isfinite(value))]
+        named = [name for name, value in metrics.items() if not math.isfinite(float(value))]
         rate = self.options.train.learning_rate
         return (
             f"{', '.join(named)} became not finite at {at}, though observations and rewards are finite. "

@@ -566,6 +566,7 @@ def test_a_step_taken_too_early_is_undone(priority):
         for _ in range(2):
             t.iterate()
         learner = t.learners[0]
+        learner.quick = None  # a GPU has none
         batch = next(iter(dqn.batches(learner)))
         learner.optimizer.state["exp_avg"].zero_()  # where it begins
         learner.optimizer.state["exp_avg_sq"].zero_()

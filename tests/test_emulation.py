@@ -502,6 +502,26 @@ def test_the_tighter_of_two_time_limits_holds():
     assert vec.drain_stats()["length"]["max"] == 4
 
 
+def test_every_env_keeps_its_own_time_limit():
+    """Also after some were reset in between: each episode is exactly as long as its env's limit says."""
+    limits = iter([3, 1000, 7, 4, 0])
+
+    def make():
+        limit = next(limits)
+        return gymnasium.wrappers.TimeLimit(Endless(), max_episode_steps=limit) if limit else Endless()
+
+    vec = serial(make, 5)
+    vec.reset(seed=0)
+    ended = []
+    for step in range(1, 22):
+        if step == 10:
+            vec.reset(seed=0, options={"reset_mask": np.array([True, False, True, False, False])})
+        truncated = vec.step(np.zeros(5, int))[3]
+        ended += [(step, env) for env in np.flatnonzero(truncated).tolist()]
+    wanted = [(step, 0) for step in (3, 6, 9, 12, 15, 18, 21)] + [(step, 2) for step in (7, 16)]
+    assert sorted(ended) == sorted(wanted + [(step, 3) for step in (4, 8, 12, 16, 20)])
+
+
 def test_max_episode_steps_of_gymnasium_make():
     vec = serial("gymnasium:Pendulum-v1", 2, max_episode_steps=5)
     vec.reset(seed=0)
@@ -690,3 +710,54 @@ def test_bad_output_names_env_and_key(change, message):
         vec.step(vec.action_space.sample())
     assert (caught.value.env, caught.value.seed, caught.value.step) == (1, 6, 2)
     assert "env 1 (seed 6) in step 2" in str(caught.value)
+
+
+class Numbers(gymnasium.Env[Any, Any]):
+    observation_space, action_space = spaces.Box(-9, 9, (4,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.arange(4, dtype=np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("num_envs", [2, 5])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda obs: obs[:3], r"obs has shape \(3,\), its space has \(4,\)"),
+        (lambda obs: obs[:1], r"obs has shape \(1,\), its space has \(4,\)"),
+        (lambda obs: None, "obs is None"),
+        (lambda obs: obs + 1j, "obs has dtype complex"),
+        (lambda obs: obs * np.nan, "NaN"),
+    ],
+)
+def test_bad_numbers_name_their_env_however_many_there_are(num_envs, change, message):
+    class Broken(Numbers):
+        def step(self, action: Any) -> Any:
+            obs, *rest = super().step(action)
+            return (change(obs) if self.np_random_seed == 6 else obs, *rest)
+
+    vec = serial(Broken, num_envs)
+    vec.reset(seed=5)
+    with pytest.raises(BadOutput, match=message) as caught:
+        vec.step(np.zeros(num_envs, int))
+    assert (caught.value.env, caught.value.seed) == (1, 6)
+
+
+def test_numbers_of_another_kind_are_taken_as_before():
+    """Lists, doubles and integers, in one env of several."""
+
+    class Odd(Numbers):
+        def step(self, action: Any) -> Any:
+            obs, *rest = super().step(action)
+            odd = {5: obs.astype(np.float64), 6: obs.tolist(), 7: obs.astype(np.int32)}
+            return (odd.get(self.np_random_seed, obs), *rest)
+
+    vec = serial(Odd, 5)
+    vec.reset(seed=5)
+    obs = vec.step(np.zeros(5, int))[0]
+    assert obs.dtype == np.float32
+    np.testing.assert_array_equal(obs, np.tile(np.arange(4), (5, 1)))

@@ -19,7 +19,9 @@ ROOT = Path(__file__).parent.parent
 RUN_ALL = """
 import shoal
 from shoal import registry
+from shoal.native import qlearn
 assert "site" in shoal.__file__, shoal.__file__
+qlearn.load()
 for name in registry.stock_names():
     vec = shoal.make(name, 70, backend="threads", num_threads=2)
     vec.reset(seed=0)
@@ -56,6 +58,7 @@ def test_holds_every_env_in_every_variant(wheel):
             _params, consts = spec.split({"preset": preset})
             assert build.Source.env(registry.find(env), consts).file_name(variant) in names
     assert build.CORE_SOURCE.file_name("base") in names
+    assert {build.QLEARN_SOURCE.file_name(variant) for variant in build.variants()} <= names
 
 
 def test_runs_without_a_compiler(wheel, tmp_path):

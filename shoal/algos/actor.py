@@ -78,6 +78,11 @@ class Actor(nn.Module):
         twin._run = [twin.policy]
         return twin
 
+    @property
+    def runs_as_it_is(self) -> bool:
+        """Whether the policy runs neither compiled nor in half precision."""
+        return self._run[0] is self.policy and not self._half
+
     def initial_state(self, rows: int) -> State:
         """The policy's state at the start of episodes; empty where it has none."""
         return policies.initial_state(self.policy, rows)

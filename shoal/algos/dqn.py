@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ from shoal.algos import ops
 from shoal.algos.actor import Actor, Role
 from shoal.algos.optim import Adam
 from shoal.algos.ppo import clip_gradient, flatten, learn_moments, share_left
+from shoal.algos.quick import QuickLearner, is_for_c
 from shoal.algos.replay import Batch, Replay
 from shoal.algos.rollout import Rollout
 from shoal.config import LogUniform, Uniform, opt
@@ -142,6 +144,10 @@ class QLearner:
         self.optimizer = make_optimizer(config, self.weights)
         self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # that ended so far
         self.done = torch.zeros((), device=self.device)  # part of the run that is done
+        # on a CPU the same memory for numpy, where one number is set or read in a tenth of torch's time
+        self.host: dict[str, Any] = {}
+        if self.device.type == "cpu":
+            self.host = {"done": self.done.numpy(), "epsilon": self.head.epsilon.numpy()}
         set_epsilon(self)
 
     def kept(self) -> dict[str, Tensor]:
@@ -150,7 +156,10 @@ class QLearner:
 
     def set_learning_rate(self, done: float) -> float:
         """By the schedule, `done` (0 to 1) of the way through the run."""
-        self.done.fill_(done)
+        if self.host:
+            self.host["done"][()] = done
+        else:
+            self.done.fill_(done)
         rate: float = self.config.learning_rate * share_left(self.config.schedule, done)
         self.optimizer.set_rate(rate)
         return rate
@@ -183,6 +192,12 @@ class Learner(QLearner):
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        if self.host:
+            self.host["updates"] = self.updates.numpy()
+        self.drawn: Batch | None = None  # memory for the next one
+        groups, count = groups_of(self)
+        self.quick = QuickLearner(self, groups * count) if is_for_c(actor, groups * count) else None
+        self.rollout.is_quick = self.device.type == "cpu"
 
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides weights, optimizer and random stream."""
@@ -222,6 +237,10 @@ def set_epsilon(learner: Any) -> None:
     """The chance of a random action from now on, by what is done of the run or by the games that ended."""
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
+    if learner.host and not config.epsilon_decay:
+        done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # a float32, as torch's
+        learner.host["epsilon"][()] = end if start == end else start + (end - start) * done
+        return
     if start == end:
         learner.head.epsilon.fill_(end)
         return
@@ -235,18 +254,23 @@ def set_epsilon(learner: Any) -> None:
 # ---- one update ----
 
 
-def update(learner: Learner) -> dict[str, Tensor]:
-    """Stores the learner's rollout and learns from the replay. Metrics stay tensors until someone prints them."""
+def update(learner: Learner) -> dict[str, Any]:
+    """Stores the learner's rollout and learns from the replay. Metrics are numbers, or on a GPU tensors."""
     config, replay = learner.config, learner.replay
-    metrics: dict[str, Tensor] = watch(learner)
+    metrics: dict[str, Any] = watch(learner) if learner.quick is None else learner.quick.watch()
     replay.store(learner.rollout)
-    is_ready, is_cpu = replay.stored >= config.replay_start, learner.device.type == "cpu"
-    found = torch.zeros(len(METRICS), device=learner.device)
-    if not is_cpu or bool(is_ready):  # a GPU's graph cannot ask: what it learns too early is undone
+    is_cpu = learner.device.type == "cpu"
+    found: Any = [0.0] * len(METRICS) if is_cpu else torch.zeros(len(METRICS), device=learner.device)
+    if not is_cpu:  # a GPU's graph cannot ask: what it learns too early is undone
+        is_ready = replay.stored >= config.replay_start
         for batch in batches(learner):
-            found = improve(learner, batch, None if is_cpu else is_ready)
+            found = improve(learner, batch, is_ready)
+    elif replay.has_stored(config.replay_start):
+        for batch in batches(learner):
+            found = improve(learner, batch, None)
     set_epsilon(learner)
-    learn_moments(learner)
+    if len(learner.actor.moments):
+        learn_moments(learner)
     return metrics | dict(zip(METRICS, found)) | {"replay_fill": replay.fill()}
 
 
@@ -270,13 +294,30 @@ def batches(learner: Learner) -> Iterator[Batch]:
     config, (groups, count) = learner.config, groups_of(learner)
     times = 1 if config.priority else config.gradient_steps
     for _ in range(config.gradient_steps // times):
-        drawn = learner.replay.sample(groups, count * times, config.n_step, config.gamma, learner.generator)
-        drawn.returns *= config.reward_scale
+        sizes = groups, count * times, config.n_step
+        drawn = learner.replay.sample(*sizes, config.gamma, learner.generator, room=learner.drawn)
+        learner.drawn = drawn
+        if config.reward_scale != 1.0:
+            drawn.returns *= config.reward_scale
         yield from drawn.split(groups * count)
 
 
-def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
+def improve(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Any:
     """One gradient step, and the target network's; returns METRICS. With `is_ready` false nothing is learned."""
+    if learner.quick is None or is_ready is not None:
+        return improve_by_torch(learner, batch, is_ready)
+    found, errors = learner.quick.improve(batch)
+    updates = learner.host["updates"]
+    updates += 1
+    if learner.config.target_tau or updates.item() % learner.config.target_every == 0:
+        follow(learner)
+    if learner.config.priority:
+        learner.replay.reprioritize(batch, errors)
+    return found
+
+
+def improve_by_torch(learner: Learner, batch: Batch, is_ready: Tensor | None) -> Tensor:
+    """The same for any network, and for a GPU: its meaning."""
     config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
     gradient: Any = learner.weights.grad
     if not getattr(learner.actor.policy, "learns_by_hand", False):  # what is written by hand is not added up

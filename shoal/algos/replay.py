@@ -15,12 +15,13 @@ the next place, so that an observation is kept once:
 - The head has the row's newest observation, which ends the windows that reach it.
 
 Drawing, windows of n steps and priorities have sizes that depend on nothing that was lived through, and no step of them
-waits for the device: a CUDA graph can hold them.
+waits for the device: a CUDA graph can hold them. On a CPU the same is done in C (native/core/qlearn.c), row by row.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from shoal.algos import ops
 from shoal.algos.actor import Actor, kept_dtype
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
+from shoal.native import qlearn
 
 STEP, END, CUT, LAST = range(4)
 BLOCK = 512  # places whose priorities have one sum
@@ -56,6 +58,9 @@ class Batch:
 
     def split(self, size: int) -> Iterator[Batch]:
         """Parts of so many windows."""
+        if size == len(self.index):
+            yield self
+            return
         for lo in range(0, len(self.index), size):
             part = slice(lo, lo + size)
             yield Batch(
@@ -118,6 +123,8 @@ class Replay:
             self.priorities = zeros(agents * blocks * BLOCK + 1)  # the last one is of the place for nothing
             self.sums = zeros(agents * blocks)
             self.highest = torch.ones((), device=self.device)
+        self._chance = torch.empty((0, 0), dtype=torch.float64, device=self.device)
+        self.in_c = InC(self) if self.device.type == "cpu" else None
 
     # ---- saving ----
 
@@ -132,15 +139,26 @@ class Replay:
             found |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
         return found
 
-    def fill(self) -> Tensor:
-        """How full it is, 0 to 1."""
-        return self.counts.sum() / (self.rows * (self.capacity - 1))
+    def fill(self) -> Any:
+        """How full it is, 0 to 1: a number, or on a GPU a tensor."""
+        counts = self.counts.sum() if self.in_c is None else int(self.in_c.counts.sum())
+        return counts / (self.rows * (self.capacity - 1))
+
+    def has_stored(self, count: int) -> bool:
+        """Whether so many transitions have ever been stored. Waits for the device."""
+        return bool(self.stored.item() >= count)
 
     # ---- writing ----
 
     @torch.no_grad()
     def store(self, rollout: Rollout) -> None:
         """Takes in all transitions of a rollout that count, and what every row sees now."""
+        if self.in_c is not None and not self.priority and rollout.cuts is None:
+            self.in_c.store(rollout)
+        else:
+            self._store_by_torch(rollout)
+
+    def _store_by_torch(self, rollout: Rollout) -> None:
         steps = rollout.horizon
         alive = torch.ones_like(rollout.dones) if rollout.alive is None else rollout.alive[:-1]
         cut = cut_flags(rollout) & alive
@@ -208,14 +226,32 @@ class Replay:
     # ---- drawing ----
 
     @torch.no_grad()
-    def sample(self, groups: int, count: int, n_step: int, gamma: float, generator: torch.Generator | None) -> Batch:
+    def sample(
+        self,
+        groups: int,
+        count: int,
+        n_step: int,
+        gamma: float,
+        generator: torch.Generator | None,
+        room: Batch | None = None,
+    ) -> Batch:
         """`count` windows for each of `groups`: one group that draws from all rows, or one for each agent.
 
         The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as
         likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
+        `room` is an earlier batch that may be written over.
         """
-        index, weights = self._draw(groups, count, generator)  # (count, groups)
-        index, weights = index.flatten(), weights.flatten()
+        if self._chance.shape != (groups, count):
+            self._chance = torch.empty((groups, count), dtype=torch.float64, device=self.device)
+        chance = self._chance.uniform_(generator=generator)
+        if self.in_c is not None and not self.priority:
+            return self.in_c.sample(chance, n_step, gamma, room)
+        index, weights = self._draw(chance)  # (count, groups)
+        sample = self._windows if self.in_c is None else self.in_c.windows
+        return sample(index.flatten(), weights.flatten(), n_step, gamma)
+
+    def _windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
+        """What began at some places, (batch,)."""
         row_base = index // self.capacity * self.capacity
         window = torch.arange(n_step + 1, device=self.device).unsqueeze(1)
         at = row_base + (index - row_base + window) % self.capacity  # (n + 1, batch)
@@ -240,9 +276,9 @@ class Replay:
         """Where each ring's head is, in the order of the rings."""
         return (self.base + self.heads).view(self.envs, self.agents).T.reshape(-1)
 
-    def _draw(self, groups: int, count: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places (count, groups), and what they count for."""
-        chance = torch.rand((groups, count), dtype=torch.float64, device=self.device, generator=generator)
+    def _draw(self, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """Places (count, groups), and what they count for, by chances (groups, count) from 0 to 1."""
+        groups, count = chance.shape
         if self.priority:
             return self._draw_by_priority(groups, chance)
         counts = self.counts.view(self.envs, self.agents).T.reshape(groups, -1)  # as the rings lie
@@ -302,6 +338,107 @@ class Replay:
         each = self.envs * self.capacity
         index = places // each * (self.blocks * BLOCK) + places % each
         return torch.where(places == self.places, len(self.priorities) - 1, index)
+
+
+class InC:
+    """A replay on a CPU, as C sees it: the same as its methods by torch, to the bit but for powers of gamma."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay, self.lib = replay, qlearn.load()
+        self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in replay.obs], np.int64)
+        self.ends = torch.zeros(replay.rows, dtype=torch.int64)
+        self.counts = replay.counts.numpy()
+        self.leaves = addresses(replay.obs)
+        parts = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
+        parts |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
+        self.memory = qlearn.Replay(
+            rows=replay.rows,
+            agents=replay.agents,
+            capacity=replay.capacity,
+            leaves=len(replay.obs),
+            mask_size=0 if replay.masks is None else replay.masks.shape[1],
+            action_bytes=replay.actions.element_size(),
+            obs_bytes=self.sizes.ctypes.data,
+            obs=ctypes.addressof(self.leaves),
+            masks=None if replay.masks is None else replay.masks.data_ptr(),
+            ends=self.ends.data_ptr(),
+            **{name: part.data_ptr() for name, part in parts.items()},
+        )
+        self.address = ctypes.addressof(self.memory)
+        self._from: tuple[Any, ...] = (None,)  # the rollout that was stored last, and how C sees it
+        self._into: tuple[Any, ...] = (None,)  # the batch that was drawn last, and how C sees it
+
+    def store(self, rollout: Rollout) -> None:
+        """As Replay.store."""
+        if self._from[0] is not rollout:
+            self._from = rollout, *self._describe(rollout)
+        what = self._from[1]
+        if rollout.truncated:
+            cuts, last = cut_flags(rollout), torch.empty(rollout.dones.shape, dtype=torch.int64)
+            what.cuts, what.last = cuts.data_ptr(), last.data_ptr()
+        self.lib.store(ctypes.addressof(what))
+        if rollout.truncated:
+            what.cuts = what.last = None
+        for cut in rollout.truncated:  # one that does not count has no place
+            mine = slice(None) if rollout.alive is None else rollout.alive[cut.t, cut.rows]
+            for kept, leaf in zip(self.replay.obs, cut.obs):
+                kept[last[cut.t, cut.rows[mine]]] = leaf[mine].to(kept.dtype)
+
+    def _describe(self, rollout: Rollout) -> tuple[Any, ...]:
+        leaves = addresses(rollout.obs)
+        parts = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
+        if self.replay.masks is None or rollout.masks is None:
+            parts["masks"] = None
+        pointers = {name: part.data_ptr() for name, part in parts.items() if part is not None}
+        what = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
+        return what, leaves, parts
+
+    def sample(self, chance: Tensor, n_step: int, gamma: float, room: Batch | None) -> Batch:
+        """As Replay.sample, without priorities."""
+        groups, count = chance.shape
+        batch = self._from_room(groups * count, room)
+        what = self._into[1]
+        what.groups, what.count, what.chances = groups, count, chance.data_ptr()
+        what.n_step, what.gamma = n_step, gamma
+        self.lib.draw(ctypes.addressof(what))
+        self.lib.windows(ctypes.addressof(what))
+        return batch
+
+    def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
+        """What began at some places, (batch,)."""
+        batch = self._from_room(len(index), None)
+        batch.index.copy_(index)
+        batch.weights.copy_(weights)
+        what = self._into[1]
+        what.groups, what.count, what.n_step, what.gamma = 1, len(index), n_step, gamma
+        self.lib.windows(ctypes.addressof(what))
+        return batch
+
+    def _from_room(self, count: int, room: Batch | None) -> Batch:
+        """Memory for a batch: an earlier one's if it has the size, and is the last one that was drawn."""
+        if room is not None and room is self._into[0] and len(room.index) == count:
+            return room
+        replay = self.replay
+        numbers = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
+        whole = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
+        obs, next_obs = ([leaf.new_empty((count, *leaf.shape[1:])) for leaf in replay.obs] for _ in range(2))
+        masks = None if replay.masks is None else replay.masks.new_empty((count, replay.masks.shape[1]))
+        batch = Batch(obs=obs, next_obs=next_obs, next_masks=masks, **numbers, **whole)
+        leaves, next_leaves = addresses(obs), addresses(next_obs)
+        what = qlearn.Draw(
+            replay=self.address,
+            obs=ctypes.addressof(leaves),
+            next_obs=ctypes.addressof(next_leaves),
+            next_masks=None if masks is None else masks.data_ptr(),
+            **{name: part.data_ptr() for name, part in (numbers | whole).items()},
+        )
+        self._into = batch, what, leaves, next_leaves
+        return batch
+
+
+def addresses(leaves: list[Tensor]) -> Any:
+    """Where some tensors lie, as an array of C."""
+    return (ctypes.c_void_p * len(leaves))(*[leaf.data_ptr() for leaf in leaves])
 
 
 def cut_flags(rollout: Rollout) -> Tensor:

@@ -12,6 +12,7 @@ of that, `obs[t + 1]` what it saw next. A transition counts where `alive[t]`: an
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import time
 from collections.abc import Callable, Sequence
@@ -25,10 +26,11 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from shoal.algos.actor import Actor, Role, flat, gather, kept_dtype, pick, pick_obs
+from shoal.algos.quick import QuickActor, is_for_c
 from shoal.errors import ConfigError
 from shoal.nn.recurrent import State
 from shoal.spec import Array, Layout, structure
-from shoal.vector.base import VecEnv
+from shoal.vector.base import VecEnv, has_true
 
 
 class Rollout:
@@ -71,8 +73,14 @@ class Rollout:
         self.starts = tuple(zeros((horizon // segment, *part.shape)) for part in state)
         self.truncated: list[Truncated] = []
         self.wants_last_value = True  # whether values[horizon] is asked for
+        self.is_quick = False  # whether C may act for its rows (algos/quick.py)
         self.ready: Tensor | None = None  # rows that are full; None: all
         self.cuts: Cuts | None = None  # instead of `truncated`, where everything has a fixed size (algos/device.py)
+        # on a CPU: the first and the last step of all that is carried over, for numpy
+        self._ends: list[tuple[Array, Array]] = []
+        if self.device.type == "cpu":
+            carried = [part.numpy() for part in self._carried()]
+            self._ends = [(part[0], part[-1]) for part in carried]
 
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
@@ -87,19 +95,23 @@ class Rollout:
 
     def begin(self, generator: torch.Generator | None) -> None:
         """The end of the last rollout becomes the start of the next, for the rows that are full."""
-        carried = [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
         if self.ready is None:
-            for part in carried:
+            for first, last in self._ends:
+                np.copyto(first, last)
+            for part in self._carried() if not self._ends else ():
                 part[0] = part[-1]
             self.head.draw(self.noise, generator)
             self.truncated.clear()
             return
-        for part in carried:
+        for part in self._carried():
             part[0, self.ready] = part[-1, self.ready]
         fresh = torch.empty_like(self.noise[:, self.ready])
         self.head.draw(fresh, generator)
         self.noise[:, self.ready] = fresh
         self.truncated = [cut for cut in self.truncated if not self.is_ready(cut)]
+
+    def _carried(self) -> list[Tensor]:
+        return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
 
     def is_ready(self, cut: Truncated) -> bool:
         """Whether the rows that were cut off are full, and so learned from in this update."""
@@ -182,11 +194,13 @@ class Cell:
         self.actions, self.logits = rollout.actions[t, rows], rollout.logits[t, rows]
         self.noise, self.values = rollout.noise[t, rows], rollout.values[t, rows]
         self.mask = None if rollout.masks is None else rollout.masks[t, rows]
+        self.quick: Any = None  # how C sees it (algos/quick.py)
         self.starts: State = ()
         if t % rollout.segment == 0:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
         # the same memory for numpy: what the env's answer to this step is copied into
         self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
+        self.chosen = self.actions.numpy()
         self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]
         self.alive = None if rollout.alive is None else rollout.alive[t, rows].numpy()
         self.next_alive = None if rollout.alive is None else rollout.alive[t + 1, rows].numpy()
@@ -217,6 +231,8 @@ class Collector:
         self.surplus_envs = surplus_envs
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
+        self._quick = [QuickActor(seat.actor, seat.rollout.rows) if can_be_quick(seat) else None for seat in seats]
+        self._by_c = [False] * len(seats)  # whether C acts for a seat in this rollout
 
     def start(self, seed: Any) -> None:
         """Resets the envs: the first observations are the end of an empty rollout."""
@@ -246,7 +262,8 @@ class Collector:
         """
         for seat, generator in zip(self.seats, generators):
             seat.rollout.begin(generator)
-        with torch.inference_mode():
+        self._by_c = [quick is not None and quick.begin() for quick in self._quick]
+        with contextlib.nullcontext() if all(self._by_c) else torch.inference_mode():
             left = self.vec.num_envs - self.surplus_envs
             for block in self.blocks.values():
                 if block.t == self.horizon or not block.is_under_way:
@@ -284,7 +301,11 @@ class Collector:
         before = clock()
         found = []
         for number, seat in enumerate(self.seats):
-            cell, rollout = block.cells[number][block.t], seat.rollout
+            cell, rollout, quick = block.cells[number][block.t], seat.rollout, self._quick[number]
+            if quick is not None and self._by_c[number]:
+                quick.act(cell)
+                found.append(rollout.head.to_env(cell.chosen))
+                continue
             state = tuple(part[_rows_of(seat, block, self.agents)] for part in rollout.state)
             for kept, part in zip(cell.starts, state):
                 kept.copy_(part)
@@ -296,7 +317,7 @@ class Collector:
             cell.actions.copy_(rollout.head.sample(cell.logits, cell.noise))
             for part, new in zip(state, new_state):
                 part.copy_(new)
-            found.append(rollout.head.to_env(cell.actions.numpy()))
+            found.append(rollout.head.to_env(cell.chosen))
         actions = gather(found, self._roles, self._heads, block.hi - block.lo, self.agents)
         middle = clock()
         self.vec.send(actions, block.env_id)
@@ -306,12 +327,13 @@ class Collector:
     def _take_flags(
         self, seat: Seat, cell: Cell, rewards: Array, terminated: Array, truncated: Array, infos: Any, block: Block
     ) -> None:
-        rewards, terminated, truncated = (
-            pick(part, seat.role, self.agents) for part in (rewards, terminated, truncated)
-        )
+        if seat.role.agents is not None:
+            rewards, terminated, truncated = (
+                pick(part, seat.role, self.agents) for part in (rewards, terminated, truncated)
+            )
         np.copyto(cell.rewards, rewards, casting="same_kind")
         np.logical_or(terminated, truncated, out=cell.dones)
-        if not cell.dones.any():
+        if not has_true(cell.dones):
             return
         rollout, rows = seat.rollout, _rows_of(seat, block, self.agents)
         if truncated.any():
@@ -376,6 +398,12 @@ class Collector:
         sizes = getattr(self.vec, "_groups", None)
         ranges = [(group.lo, group.hi) for group in sizes] if sizes else [(0, self.vec.num_envs)]
         return [self._block(np.arange(lo, hi, dtype=np.int32)) for lo, hi in ranges]
+
+
+def can_be_quick(seat: Seat) -> bool:
+    """Whether C acts for a seat: it keeps no state, and its network and rows are of the kind that C takes."""
+    rollout = seat.rollout
+    return rollout.is_quick and not rollout.state and is_for_c(seat.actor, rollout.rows)
 
 
 def _rows_of(seat: Seat, block: Block, agents: int) -> slice:

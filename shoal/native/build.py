@@ -51,7 +51,7 @@ def variants() -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """What a library is made from: an env header with its consts, or (no header) the core itself."""
+    """What a library is made from: an env header with its consts, or (no header) some files of the core."""
 
     name: str
     header: Path | None = None
@@ -89,10 +89,12 @@ class Source:
         """The C files to compile."""
         if self.header:
             return [str(CORE / "module.c")]
-        return [str(CORE / name) for name in ("learn.c", "pool.c", "raster.c", "wait.c")]
+        return [str(CORE / name) for name in UNITS[self.name]]
 
 
+UNITS = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",)}
 CORE_SOURCE = Source("core")
+QLEARN_SOURCE = Source("qlearn")  # apart, for the sake of its variants: the core says which of them this CPU can run
 
 
 def _with_includes(header: Path) -> list[Path]:

@@ -108,29 +108,29 @@ class Core:
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
-        self.cpu_level = _declare(lib.shoal_cpu_level, c_int32)
-        self.pool_open = _declare(lib.shoal_pool_open, c_void_p, c_int32, c_int32, c_int32)
-        self.pool_stop = _declare(lib.shoal_pool_stop, None, c_void_p)
-        self.pool_close = _declare(lib.shoal_pool_close, None, c_void_p)
+        self.cpu_level = declare(lib.shoal_cpu_level, c_int32)
+        self.pool_open = declare(lib.shoal_pool_open, c_void_p, c_int32, c_int32, c_int32)
+        self.pool_stop = declare(lib.shoal_pool_stop, None, c_void_p)
+        self.pool_close = declare(lib.shoal_pool_close, None, c_void_p)
         job = [c_void_p, c_void_p, c_int32, c_int32, c_int32]
-        self.pool_submit = _declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
-        self.pool_wait = _declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
-        self.pool_run = _declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
-        self.desk_bytes = _declare(lib.shoal_desk_bytes, c_int64, c_int32)
-        self.desk_slot = _declare(lib.shoal_desk_slot, c_void_p, c_void_p, c_int32)
-        self.post = _declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
+        self.pool_submit = declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
+        self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
+        self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        self.desk_bytes = declare(lib.shoal_desk_bytes, c_int64, c_int32)
+        self.desk_slot = declare(lib.shoal_desk_slot, c_void_p, c_void_p, c_int32)
+        self.post = declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
         ready = [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_int64, c_int64]
-        self.wait_ready = _declare(lib.shoal_wait_ready, c_int32, *ready)
-        self.wait_command = _declare(lib.shoal_wait_command, c_int32, c_void_p, c_int32, c_int64, c_int64)
-        self.settle = _declare(lib.shoal_settle, None, c_void_p, c_int32)
-        self.finish = _declare(lib.shoal_finish, None, c_void_p, c_int32, c_int32)
-        self.raster = _declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
+        self.wait_ready = declare(lib.shoal_wait_ready, c_int32, *ready)
+        self.wait_command = declare(lib.shoal_wait_command, c_int32, c_void_p, c_int32, c_int64, c_int64)
+        self.settle = declare(lib.shoal_settle, None, c_void_p, c_int32)
+        self.finish = declare(lib.shoal_finish, None, c_void_p, c_int32, c_int32)
+        self.raster = declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
         sums = [c_float, c_float, c_int64, c_int64, c_void_p]
-        self.advantages = _declare(lib.shoal_advantages, None, *[c_void_p] * 5, *sums)
+        self.advantages = declare(lib.shoal_advantages, None, *[c_void_p] * 5, *sums)
         sums = [c_float, c_int64, c_int64, c_void_p, c_void_p]
         floats = [c_float] * 5 + [c_void_p] * 3
-        self.choice_loss = _declare(lib.shoal_choice_loss, None, *[c_void_p] * 8, c_int64, c_int64, *floats)
-        self.running_returns = _declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
+        self.choice_loss = declare(lib.shoal_choice_loss, None, *[c_void_p] * 8, c_int64, c_int64, *floats)
+        self.running_returns = declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
 
 
 class Module:
@@ -140,11 +140,11 @@ class Module:
         self.source, self.path = source, path
         lib = ctypes.CDLL(str(path))
         raw = _Spec()
-        _declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
+        declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
         if raw.abi != ABI:
             raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
-        limits = _declare(lib.shoal_limits, POINTER(_Limit))()
-        texts = [_declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
+        limits = declare(lib.shoal_limits, POINTER(_Limit))()
+        texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
         self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
@@ -157,27 +157,28 @@ class Module:
                 "itemsize": raw.params_bytes,
             }
         )
-        self.state_bytes = _declare(lib.shoal_state_bytes, c_int64, c_int64)
-        self.default_params = _declare(lib.shoal_default_params, None, c_void_p)
-        self.reset = _declare(lib.shoal_reset, c_int64, *RANGE)
-        self.step = _declare(lib.shoal_step, c_int64, *RANGE)
+        self.state_bytes = declare(lib.shoal_state_bytes, c_int64, c_int64)
+        self.default_params = declare(lib.shoal_default_params, None, c_void_p)
+        self.reset = declare(lib.shoal_reset, c_int64, *RANGE)
+        self.step = declare(lib.shoal_step, c_int64, *RANGE)
         take = [c_int64, c_void_p, c_void_p, c_int32, c_int32]
         self.take: dict[np.dtype[Any], Any]
         if self.spec.action_kind == "box":
-            self.take = {np.dtype(np.float32): _declare(lib.shoal_take_f32, *take)}
+            self.take = {np.dtype(np.float32): declare(lib.shoal_take_f32, *take)}
         else:
             self.take = {
-                np.dtype(np.int64): _declare(lib.shoal_take_i64, *take),
-                np.dtype(np.int32): _declare(lib.shoal_take_i32, *take),
+                np.dtype(np.int64): declare(lib.shoal_take_i64, *take),
+                np.dtype(np.int32): declare(lib.shoal_take_i32, *take),
             }
-        self.sample = _declare(lib.shoal_sample, c_int64, c_void_p, c_uint64, c_int32, c_int32)
-        self.digest = _declare(lib.shoal_digest, c_int64, c_void_p, c_void_p, c_int32, c_int32)
-        self.save = _declare(lib.shoal_save, None, c_void_p, c_void_p, c_int64, c_void_p)
-        self.load = _declare(lib.shoal_load, None, c_void_p, c_void_p, c_int64, c_void_p)
-        self.draw = _declare(lib.shoal_draw, None, c_void_p, c_int64, POINTER(Draw))
+        self.sample = declare(lib.shoal_sample, c_int64, c_void_p, c_uint64, c_int32, c_int32)
+        self.digest = declare(lib.shoal_digest, c_int64, c_void_p, c_void_p, c_int32, c_int32)
+        self.save = declare(lib.shoal_save, None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.load = declare(lib.shoal_load, None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.draw = declare(lib.shoal_draw, None, c_void_p, c_int64, POINTER(Draw))
 
 
-def _declare(function: Any, result: Any, *arguments: Any) -> Any:
+def declare(function: Any, result: Any, *arguments: Any) -> Any:
+    """A function of a library, with the types that it takes and returns."""
     function.restype, function.argtypes = result, list(arguments)
     return function
 

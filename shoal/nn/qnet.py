@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -87,11 +88,13 @@ class QNet(nn.Module):
         sizes = [self.encoder.features] + [net.hidden] * net.layers
         self.layers = nn.ModuleList([Dense(agents, a, b, math.sqrt(2.0), layer_norm) for a, b in pairwise(sizes)])
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
+        self.activation, self.layer_norm = net.activation, layer_norm
         self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
-        # whether `answer` and `put_gradients` know this network: plain layers, one network, nothing to encode by
-        is_plain = agents == 1 and not dueling and not layer_norm and distribution == "none"
-        self.learns_by_hand = is_plain and self._slope is not None and not any(True for _ in self.encoder.parameters())
+        # plain layers, one network, nothing to encode by: on a CPU, C knows it (algos/quick.py)
+        is_one = agents == 1 and not dueling and distribution == "none" and self._slope is not None
+        self.is_plain = is_one and not any(True for _ in self.encoder.parameters())
+        self.learns_by_hand = self.is_plain and not layer_norm  # whether `answer` and `put_gradients` know it
 
     def of_agent(self, number: int) -> QNet:
         """One agent's network, by itself."""
@@ -174,6 +177,10 @@ class QHead(ActionHead):
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
         """Fills (..., choices + 1): uniform numbers, and 1 where the row explores, else 0."""
         noise.uniform_(generator=generator)
+        if noise.device.type == "cpu":  # numpy asks less time of so few numbers
+            coins = noise.numpy()[..., -1]
+            np.less(coins, self.epsilon.item(), out=coins)
+            return
         noise[..., -1] = (noise[..., -1] < self.epsilon).to(noise.dtype)
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
 from shoal.spec import Array, Leaf
-from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds
+from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block, Face
 from shoal.vector.runner import Info, Mail
 
@@ -117,6 +117,7 @@ class PythonVec(VecEnv):
         self._stats = _EpisodeSums()
         self._games = _Games(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
         self._told: dict[int, int] = {}  # the last command of each unit
+        self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # units by what env_id was
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -201,6 +202,12 @@ class PythonVec(VecEnv):
         self._refuse_before("recv")
         if not self._in_flight:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
+        if len(self.units) == 1:
+            mail = self._collect(self._wait(self._in_flight, 1))
+            self._in_flight, self._received = [], self._every
+            result = self._result(self._all, mail)
+            result[4]["env_id"] = self._all.env_id
+            return result
         need = min(self._need, len(self._in_flight))
         units = self._wait_block(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
         self._in_flight = [unit for unit in self._in_flight if unit not in units]
@@ -319,7 +326,7 @@ class PythonVec(VecEnv):
         for unit in units:
             mail += self._fetch(unit)
         arrays = self.block.arrays
-        if self._games is None and not arrays["done"].any():  # nothing ended anywhere: the common case
+        if self._games is None and not has_true(arrays["done"]):  # nothing ended anywhere: the common case
             return mail
         for unit in units:
             lo, hi = self.units[unit]
@@ -346,7 +353,7 @@ class PythonVec(VecEnv):
             # by row, as Gymnasium merges them: the first to have a key says its dtype, whichever worker was first
             for row, final, info in sorted(mail, key=itemgetter(0)):
                 infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
-        if found.done.any():
+        if has_true(found.done):
             done = found.done.copy()
             episode = {"r": found.final_return.copy(), "l": found.final_length.copy(), "_r": done, "_l": done}
             final_info = infos.setdefault("final_info", {})
@@ -385,6 +392,14 @@ class PythonVec(VecEnv):
         return result
 
     def _units_of(self, env_id: Array) -> list[int]:
+        key = env_id.dtype.str, env_id.tobytes()
+        if key not in self._known_ids:
+            if len(self._known_ids) > 1000:
+                self._known_ids.clear()
+            self._known_ids[key] = self._find_units(env_id)
+        return self._known_ids[key]
+
+    def _find_units(self, env_id: Array) -> list[int]:
         wanted = env_id.tolist()
         units, at = [], 0
         starts = {lo: unit for unit, (lo, _hi) in enumerate(self.units)}
@@ -409,7 +424,7 @@ class PythonVec(VecEnv):
             and actions.dtype.kind in "iu"
             and len(ranges) == 1
             and actions.shape == (ranges[0][1] - ranges[0][0],)
-            and not (actions.min() < self._lowest or actions.max() > self._highest)
+            and self._all_allowed(actions)
         ):
             self._plain_actions[ranges[0][0] : ranges[0][1]] = actions
             return
@@ -423,6 +438,12 @@ class PythonVec(VecEnv):
         for check_only in (True, False):
             for agent, name in enumerate(self.face.agents):
                 self._write_agent(actions[name], agent, count, ranges, check_only)
+
+    def _all_allowed(self, actions: Array) -> bool:
+        if len(actions) > 64:
+            return not (actions.min() < self._lowest or actions.max() > self._highest)
+        few = actions.tolist()  # of so few, Python is quicker
+        return not (min(few) < self._lowest or max(few) > self._highest)
 
     def _write_agent(
         self, actions: Any, agent: int | None, rows: int, ranges: list[tuple[int, int]], check_only: bool = False
@@ -531,13 +552,12 @@ class _EpisodeSums:
     def __init__(self) -> None:
         self.returns: list[Array] = []
         self.lengths: list[Array] = []
-        self.low, self.high = np.inf, -np.inf  # of single agents' returns
+        self.low, self.high = np.inf, -np.inf  # of single agents' returns, where games have several
 
-    def add(self, returns: Array, lengths: Array, low: float | None = None, high: float | None = None) -> None:
-        self.returns.append(returns.copy())
-        self.lengths.append(lengths.copy())
-        self.low = min(self.low, float(returns.min()) if low is None else low)
-        self.high = max(self.high, float(returns.max()) if high is None else high)
+    def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
+        self.returns.append(returns)
+        self.lengths.append(lengths)
+        self.low, self.high = min(self.low, low), max(self.high, high)
         if len(self.returns) > 4096:
             self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
 
@@ -552,7 +572,8 @@ class _EpisodeSums:
             # sorted, so that the sum does not depend on which worker came first
             mean = float(np.sort(exact).sum()) / len(exact)
             result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
-        result["return"] |= {"min": float(self.low), "max": float(self.high)}
+        if self.low <= self.high:
+            result["return"] |= {"min": float(self.low), "max": float(self.high)}
         self.low, self.high = np.inf, -np.inf
         return result
 

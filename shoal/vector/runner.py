@@ -20,6 +20,8 @@ from shoal.errors import BadOutput
 from shoal.spec import Array, Layout
 from shoal.vector.block import Block, Face
 
+SMALL_OBS = 4096  # bytes: of so small ones it is quicker to put all rows together first, and to write them at once
+
 Info = dict[str, Any]
 Mail = list[tuple[int, bool, Info]]  # (row, whether it is of the episode that ended, info)
 Creator = Callable[[], Any]
@@ -446,7 +448,7 @@ class Runner:
             mine = self.arrays["obs"][self.rows]
             step = 1 if block.face.alike else agents
             for leaf, view in zip(layout.leaves, layout.leaf_views(mine[agent::step])):
-                if leaf.dtype.kind == "f":
+                if leaf.dtype.kind == "f" and view.size:
                     self.float_views.append((view, agents if block.face.alike else 1, leaf.name))
         self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
         self.rewards = self.arrays["rewards"][self.rows]
@@ -454,9 +456,13 @@ class Runner:
         if self.is_simple:
             self.env_steps = [slot.env.step for slot in self.slots]
             self.limits = np.array([slot.limit for slot in self.slots], np.int64)
+            self.calm = 0  # steps in which no env can reach its limit
             self.ticks, self.totals = np.zeros(len(self.slots), np.int64), np.zeros(len(self.slots))
             self.read_actions = batch_action_reader(block, lo, self.hi)
             self.obs_writer = self.slots[0].obs
+            self.obs_view = self.obs_writer.view[lo : self.hi]
+            self.writes_at_once = self.obs_writer.is_plain and len(self.slots) > 2
+            self.writes_at_once &= self.obs_view[0].nbytes <= SMALL_OBS
 
     def reset(self, options: Info | None = None) -> Mail:
         """Starts episodes, with the seeds and the mask that lie in the block."""
@@ -505,36 +511,55 @@ class Runner:
 
     def _step_simple(self, mail: Mail) -> None:
         """What `SingleSlot.step` does, for many of them: most Python envs come here, so it counts every microsecond."""
-        place, writer, lo = self.place, self.obs_writer, self.lo
-        view, dtype, shape, is_plain = writer.view, writer.dtype, writer.shape, writer.is_plain
-        ndarray = np.ndarray
+        place, lo = self.place, self.lo
         self.ticks += 1
-        at_limit = self.ticks == self.limits
-        timeouts = at_limit.tolist() if at_limit.any() else None
+        timeouts = self._timeouts() if self.calm == 0 else None
+        self.calm = max(self.calm - 1, 0)
         rewards: list[float] = []
-        ended: list[tuple[int, Any, bool, Info]] = []
+        seen: list[Any] = []
+        noted: list[tuple[int, Any, bool, bool, Info]] = []  # where there is more to do than to write numbers
         row = lo
         for env_step, action in zip(self.env_steps, self.read_actions()):
             place[0] = row
             obs, reward, terminated, truncated, info = env_step(action)
             rewards.append(reward)
-            if terminated or truncated or (timeouts and timeouts[row - lo]):
-                ended.append((row, obs, bool(terminated), info))
-            else:
-                if is_plain and type(obs) is ndarray and obs.dtype is dtype and obs.shape == shape:
-                    view[row] = obs
-                else:
-                    writer.write(row, obs)
-                if info or info is None:
-                    mail.append((row, False, _info(info)))
+            seen.append(obs)
+            if terminated or truncated or info or info is None or (timeouts and timeouts[row - lo]):
+                noted.append((row, obs, bool(terminated), bool(truncated), info))
             row += 1
+        self._take_obs(seen)
         self._take_rewards(rewards)
         self.totals += self.rewards
-        for row, obs, terminated, info in ended:
-            place[0] = row
-            slot = self.slots[row - lo]
-            slot.end(obs, terminated, info, int(self.ticks[row - lo]), float(self.totals[row - lo]), mail)
-            self.ticks[row - lo], self.totals[row - lo] = 0, 0.0
+        for row, obs, terminated, truncated, info in noted:
+            place[0], number = row, row - lo
+            if not (terminated or truncated or (timeouts and timeouts[number])):
+                mail.append((row, False, _info(info)))
+                continue
+            self.slots[number].end(obs, terminated, info, int(self.ticks[number]), float(self.totals[number]), mail)
+            self.ticks[number], self.totals[number] = 0, 0.0
+
+    def _timeouts(self) -> list[bool] | None:
+        """Which envs are at their limit, if any; and for how long none will be, whatever ends before."""
+        left = np.where(self.limits > 0, self.limits - self.ticks, 1 << 30)
+        self.calm = max(int(left.min()), 1)
+        return (left == 0).tolist() if self.calm == 1 and not left.all() else None
+
+    def _take_obs(self, seen: list[Any]) -> None:
+        """Writes every env's observation. That of one that has ended is written over when it is reset."""
+        writer, view = self.obs_writer, self.obs_view
+        if self.writes_at_once:
+            try:
+                whole = np.array(seen)
+            except ValueError:  # not all of one shape
+                whole = None
+            if whole is not None and whole.dtype is writer.dtype and whole.shape == view.shape:
+                view[:] = whole
+                return
+        row = self.lo
+        for obs in seen:
+            self.place[0] = row
+            writer.write(row, obs)
+            row += 1
 
     def _take_rewards(self, rewards: list[Any]) -> None:
         try:
@@ -548,10 +573,12 @@ class Runner:
 
     def _refuse_nan(self) -> None:
         for view, per_env, name in self.float_views:
-            if np.isnan(view).any():
+            most = np.maximum.reduce(view, axis=None)  # NaN if there is one
+            if most != most:
                 self.place[0] = self.lo + int(np.argwhere(np.isnan(view))[0][0]) // per_env
                 raise BadOutput(f"obs{name} has NaN in it")
-        if np.isnan(self.rewards).any():
+        most = np.maximum.reduce(self.rewards)
+        if most != most:
             agents = len(self.block.face.agents)
             self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
             raise BadOutput("the reward is NaN")
