@@ -97,6 +97,11 @@ def test_a_row_is_cut_off_at_most_once_in_a_window():
     trainer.close()
 
 
+TRAIN = {
+    "ppo": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6},
+    "pqn": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6},
+    "dqn": {"train_frequency": 16, "replay_start": 10, "replay_size": 6400, "total_steps": 10**6},
+}
 BRIDGES = {
     "cut off at limits of their own": ("cartpole", {"env": {"max_steps": [5, 9, 0, 30] * 8}}),
     "cut off in every rollout": ("cartpole", {"env": {"max_steps": 5}}),
@@ -107,7 +112,14 @@ BRIDGES = {
         {"nn": {"core": "mingru", "encoder": "mlp"}, "env": {"hunger": 0.1, "max_steps": 40}},
     ),
     "cut off with a core": ("pendulum", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}}),
+    "scripted opponents": (
+        "vacuum",
+        {"opponents": "0=seek,2=flee", "nn": {"core": "lstm", "hidden": 16}, "env": {"max_steps": 20}},
+    ),
+    "scripted opponents, DQN": ("vacuum", {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek"}),
+    "cut off, PQN": ("cartpole", {"algo": "pqn", "env": {"max_steps": 5}}),
     "python envs": ("gymnasium:CartPole-v1", {"vec": {"num_envs": 4, "backend": "serial"}}),
+    "python envs, DQN": ("gymnasium:CartPole-v1", {"algo": "dqn", "vec": {"num_envs": 4, "backend": "serial"}}),
 }
 
 
@@ -116,7 +128,7 @@ def test_a_bridge_collects_what_a_collector_does(case):
     """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
-    tables = {"vec": native, **tables, "train": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6}}
+    tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}
     plain, bridged = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = bridged.learners[0]
     bridged.collector = Bridge(bridged.vec, [Seat(bridged.actors[0], bridged.roles[0], learner.rollout)])
@@ -160,7 +172,7 @@ class OnHost:
             tensor.copy_(self.tensors[name].view(tensor.shape))
 
 
-ON_DEVICE = {name: case for name, case in BRIDGES.items() if name != "python envs"}
+ON_DEVICE = {name: case for name, case in BRIDGES.items() if "python envs" not in name}
 
 
 @pytest.mark.parametrize("case", ON_DEVICE)
@@ -168,7 +180,7 @@ def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
     """Without a GPU its kernels are the plain ones; the same rollouts, and weights but for the order of sums."""
     monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
     env, tables = BRIDGES[case]
-    tables = {**tables, "train": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6}}
+    tables = {**tables, "train": TRAIN[tables.get("algo", "ppo")]}
     tables["vec"] = {"num_envs": 32, "backend": "serial"}
     plain, other = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = other.learners[0]
