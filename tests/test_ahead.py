@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from shoal import registry
+from shoal.algos import ops
 from shoal.cli import train as cli
 from shoal.native import ahead, build
 from shoal.nn import launch as launching
 from shoal.nn.launch import compile_ahead, launch
+from shoal.train import Trainer, options_for
 
 
 class Kernel:
@@ -63,6 +66,26 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_arguments():
     compile_ahead(work)
     assert [args[1] for args, _ in kernel.compiled] == [32, 1, 33, 32, 32, 32, 32]
     assert len(kernel.loaded) == 7
+
+
+def test_nothing_is_worked_out_from_memory_that_no_kernel_has_filled(monkeypatch):
+    """Priorities by advantages that are nan would end a GPU's run: multinomial refuses them."""
+    tables = {"device": "cpu", "vec": {"num_envs": 8}, "train": {"priority": 0.5, "normalize_reward": True}}
+    trainer = Trainer("cartpole", options_for("", tables))
+    trainer.start()
+    kernels = SimpleNamespace(advantages=Kernel(), running_returns=Kernel())
+    monkeypatch.setattr(ops, "_is_for_c", lambda *parts: False)
+    monkeypatch.setattr(ops, "_is_for_triton", lambda *parts: True)
+    monkeypatch.setattr(ops, "_triton", lambda: kernels)
+    torch.use_deterministic_algorithms(True)  # fills what is not written with nan
+    try:
+        compile_ahead(lambda: trainer.algorithm.update(trainer.learners[0]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        trainer.close()
+    assert kernels.advantages.compiled
+    assert kernels.running_returns.compiled
+    assert bool(torch.isfinite(trainer.learners[0].weights).all())
 
 
 def test_a_failure_leaves_launches_as_they_were():

@@ -198,8 +198,8 @@ class Bridge(Collector):
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
         if len(seats) != 1:
             raise ConfigError(
-                f"{len(seats)} policies (--opponents with runs, --nn.policies per_agent, or agents of several kinds) on envs "
-                "that the CPU steps are for --device cpu yet. Use that, or a native env with --vec.backend cuda."
+                f"{len(seats)} policies (--opponents with runs, --nn.policies per_agent, agents of several kinds) on "
+                "envs that the CPU steps are for --device cpu yet. Use that, or a native env with --vec.backend cuda."
             )
         seat = seats[0]
         self.home, self.actor, self.fused = seat.rollout, seat.actor, fused
