@@ -673,7 +673,8 @@ class Trainer:
             for learner in self.learners:
                 if hasattr(learner, "begin_anew"):
                     learner.begin_anew()
-                for part in learner.rollout.state:
+            for rollout in [*(learner.rollout for learner in self.learners), *(seat.rollout for seat in self.frozen)]:
+                for part in rollout.state:
                     part.zero_()
             # not the seeds of the start again: those episodes have been seen
             self.collector.start((env_seed(self.options.seed) + self.step) % (1 << 30))
