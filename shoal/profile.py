@@ -121,15 +121,16 @@ def _launches(trainer: Trainer) -> int:
 
 
 def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
-    options, rollout = trainer.options, trainer.learners[0].rollout
+    options, policy = trainer.options, trainer.actors[0].policy
     steps, train = trainer.steps_per_iteration, options.train
-    macs = macs_per_row(trainer.actors[0].policy, trainer.actors[0]._blank(1))
+    networks = getattr(policy, "agents", 1)  # of which each has a batch of its own
+    macs = macs_per_row(policy, trainer.actors[0]._blank(networks))
     # an update's forwards and backwards; DQN also asks two networks what the next observations are worth
     is_dqn = options.algo == "dqn"
-    learned = train.gradient_steps * train.batch_size if is_dqn else steps * train.epochs
+    learned = train.gradient_steps * train.batch_size * networks if is_dqn else steps * train.epochs
     flops = 2.0 * macs * (steps + (5 if is_dqn else 3) * learned)
     # each number is written once by the rollout, and read once for each time that it is learned from
-    moved = float(rollout.nbytes * (1 + learned / steps))
+    moved = sum(learner.rollout.nbytes for learner in trainer.learners) * (1 + learned / steps)
     peak = (  # before the limits are measured, which takes gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu

@@ -38,6 +38,20 @@ def test_every_algorithm_can_be_measured(algo):
     assert found["flops"] > found["steps"]  # its matrices were seen
 
 
+def test_networks_and_policies_of_agents_can_be_measured():
+    """Each network has a batch of its own; the rollouts of all policies are written and read."""
+    small, replay = {"num_envs": 16}, {"policy": "per-agent", "replay_size": 6400, "batch_size": 32}
+    tables = {"device": "cpu", "algo": "dqn", "vec": small, "nn": {"hidden": 16}, "train": replay}
+    found = profile("vacuum", options_for("", tables), seconds=0.1)
+    weights = 18 * 16 + 16 * 16 + 16 * 5
+    assert found["flops"] == 2 * weights * (found["steps"] + 5 * 32 * 4)
+    moved = []
+    for policies in ("shared", "per_agent"):
+        tables = {"device": "cpu", "vec": small, "nn": {"hidden": 16, "policies": policies}, "train": {"horizon": 4}}
+        moved.append(profile("vacuum", options_for("", tables), seconds=0.1)["bytes"])
+    assert moved[0] == moved[1]
+
+
 def test_products_of_a_network_are_counted():
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 5 * 5, 4))
     assert macs_per_row(net, torch.zeros(1, 3, 5, 5)) == 8 * 3 * 9 * 25 + 200 * 4
