@@ -6,8 +6,10 @@ The interpreter is chosen when the kernels are loaded, so each group of checks r
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -253,23 +255,48 @@ def test_a_device_collector_shares_the_envs_between_several_policies(case, froze
         other.close()
 
 
-def test_rewinding_puts_everything_back_in_place():
+PENDULUM = {"horizon": 16, "minibatches": 2, "normalize_obs": True, "normalize_reward": True, "total_steps": 10**6}
+REWOUND = {
+    "PPO": ("pendulum", {"nn": {"core": "lstm"}, "train": PENDULUM}),
+    "DQN, a frozen run": ("vacuum", {"algo": "dqn", "opponents": "1=RUN", "train": {**TRAIN["dqn"], "priority": 0.5}}),
+    "PQN": ("vacuum", {"algo": "pqn", "opponents": "1=seek", "train": TRAIN["pqn"]}),
+}
+
+
+@pytest.mark.parametrize("case", REWOUND)
+def test_rewinding_puts_everything_back_in_place(case, frozen_run):
     """What `_capture` tries the graphs on leaves no trace, and the tensors are those that the graphs hold."""
-    train = {"horizon": 16, "minibatches": 2, "normalize_obs": True, "normalize_reward": True, "total_steps": 10**6}
-    trainer = trainer_of("pendulum", nn={"core": "lstm"}, vec={"num_envs": 16}, train=train)
+    env, tables = REWOUND[case]
+    tables = {**tables, "opponents": tables.get("opponents", "").replace("RUN", str(frozen_run.folder))}
+    trainer = trainer_of(env, vec={"num_envs": 16}, **tables)
     try:
         trainer.iterate()
-        before = {
-            name: {k: (v.data_ptr(), v.clone()) for k, v in part.items()} for name, part in trainer.state().items()
-        }
+        kept = trainer._keep()
+        places = {key: value.data_ptr() for part in trainer.state().values() for key, value in part.items()}
         trainer.iterate()
-        trainer._rewind({name: {k: v for k, (_, v) in part.items()} for name, part in before.items()})
+        trainer._rewind(kept)
         for name, part in trainer.state().items():
             for key in part.keys() - {"envs"}:
-                assert torch.equal(part[key], before[name][key][1]), key
-                assert key.endswith("generator") or part[key].data_ptr() == before[name][key][0], key
+                assert torch.equal(part[key], kept[name][key]), key
+                assert key.endswith("generator") or part[key].data_ptr() == places[key], key
     finally:
         trainer.close()
+
+
+def test_what_is_kept_of_a_replay_is_on_the_host(monkeypatch):
+    """A GPU that has room for one replay need not have room for two."""
+
+    class There:
+        device = "cuda"
+
+        def to(self, device, copy):
+            assert copy
+            return device
+
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    monkeypatch.setattr(trainer, "state", lambda: {"state": {"0.replay.obs.0": There(), "0.games": There()}})
+    assert trainer._keep() == {"state": {"0.replay.obs.0": "cpu", "0.games": "cuda"}}
+    trainer.close()
 
 
 TRITON_GCC = ["gcc", "launcher.c", "-Itriton/backends/nvidia/include"]
@@ -294,6 +321,20 @@ def test_what_a_gpu_machine_lacks_is_told(monkeypatch, raised, kind, said):
     monkeypatch.setattr(trainer, "collect", fail)
     with pytest.raises(kind, match=said):
         trainer.iterate()
+    trainer.close()
+
+
+@pytest.mark.parametrize(("algo", "said"), [("dqn", "--train.replay-size"), ("pqn", "--train.minibatches")])
+def test_what_to_do_about_too_little_memory_is_of_the_algorithm(monkeypatch, algo, said):
+    def fail() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to")
+
+    trainer = trainer_of("cartpole", algo=algo, vec={"num_envs": 8})
+    monkeypatch.setattr(trainer, "collect", fail)
+    with pytest.raises(ConfigError, match=said) as caught:
+        trainer.iterate()
+    names = {name.replace("-", "_") for name in re.findall(r"--train\.([a-z-]+)", str(caught.value))}
+    assert names <= {field.name for field in dataclasses.fields(trainer.options.train)}
     trainer.close()
 
 
