@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -139,6 +142,17 @@ def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeyp
     assert len(threads) == 2
     for thread in threads:
         thread.join()
+
+
+def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(tmp_path):
+    pytest.importorskip("cuda.bindings")
+    (tmp_path / "mine.h").write_text(registry.find("squared").read_text())
+    code = "import pathlib, sys; from shoal.native import ahead; ahead.begin(pathlib.Path(sys.argv[1]))"
+    env = {**os.environ, "SHOAL_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "mine.h")], env=env, check=True)
+    names = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert not [name for name in names if name.startswith(".")]
+    assert [name for name in names if name.startswith("mine-")]
 
 
 @pytest.mark.parametrize(
