@@ -161,6 +161,9 @@ def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(t
         (["squared"], True),
         (["squared", "--device", "cuda"], True),
         (["squared", "--device=cpu"], False),
+        (["squared", "--config", "cpu.toml"], False),
+        (["squared", "--config", "cpu.toml", "--device", "cuda"], True),
+        (["squared", "--config", "none.toml"], False),
         (["squared", "--help"], False),
         (["--resume", "last"], False),
         (["gymnasium:CartPole-v1"], False),
@@ -168,7 +171,9 @@ def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(t
         ([], False),
     ],
 )
-def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch):
+def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cpu.toml").write_text('device = "cpu"')
     seen = []
     monkeypatch.setattr(ahead, "begin", seen.append)
     cli.begin_early(words)
