@@ -165,7 +165,7 @@ class OnHost:
         return self.tensors["obs"], {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
 
     def launch_step(self, **places):
-        actions = places.pop("actions").numpy().reshape(self.vec.action_space.shape)
+        actions = places.pop("actions", self.actions).numpy().reshape(self.vec.action_space.shape)
         self.vec.step(actions.astype(self.vec.action_space.dtype))
         final, cut = places.pop("final_obs", None), self.tensors["truncated"]
         if final is not None:
@@ -281,6 +281,86 @@ def test_rewinding_puts_everything_back_in_place(case, frozen_run):
                 assert key.endswith("generator") or part[key].data_ptr() == places[key], key
     finally:
         trainer.close()
+
+
+class OnCard(OnHost):
+    """Envs on the CPU that a Trainer takes for envs on a GPU."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, vec):
+        super().__init__(vec)
+        names = ("num_envs", "single_observation_space", "single_action_space", "metadata", "snapshot", "close")
+        for name in names:
+            setattr(self, name, getattr(vec, name))
+
+    def restore(self, blob):
+        self.vec.restore(blob)
+        return self.tensors["obs"]
+
+
+class Eager:
+    """A graph that is no graph: what is captured runs when it is replayed."""
+
+    def __init__(self, function, generators):
+        self.function = function
+
+    def __call__(self):
+        return self.function()
+
+
+CAPTURED = {
+    **REWOUND,
+    "a policy for each agent": (
+        "vacuum",
+        {"nn": {"policies": "per_agent", "core": "mingru"}, "env": {"max_steps": 9}, "train": TRAIN["ppo"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CAPTURED)
+def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
+    """A run that is captured, resumed and captured again is the run that never was, to the bit."""
+    monkeypatch.setattr("shoal.train.CudaVec", OnCard)
+    monkeypatch.setattr("shoal.train.Graph", Eager)
+    monkeypatch.setattr("shoal.train.warm_up", lambda function: [function() for _ in range(2)])
+    monkeypatch.setattr("shoal.train.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    env, tables = CAPTURED[case]
+    opponents = tables.get("opponents", "").replace("RUN", str(frozen_run.folder))
+    options = options_for("", {"device": "cpu", **tables, "opponents": opponents})
+    robots = {"robot_1": "seek"} if opponents == "1=seek" else {}
+
+    def make():
+        vec = OnCard(shoal.make(env, 16, backend="serial", **options.env, **robots))
+        trainer = Trainer(env, options, vec=vec)
+        assert isinstance(trainer.collector, DeviceCollector)
+        return trainer
+
+    def contents(trainer):
+        return {f"{name}.{k}": v.clone() for name, part in trainer.state().items() for k, v in part.items()}
+
+    plain, captured = make(), make()
+    plain._graphs = None, []
+    for _ in range(2):
+        plain.iterate()
+        captured.iterate()
+    assert captured._graphs[1]
+    records = [{k: v for k, v in t.drain().items() if k.startswith("episode/")} for t in (plain, captured)]
+    assert records[0] == records[1]
+    files, meta = captured._keep(), {**captured.counters(), "step": captured.step}
+    captured.close()
+    captured = make()
+    captured.restore(files, meta)
+    for _ in range(2):
+        plain.iterate()
+        captured.iterate()
+    one, two = contents(plain), contents(captured)
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    plain.close()
+    captured.close()
 
 
 def test_what_is_kept_of_a_replay_is_on_the_host(monkeypatch):
