@@ -416,7 +416,7 @@ class Trainer:
         actor.to(self.device)
         actor.head.to(self.device)
         more: dict[str, Any] = {"mask_size": mask_size(self.vec, actor.head), "device": self.device}
-        rollout = Rollout(actor, horizon, rows, has_dead_rows=True, **more)
+        rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, **more)  # none is learned from
         rollout.wants_last_value = False
         seed = self.options.seed + (sum(1 << k for k in role.agents or ()) << 44)
         return Seat(actor, role, rollout, torch.Generator(self.device).manual_seed(seed % (1 << 63)))
