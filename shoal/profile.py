@@ -67,22 +67,22 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
 
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
     """Seconds of an iteration's parts on the GPU, each alone."""
-    graphs, vec, learner = trainer._graphs, trainer.vec, trainer.learners[0]
-    if graphs is None or graphs[0] is None or len(graphs[1]) != 1 or not isinstance(vec, CudaVec):
+    graphs, vec, learners = trainer._graphs, trainer.vec, trainer.learners
+    if graphs is None or graphs[0] is None or not isinstance(vec, CudaVec):
         return None
-    rollout, collector = learner.rollout, trainer.collector
+    rollout, collector = learners[0].rollout, trainer.collector
 
     def steps() -> None:
         for t in range(rollout.horizon):
             vec.launch_step(**({"obs": rollout.obs[0][t]} if collector.plays_all else {}))
 
     env, collect = device_seconds(_captured(steps)), device_seconds(graphs[0])
-    learn = device_seconds(graphs[1][0])
+    learn = sum(device_seconds(graph) for graph in graphs[1])
     split = {"env": env, "policy": collect - env}
     if trainer.options.algo == "dqn":
         return split | {"update": learn}
     returns = ppo.assess if trainer.options.algo == "ppo" else pqn.assess
-    assess = device_seconds(_captured(lambda: returns(learner)))
+    assess = device_seconds(_captured(lambda: [returns(learner) for learner in learners]))
     return split | {"advantages": assess, "update": learn - assess}
 
 
