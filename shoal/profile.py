@@ -67,22 +67,22 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
 
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
     """Seconds of an iteration's parts on the GPU, each alone."""
-    graphs, vec, learner = trainer._graphs, trainer.vec, trainer.learners[0]
-    if graphs is None or graphs[0] is None or len(graphs[1]) != 1 or not isinstance(vec, CudaVec):
+    graphs, vec, learners = trainer._graphs, trainer.vec, trainer.learners
+    if graphs is None or graphs[0] is None or not isinstance(vec, CudaVec):
         return None
-    rollout, collector = learner.rollout, trainer.collector
+    rollout, collector = learners[0].rollout, trainer.collector
 
     def steps() -> None:
         for t in range(rollout.horizon):
             vec.launch_step(**({"obs": rollout.obs[0][t]} if collector.plays_all else {}))
 
     env, collect = device_seconds(_captured(steps)), device_seconds(graphs[0])
-    learn = device_seconds(graphs[1][0])
+    learn = sum(device_seconds(graph) for graph in graphs[1])
     split = {"env": env, "policy": collect - env}
     if trainer.options.algo == "dqn":
         return split | {"update": learn}
     returns = ppo.assess if trainer.options.algo == "ppo" else pqn.assess
-    assess = device_seconds(_captured(lambda: returns(learner)))
+    assess = device_seconds(_captured(lambda: [returns(learner) for learner in learners]))
     return split | {"advantages": assess, "update": learn - assess}
 
 
@@ -121,15 +121,16 @@ def _launches(trainer: Trainer) -> int:
 
 
 def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
-    options, rollout = trainer.options, trainer.learners[0].rollout
+    options, policy = trainer.options, trainer.actors[0].policy
     steps, train = trainer.steps_per_iteration, options.train
-    macs = macs_per_row(trainer.actors[0].policy, trainer.actors[0]._blank(1))
+    networks = getattr(policy, "agents", 1)  # of which each has a batch of its own
+    macs = macs_per_row(policy, trainer.actors[0]._blank(networks))
     # an update's forwards and backwards; DQN also asks two networks what the next observations are worth
     is_dqn = options.algo == "dqn"
-    learned = train.gradient_steps * train.batch_size if is_dqn else steps * train.epochs
+    learned = train.gradient_steps * train.batch_size * networks if is_dqn else steps * train.epochs
     flops = 2.0 * macs * (steps + (5 if is_dqn else 3) * learned)
     # each number is written once by the rollout, and read once for each time that it is learned from
-    moved = float(rollout.nbytes * (1 + learned / steps))
+    moved = sum(learner.rollout.nbytes for learner in trainer.learners) * (1 + learned / steps)
     peak = (  # before the limits are measured, which takes gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu

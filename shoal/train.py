@@ -62,6 +62,14 @@ from shoal.vector.threads import available_cores
 LOG_EVERY_S = 0.25  # at first; later every 1/200 of the time so far, so that a log never grows large
 SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, a second torch thread costs more than it gives
 
+SMALLER = {  # options by which a run takes less memory, of whatever algorithm
+    "num_envs": "fewer --vec.num-envs",
+    "horizon": "a shorter --train.horizon",
+    "minibatches": "more --train.minibatches",
+    "replay_size": "a smaller --train.replay-size",
+    "batch_size": "a smaller --train.batch-size",
+}
+
 
 @dataclass(frozen=True)
 class Vec:
@@ -260,13 +268,12 @@ def told_of_the_gpu(options: Options) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        sizes = {"num_envs": options.vec.num_envs or 1024}
-        for name in ("horizon", "minibatches", "replay_size", "batch_size"):
-            sizes |= {name: size} if (size := getattr(options.train, name, 0)) else {}
-        told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        given = {"num_envs": options.vec.num_envs or 1024, **config.to_dict(options.train)}
+        sizes = {name: given[name] for name in SMALLER if given.get(name)}
+        told, tried = ", ".join(f"{name}={size}" for name, size in sizes.items()), [SMALLER[name] for name in sizes]
         raise ConfigError(
             f"the GPU's memory does not hold this run ({told}): {str(error).partition('. ')[0]}. "
-            "Try fewer --vec.num-envs, a shorter --train.horizon, or more --train.minibatches."
+            f"Try {', '.join(tried[:-1])} or {tried[-1]}."
         ) from None
     except (RuntimeError, subprocess.CalledProcessError) as error:
         if not isinstance(error, subprocess.CalledProcessError):
@@ -410,7 +417,7 @@ class Trainer:
         actor.to(self.device)
         actor.head.to(self.device)
         more: dict[str, Any] = {"mask_size": mask_size(self.vec, actor.head), "device": self.device}
-        rollout = Rollout(actor, horizon, rows, has_dead_rows=True, **more)
+        rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, **more)  # none is learned from
         rollout.wants_last_value = False
         seed = self.options.seed + (sum(1 << k for k in role.agents or ()) << 44)
         return Seat(actor, role, rollout, torch.Generator(self.device).manual_seed(seed % (1 << 63)))
@@ -474,12 +481,11 @@ class Trainer:
 
         Collecting does where the envs are there too, and learning unless the sizes of what is cut off are not known.
         """
-        files = self.state()
-        kept = {name: {key: value.clone() for key, value in part.items()} for name, part in files.items()}
         steps_there = isinstance(self.vec, CudaVec)
         if not steps_there and self.learners[0].rollout.cuts is None:
             self._graphs = None, []
             return
+        kept = self._keep()
         streams = self._streams()
         collect = partial(self._collect, streams)
         updates = [partial(self.algorithm.update, learner) for learner in self.learners]
@@ -496,6 +502,13 @@ class Trainer:
         graph = Graph(collect, streams) if steps_there else None
         self._graphs = graph, [Graph(update, [x.generator]) for update, x in zip(updates, self.learners)]
         self._rewind(kept)
+
+    def _keep(self) -> dict[str, dict[str, Tensor]]:
+        """A copy of the state. A replay is copied to the host: the GPU need not have room for a second one."""
+        return {
+            name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
+            for name, part in self.state().items()
+        }
 
     def _streams(self) -> list[torch.Generator]:
         """The random streams of all seats."""
@@ -677,7 +690,8 @@ class Trainer:
             for learner in self.learners:
                 if hasattr(learner, "begin_anew"):
                     learner.begin_anew()
-                for part in learner.rollout.state:
+            for rollout in [*(learner.rollout for learner in self.learners), *(seat.rollout for seat in self.frozen)]:
+                for part in rollout.state:
                     part.zero_()
             # not the seeds of the start again: those episodes have been seen
             self.collector.start((env_seed(self.options.seed) + self.step) % (1 << 30))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from shoal import registry
+from shoal.algos import ops
 from shoal.cli import train as cli
 from shoal.native import ahead, build
 from shoal.nn import launch as launching
 from shoal.nn.launch import compile_ahead, launch
+from shoal.train import Trainer, options_for
 
 
 class Kernel:
@@ -63,6 +69,26 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_arguments():
     compile_ahead(work)
     assert [args[1] for args, _ in kernel.compiled] == [32, 1, 33, 32, 32, 32, 32]
     assert len(kernel.loaded) == 7
+
+
+def test_nothing_is_worked_out_from_memory_that_no_kernel_has_filled(monkeypatch):
+    """Priorities by advantages that are nan would end a GPU's run: multinomial refuses them."""
+    tables = {"device": "cpu", "vec": {"num_envs": 8}, "train": {"priority": 0.5, "normalize_reward": True}}
+    trainer = Trainer("cartpole", options_for("", tables))
+    trainer.start()
+    kernels = SimpleNamespace(advantages=Kernel(), running_returns=Kernel())
+    monkeypatch.setattr(ops, "_is_for_c", lambda *parts: False)
+    monkeypatch.setattr(ops, "_is_for_triton", lambda *parts: True)
+    monkeypatch.setattr(ops, "_triton", lambda: kernels)
+    torch.use_deterministic_algorithms(True)  # fills what is not written with nan
+    try:
+        compile_ahead(lambda: trainer.algorithm.update(trainer.learners[0]))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        trainer.close()
+    assert kernels.advantages.compiled
+    assert kernels.running_returns.compiled
+    assert bool(torch.isfinite(trainer.learners[0].weights).all())
 
 
 def test_a_failure_leaves_launches_as_they_were():
@@ -118,12 +144,26 @@ def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeyp
         thread.join()
 
 
+def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(tmp_path):
+    pytest.importorskip("cuda.bindings")
+    (tmp_path / "mine.h").write_text(registry.find("squared").read_text())
+    code = "import pathlib, sys; from shoal.native import ahead; ahead.begin(pathlib.Path(sys.argv[1]))"
+    env = {**os.environ, "SHOAL_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "mine.h")], env=env, check=True)
+    names = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert not [name for name in names if name.startswith(".")]
+    assert [name for name in names if name.startswith("mine-")]
+
+
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
         (["squared"], True),
         (["squared", "--device", "cuda"], True),
         (["squared", "--device=cpu"], False),
+        (["squared", "--config", "cpu.toml"], False),
+        (["squared", "--config", "cpu.toml", "--device", "cuda"], True),
+        (["squared", "--config", "none.toml"], False),
         (["squared", "--help"], False),
         (["--resume", "last"], False),
         (["gymnasium:CartPole-v1"], False),
@@ -131,7 +171,9 @@ def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeyp
         ([], False),
     ],
 )
-def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch):
+def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cpu.toml").write_text('device = "cpu"')
     seen = []
     monkeypatch.setattr(ahead, "begin", seen.append)
     cli.begin_early(words)

@@ -6,15 +6,18 @@ What needs a GPU is in benchmarks/gpu.py: there, every env gives the bytes of th
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 import shoal
 from shoal import registry
 from shoal.errors import CompileFailed, ConfigError, CudaMissing
-from shoal.native import build, cuda
+from shoal.native import build, cuda, lib
 from shoal.train import device_of, options_for
+from shoal.vector.cuda import CudaVec
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
@@ -48,6 +51,20 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
     path.write_text(text)
     with pytest.raises(CompileFailed, match="nowhere"):
         cuda.cubin(build.Source.env(path), "sm_90")
+
+
+def test_params_change_in_the_memory_that_graphs_hold():
+    module = lib.load(registry.find("cartpole"))
+    vec = SimpleNamespace(spec_env=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
+    vec._params, vec._to_device = np.zeros(1, module.params_dtype), lambda array: torch.from_numpy(array.copy())
+    CudaVec.set_params(vec, gravity=3.0)
+    place = vec.struct.params
+    CudaVec.set_params(vec, gravity=4.0)
+    assert vec.struct.params == place
+    assert vec._params_tensor.numpy().view(module.params_dtype)["gravity"].tolist() == [4.0]
+    CudaVec.set_params(vec, gravity=[1.0, 2.0, 3.0, 4.0])
+    assert vec._params_tensor.numpy().view(module.params_dtype)["gravity"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert vec.struct.params_stride == 1
 
 
 @no_gpu

@@ -6,8 +6,10 @@ The interpreter is chosen when the kernels are loaded, so each group of checks r
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +99,11 @@ def test_a_row_is_cut_off_at_most_once_in_a_window():
     trainer.close()
 
 
+TRAIN = {
+    "ppo": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6},
+    "pqn": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6},
+    "dqn": {"train_frequency": 16, "replay_start": 10, "replay_size": 6400, "total_steps": 10**6},
+}
 BRIDGES = {
     "cut off at limits of their own": ("cartpole", {"env": {"max_steps": [5, 9, 0, 30] * 8}}),
     "cut off in every rollout": ("cartpole", {"env": {"max_steps": 5}}),
@@ -107,7 +114,14 @@ BRIDGES = {
         {"nn": {"core": "mingru", "encoder": "mlp"}, "env": {"hunger": 0.1, "max_steps": 40}},
     ),
     "cut off with a core": ("pendulum", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}}),
+    "scripted opponents": (
+        "vacuum",
+        {"opponents": "0=seek,2=flee", "nn": {"core": "lstm", "hidden": 16}, "env": {"max_steps": 20}},
+    ),
+    "scripted opponents, DQN": ("vacuum", {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek"}),
+    "cut off, PQN": ("cartpole", {"algo": "pqn", "env": {"max_steps": 5}}),
     "python envs": ("gymnasium:CartPole-v1", {"vec": {"num_envs": 4, "backend": "serial"}}),
+    "python envs, DQN": ("gymnasium:CartPole-v1", {"algo": "dqn", "vec": {"num_envs": 4, "backend": "serial"}}),
 }
 
 
@@ -116,7 +130,7 @@ def test_a_bridge_collects_what_a_collector_does(case):
     """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
-    tables = {"vec": native, **tables, "train": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6}}
+    tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}
     plain, bridged = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = bridged.learners[0]
     bridged.collector = Bridge(bridged.vec, [Seat(bridged.actors[0], bridged.roles[0], learner.rollout)])
@@ -151,7 +165,7 @@ class OnHost:
         return self.tensors["obs"], {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
 
     def launch_step(self, **places):
-        actions = places.pop("actions").numpy().reshape(self.vec.action_space.shape)
+        actions = places.pop("actions", self.actions).numpy().reshape(self.vec.action_space.shape)
         self.vec.step(actions.astype(self.vec.action_space.dtype))
         final, cut = places.pop("final_obs", None), self.tensors["truncated"]
         if final is not None:
@@ -160,7 +174,7 @@ class OnHost:
             tensor.copy_(self.tensors[name].view(tensor.shape))
 
 
-ON_DEVICE = {name: case for name, case in BRIDGES.items() if name != "python envs"}
+ON_DEVICE = {name: case for name, case in BRIDGES.items() if "python envs" not in name}
 
 
 @pytest.mark.parametrize("case", ON_DEVICE)
@@ -168,7 +182,7 @@ def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
     """Without a GPU its kernels are the plain ones; the same rollouts, and weights but for the order of sums."""
     monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
     env, tables = BRIDGES[case]
-    tables = {**tables, "train": {"horizon": 16, "minibatches": 2, "epochs": 2, "total_steps": 10**6}}
+    tables = {**tables, "train": TRAIN[tables.get("algo", "ppo")]}
     tables["vec"] = {"num_envs": 32, "backend": "serial"}
     plain, other = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = other.learners[0]
@@ -241,23 +255,128 @@ def test_a_device_collector_shares_the_envs_between_several_policies(case, froze
         other.close()
 
 
-def test_rewinding_puts_everything_back_in_place():
+PENDULUM = {"horizon": 16, "minibatches": 2, "normalize_obs": True, "normalize_reward": True, "total_steps": 10**6}
+REWOUND = {
+    "PPO": ("pendulum", {"nn": {"core": "lstm"}, "train": PENDULUM}),
+    "DQN, a frozen run": ("vacuum", {"algo": "dqn", "opponents": "1=RUN", "train": {**TRAIN["dqn"], "priority": 0.5}}),
+    "PQN": ("vacuum", {"algo": "pqn", "opponents": "1=seek", "train": TRAIN["pqn"]}),
+}
+
+
+@pytest.mark.parametrize("case", REWOUND)
+def test_rewinding_puts_everything_back_in_place(case, frozen_run):
     """What `_capture` tries the graphs on leaves no trace, and the tensors are those that the graphs hold."""
-    train = {"horizon": 16, "minibatches": 2, "normalize_obs": True, "normalize_reward": True, "total_steps": 10**6}
-    trainer = trainer_of("pendulum", nn={"core": "lstm"}, vec={"num_envs": 16}, train=train)
+    env, tables = REWOUND[case]
+    tables = {**tables, "opponents": tables.get("opponents", "").replace("RUN", str(frozen_run.folder))}
+    trainer = trainer_of(env, vec={"num_envs": 16}, **tables)
     try:
         trainer.iterate()
-        before = {
-            name: {k: (v.data_ptr(), v.clone()) for k, v in part.items()} for name, part in trainer.state().items()
-        }
+        kept = trainer._keep()
+        places = {key: value.data_ptr() for part in trainer.state().values() for key, value in part.items()}
         trainer.iterate()
-        trainer._rewind({name: {k: v for k, (_, v) in part.items()} for name, part in before.items()})
+        trainer._rewind(kept)
         for name, part in trainer.state().items():
             for key in part.keys() - {"envs"}:
-                assert torch.equal(part[key], before[name][key][1]), key
-                assert key.endswith("generator") or part[key].data_ptr() == before[name][key][0], key
+                assert torch.equal(part[key], kept[name][key]), key
+                assert key.endswith("generator") or part[key].data_ptr() == places[key], key
     finally:
         trainer.close()
+
+
+class OnCard(OnHost):
+    """Envs on the CPU that a Trainer takes for envs on a GPU."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, vec):
+        super().__init__(vec)
+        names = ("num_envs", "single_observation_space", "single_action_space", "metadata", "snapshot", "close")
+        for name in names:
+            setattr(self, name, getattr(vec, name))
+
+    def restore(self, blob):
+        self.vec.restore(blob)
+        return self.tensors["obs"]
+
+
+class Eager:
+    """A graph that is no graph: what is captured runs when it is replayed."""
+
+    def __init__(self, function, generators):
+        self.function = function
+
+    def __call__(self):
+        return self.function()
+
+
+CAPTURED = {
+    **REWOUND,
+    "a policy for each agent": (
+        "vacuum",
+        {"nn": {"policies": "per_agent", "core": "mingru"}, "env": {"max_steps": 9}, "train": TRAIN["ppo"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CAPTURED)
+def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
+    """A run that is captured, resumed and captured again is the run that never was, to the bit."""
+    monkeypatch.setattr("shoal.train.CudaVec", OnCard)
+    monkeypatch.setattr("shoal.train.Graph", Eager)
+    monkeypatch.setattr("shoal.train.warm_up", lambda function: [function() for _ in range(2)])
+    monkeypatch.setattr("shoal.train.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    env, tables = CAPTURED[case]
+    opponents = tables.get("opponents", "").replace("RUN", str(frozen_run.folder))
+    options = options_for("", {"device": "cpu", **tables, "opponents": opponents})
+    robots = {"robot_1": "seek"} if opponents == "1=seek" else {}
+
+    def make():
+        vec = OnCard(shoal.make(env, 16, backend="serial", **options.env, **robots))
+        trainer = Trainer(env, options, vec=vec)
+        assert isinstance(trainer.collector, DeviceCollector)
+        return trainer
+
+    def contents(trainer):
+        return {f"{name}.{k}": v.clone() for name, part in trainer.state().items() for k, v in part.items()}
+
+    plain, captured = make(), make()
+    plain._graphs = None, []
+    for _ in range(2):
+        plain.iterate()
+        captured.iterate()
+    assert captured._graphs[1]
+    records = [{k: v for k, v in t.drain().items() if k.startswith("episode/")} for t in (plain, captured)]
+    assert records[0] == records[1]
+    files, meta = captured._keep(), {**captured.counters(), "step": captured.step}
+    captured.close()
+    captured = make()
+    captured.restore(files, meta)
+    for _ in range(2):
+        plain.iterate()
+        captured.iterate()
+    one, two = contents(plain), contents(captured)
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    plain.close()
+    captured.close()
+
+
+def test_what_is_kept_of_a_replay_is_on_the_host(monkeypatch):
+    """A GPU that has room for one replay need not have room for two."""
+
+    class There:
+        device = "cuda"
+
+        def to(self, device, copy):
+            assert copy
+            return device
+
+    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    monkeypatch.setattr(trainer, "state", lambda: {"state": {"0.replay.obs.0": There(), "0.games": There()}})
+    assert trainer._keep() == {"state": {"0.replay.obs.0": "cpu", "0.games": "cuda"}}
+    trainer.close()
 
 
 TRITON_GCC = ["gcc", "launcher.c", "-Itriton/backends/nvidia/include"]
@@ -282,6 +401,20 @@ def test_what_a_gpu_machine_lacks_is_told(monkeypatch, raised, kind, said):
     monkeypatch.setattr(trainer, "collect", fail)
     with pytest.raises(kind, match=said):
         trainer.iterate()
+    trainer.close()
+
+
+@pytest.mark.parametrize(("algo", "said"), [("dqn", "--train.replay-size"), ("pqn", "--train.minibatches")])
+def test_what_to_do_about_too_little_memory_is_of_the_algorithm(monkeypatch, algo, said):
+    def fail() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to")
+
+    trainer = trainer_of("cartpole", algo=algo, vec={"num_envs": 8})
+    monkeypatch.setattr(trainer, "collect", fail)
+    with pytest.raises(ConfigError, match=said) as caught:
+        trainer.iterate()
+    names = {name.replace("-", "_") for name in re.findall(r"--train\.([a-z-]+)", str(caught.value))}
+    assert names <= {field.name for field in dataclasses.fields(trainer.options.train)}
     trainer.close()
 
 

@@ -37,7 +37,7 @@ WALLS = {
     "plot": {"errors", "spec", "log", "runs"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log", "seats"},
-    "profile": {"algos", "train", "vector"},
+    "profile": {"algos", "nn", "train", "vector"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}

@@ -105,6 +105,21 @@ def test_a_run_with_opponents_resumes_to_the_bit(tmp_path, frozen, algo):
     assert contents(train("vacuum", resume=cut(run, 2).folder, console="off")) == whole
 
 
+def test_envs_that_begin_anew_find_opponents_that_remember_nothing(tmp_path):
+    run = train("vacuum", runs_folder=tmp_path, console="off", **{**tables(algo="ppo"), "nn": {"core": "lstm"}})
+    t = trainer(opponents=f"1={run.folder}")
+    t.iterate()
+    rollout = t.frozen[0].rollout
+    (state, *_) = rollout.state
+    assert bool(state.any())
+    assert len(rollout.starts[0]) == 1  # nothing is learned from there: no state of every step is kept
+    files = {name: {k: v.clone() for k, v in part.items() if k != "envs"} for name, part in t.state().items()}
+    t.restore(files, {**t.counters(), "step": t.step})
+    assert not t.exact
+    assert not bool(state.any())
+    t.close()
+
+
 def test_the_score_is_the_learners_own(tmp_path):
     """Robots that wait for their death return -105 or so; the one that learns is another matter."""
     run = train(

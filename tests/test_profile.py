@@ -9,11 +9,12 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from shoal import profile as profiling
 from shoal.cli.main import main
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QNet
 from shoal.profile import macs_per_row, profile
-from shoal.train import options_for
+from shoal.train import Trainer, options_for
 
 SMALL = ["--vec.num-envs", "16", "--train.horizon", "8", "--train.minibatches", "2", "--seconds", "0.2"]
 
@@ -36,6 +37,33 @@ def test_every_algorithm_can_be_measured(algo):
     assert found["steps_per_s"] > 0
     assert 0 < found["floor_s"] < found["steps"] / found["steps_per_s"]
     assert found["flops"] > found["steps"]  # its matrices were seen
+
+
+def test_networks_and_policies_of_agents_can_be_measured():
+    """Each network has a batch of its own; the rollouts of all policies are written and read."""
+    small, replay = {"num_envs": 16}, {"policy": "per-agent", "replay_size": 6400, "batch_size": 32}
+    tables = {"device": "cpu", "algo": "dqn", "vec": small, "nn": {"hidden": 16}, "train": replay}
+    found = profile("vacuum", options_for("", tables), seconds=0.1)
+    weights = 18 * 16 + 16 * 16 + 16 * 5
+    assert found["flops"] == 2 * weights * (found["steps"] + 5 * 32 * 4)
+    moved = []
+    for policies in ("shared", "per_agent"):
+        tables = {"device": "cpu", "vec": small, "nn": {"hidden": 16, "policies": policies}, "train": {"horizon": 4}}
+        moved.append(profile("vacuum", options_for("", tables), seconds=0.1)["bytes"])
+    assert moved[0] == moved[1]
+
+
+def test_every_learners_update_counts_on_a_gpu(monkeypatch):
+    """Each part alone: here each counts for a second."""
+    tables = {"device": "cpu", "vec": {"num_envs": 8}, "nn": {"policies": "per_agent"}, "train": {"horizon": 4}}
+    trainer = Trainer("vacuum", options_for("", tables))
+    trainer._graphs = object(), [object()] * 4
+    trainer.collector.plays_all = False
+    monkeypatch.setattr(profiling, "CudaVec", type(trainer.vec))
+    monkeypatch.setattr(profiling, "_captured", lambda function: function)
+    monkeypatch.setattr(profiling, "device_seconds", lambda call: 1.0)
+    assert profiling._device_split(trainer) == {"env": 1.0, "policy": 0.0, "advantages": 1.0, "update": 3.0}
+    trainer.close()
 
 
 def test_products_of_a_network_are_counted():

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.algos.actor import gather
 from shoal.algos.fused import Fused
-from shoal.algos.rollout import Block, Collector, Cuts, Rollout, Seat, Times, Truncated
+from shoal.algos.rollout import Block, Collector, Cuts, Rollout, Seat, Times, Truncated, rows_of
 from shoal.errors import ConfigError
 from shoal.nn.fused import BLOCK
 from shoal.nn.launch import has_triton, launch
@@ -197,8 +198,8 @@ class Bridge(Collector):
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Fused | None = None) -> None:
         if len(seats) != 1:
             raise ConfigError(
-                f"{len(seats)} policies (--opponents, --nn.policies per_agent, or agents of several kinds) on envs "
-                "that the CPU steps are for --device cpu yet. Use that, or a native env with --vec.backend cuda."
+                f"{len(seats)} policies (--opponents with runs, --nn.policies per_agent, agents of several kinds) on "
+                "envs that the CPU steps are for --device cpu yet. Use that, or a native env with --vec.backend cuda."
             )
         seat = seats[0]
         self.home, self.actor, self.fused = seat.rollout, seat.actor, fused
@@ -230,7 +231,7 @@ class Bridge(Collector):
 
     def _act(self, block: Block) -> None:
         clock = time.perf_counter
-        before, t, rows = clock(), block.t, slice(block.lo * self.agents, block.hi * self.agents)
+        before, t, rows = clock(), block.t, rows_of(self.seats[0], block, self.agents)
         host, home = self.host, self.home
         with self._stream(block):
             for mine, theirs in zip(home.obs, host.obs):
@@ -244,7 +245,8 @@ class Bridge(Collector):
             host.actions[t, rows].copy_(home.actions[t, rows], non_blocking=True)
             if home.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()
-        actions = host.head.to_env(host.actions[t, rows].numpy())
+        found = [host.head.to_env(host.actions[t, rows].numpy())]
+        actions = gather(found, self._roles, self._heads, block.hi - block.lo, self.agents)
         middle = clock()
         self.vec.send(actions, block.env_id)
         self.times.inference += middle - before
@@ -272,18 +274,17 @@ class Bridge(Collector):
         super()._take_flags(seat, cell, *numbers)
         if not self.home.state:
             return
-        rows = slice(block.lo * self.agents, block.hi * self.agents)
         with self._stream(block):
             for cut in self.host.truncated[cuts_before:]:
                 cut.state = tuple(part[cut.rows.to(part.device)] for part in self.home.state)
-            self._clear(rows, cell.dones)
+            self._clear(rows_of(seat, block, self.agents), cell.dones)
 
     def _take_obs(self, seat: Seat, cell: Any, obs: Any, infos: dict[str, Any], block: Block) -> None:
         super()._take_obs(seat, cell, obs, infos, block)
         if self.home.state and cell.next_alive is not None:
             alive = cell.next_alive if cell.alive is None else cell.next_alive & cell.alive
             with self._stream(block):
-                self._clear(slice(block.lo * self.agents, block.hi * self.agents), ~alive)
+                self._clear(rows_of(seat, block, self.agents), ~alive)
 
     def _clear(self, rows: slice, where: Any) -> None:
         if where.any():
@@ -307,7 +308,7 @@ class Bridge(Collector):
         self._take_cuts()
         if self.fused is not None:
             self.fused.act(home.horizon)
-        else:
+        elif home.wants_last_value:
             last = home.observations([leaf[-1] for leaf in home.obs])
             home.values[-1].copy_(self.actor.step(last, home.state)[1])
 

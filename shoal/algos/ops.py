@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.native import lib
-from shoal.nn.launch import has_triton, launch
+from shoal.nn.launch import fresh, has_triton, launch
 
 BLOCK = 32  # rows that a block of the GPU sums over time
 
@@ -68,7 +68,7 @@ def _advantages(
         lib.load_core().advantages(*pointers, gamma, lam, steps, rows, out.data_ptr())
         return out
     if _is_for_triton(dones, *numbers):
-        out, more = torch.empty_like(rewards), (None, None) if rho is None else (rho, c)
+        out, more = fresh(rewards), (None, None) if rho is None else (rho, c)
         launch(
             _triton().advantages, (-(-rows // BLOCK),),
             rewards, values, dones, *more, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
@@ -148,7 +148,7 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor)
     if dones.shape != rewards.shape or tuple(carry.shape) != (rows,):
         shapes = f"rewards {tuple(rewards.shape)}, dones {tuple(dones.shape)}, carry {tuple(carry.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps, rows), (rows,).")
-    out = torch.empty(rewards.shape, dtype=rewards.dtype, device=rewards.device)
+    out = fresh(rewards)
     if _is_for_c(dones, rewards, carry) and carry.is_contiguous():
         inputs = rewards.contiguous(), dones.contiguous()
         pointers = [tensor.data_ptr() for tensor in inputs]

@@ -102,7 +102,8 @@ class Rollout:
                 np.copyto(first, last)
             for part in self._carried() if not self._ends else ():
                 part[0] = part[-1]
-            self.head.draw(self.noise, generator)
+            if self.noise.shape[-1]:  # the host's half of a rollout has none
+                self.head.draw(self.noise, generator)
             self.truncated.clear()
             return
         for part in self._carried():
@@ -308,7 +309,7 @@ class Collector:
                 quick.act(cell)
                 found.append(rollout.head.to_env(cell.chosen))
                 continue
-            state = tuple(part[_rows_of(seat, block, self.agents)] for part in rollout.state)
+            state = tuple(part[rows_of(seat, block, self.agents)] for part in rollout.state)
             for kept, part in zip(cell.starts, state):
                 kept.copy_(part)
             logits, values, new_state = seat.actor.step(cell.obs, state)
@@ -337,7 +338,7 @@ class Collector:
         np.logical_or(terminated, truncated, out=cell.dones)
         if not has_true(cell.dones):
             return
-        rollout, rows = seat.rollout, _rows_of(seat, block, self.agents)
+        rollout, rows = seat.rollout, rows_of(seat, block, self.agents)
         if truncated.any():
             cut = np.flatnonzero(truncated & ~terminated)
             if len(cut):
@@ -365,12 +366,12 @@ class Collector:
             if seat.rollout.state and not alive.all():
                 keep = torch.from_numpy(alive)
                 for part in seat.rollout.state:
-                    part[_rows_of(seat, block, self.agents)].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
+                    part[rows_of(seat, block, self.agents)].mul_(keep.view(-1, *[1] * (part.ndim - 1)))
 
     def _mark_ready(self) -> None:
         full = [block for block in self.blocks.values() if block.t == self.horizon]
         for seat in self.seats:
-            ranges = [_rows_of(seat, block, self.agents) for block in full]
+            ranges = [rows_of(seat, block, self.agents) for block in full]
             seat.rollout.ready = torch.cat([torch.arange(rows.start, rows.stop) for rows in ranges])
 
     def _last_values(self, seat: Seat) -> None:
@@ -390,7 +391,7 @@ class Collector:
         if lo not in self.blocks:
             block = Block(lo, hi, np.array(env_id))
             for seat in self.seats:
-                rows = _rows_of(seat, block, self.agents)
+                rows = rows_of(seat, block, self.agents)
                 block.cells.append([Cell(seat.rollout, t, rows) for t in range(self.horizon)])
             self.blocks[lo] = block
         return self.blocks[lo]
@@ -416,7 +417,8 @@ def _copy(into: Array, value: Array) -> None:
         np.copyto(into, value, casting="unsafe")
 
 
-def _rows_of(seat: Seat, block: Block, agents: int) -> slice:
+def rows_of(seat: Seat, block: Block, agents: int) -> slice:
+    """Of a seat's rollout, the rows of a block."""
     count = seat.role.count(agents)
     return slice(block.lo * count, block.hi * count)
 

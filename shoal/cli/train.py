@@ -57,13 +57,16 @@ def command(args: Sequence[str]) -> int:
 
 def begin_early(args: Sequence[str]) -> None:
     """Lets compilers work on a native env for the GPU while torch is imported, which takes a second or two."""
-    if not args or _value(args, "--device") == "cpu" or any(word in ("-h", "--help") for word in args):
+    if not args or any(word in ("-h", "--help") for word in args):
         return
     from shoal import registry
     from shoal.native import ahead
 
-    with contextlib.suppress(UnknownEnv):  # a Python env, a flag, or a typing error, which is told later
-        ahead.begin(registry.find(args[0]))
+    with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake, which is told later
+        header, file = registry.find(args[0]), _value(args, "--config")
+        below = {} if file is None else config.read_toml(Path(file))
+        if (_value(args, "--device") or below.get("device")) != "cpu":
+            ahead.begin(header)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,16 @@ from shoal.native import build, cuda, lib
 
 
 def begin(header: Path) -> list[threading.Thread]:
-    """Starts threads for an env with its default consts; none where there is nothing that could use a GPU."""
+    """Starts threads for an env with its default consts; none where there is nothing that could use a GPU.
+
+    Python waits for them at its end: a compiler that is left in the middle leaves half a file, or crashes when the
+    memory under it goes.
+    """
     try:
         from cuda.bindings import driver, nvrtc  # noqa: F401  (no thread of ours imports beside the main one)
     except ImportError:
         return []
-    threads = [threading.Thread(target=work, args=(header,), daemon=True) for work in (_build_library, _build_kernels)]
+    threads = [threading.Thread(target=work, args=(header,)) for work in (_build_library, _build_kernels)]
     for thread in threads:
         thread.start()
     return threads

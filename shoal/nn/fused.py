@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.nn.launch import has_triton, launch
+from shoal.nn.launch import fresh, has_triton, launch
 
 BLOCK = 256  # units of rows that a block of threads takes
 
@@ -32,8 +32,7 @@ class _MinGRU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, skip: Tensor, start: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
         steps, rows, size = skip.shape
-        hidden = torch.empty(skip.shape, device=skip.device)
-        out = torch.empty_like(hidden)
+        hidden, out = (fresh(skip, dtype=torch.float32) for _ in range(2))
         kept = gates.contiguous(), skip.contiguous(), start.contiguous(), resets.contiguous()
         grid = (-(-rows * size // BLOCK),)
         launch(_kernels().mingru_forward, grid, *kept, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
@@ -45,7 +44,7 @@ class _MinGRU(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         gates, skip, start, resets, hidden = ctx.saved_tensors
         steps, rows, size = skip.shape
-        d_gates, d_skip = torch.empty_like(gates), torch.empty_like(skip)
+        d_gates, d_skip = fresh(gates), fresh(skip)
         args = gates, skip, start, resets, hidden, grads[0].contiguous(), d_gates, d_skip, steps, rows
         launch(_kernels().mingru_backward, (-(-rows * size // BLOCK),), *args, S=size, PART=BLOCK, num_warps=4)
         return d_gates, d_skip, None, None
@@ -61,11 +60,11 @@ class _LSTM(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, resets: Tensor) -> Tensor:
         steps, rows, size = len(gates), gates.shape[1], weight.shape[1]
-        kind, device, grid = gates.dtype, gates.device, (-(-rows * size // BLOCK),)
+        kind, grid = gates.dtype, (-(-rows * size // BLOCK),)
         gates, resets, narrow = gates.contiguous(), resets.contiguous(), weight.detach().to(kind)
-        acts = torch.empty_like(gates)
-        cells, out = torch.empty((steps, rows, size), device=device), torch.empty((steps, rows, size), device=device)
-        taken = torch.empty((steps, rows, size), device=device, dtype=kind)  # what each step's product takes
+        acts = fresh(gates)
+        cells, out = (fresh(gates, steps, rows, size, dtype=torch.float32) for _ in range(2))
+        taken = fresh(gates, steps, rows, size)  # what each step's product takes
         taken[0].copy_(hidden)
         cell = cell.contiguous()
         for t in range(steps):
@@ -85,7 +84,7 @@ class _LSTM(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         acts, weight, cell, cells, taken, resets = ctx.saved_tensors
         steps, rows, size = cells.shape
-        d_out, d_gates, d_cell = grads[0].contiguous(), torch.empty_like(acts), torch.empty_like(cells[0])
+        d_out, d_gates, d_cell = grads[0].contiguous(), fresh(acts), fresh(cells[0])
         d_hidden: Any = None
         for t in range(steps - 1, -1, -1):
             more = t + 1 < steps
@@ -112,7 +111,7 @@ def lstm_step(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor) -> tu
     """(hidden, cell) after one step of (rows, 4 size) gates: see `LSTM.forward`."""
     rows, size = cell.shape
     gates, recurrent = gates.contiguous(), torch.mm(hidden.to(gates.dtype), weight.to(gates.dtype).t())
-    acts, new_cell, out = torch.empty_like(gates), torch.empty_like(cell), torch.empty_like(cell)
+    acts, new_cell, out = fresh(gates), fresh(cell), fresh(cell)
     launch(
         _kernels().lstm_forward, (-(-rows * size // BLOCK),),
         gates, recurrent, cell.contiguous(), None, None, acts, new_cell, out, None, rows,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and kind of arguments, what would have been started
 _planned: Plan | None = None
@@ -30,9 +31,15 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> No
         _planned.setdefault(kernel, {}).setdefault(kind, partial(kernel.warmup, *args, grid=grid, **options))
 
 
+def fresh(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Memory that a kernel is about to fill; zeros where none is started, or nan and inf go on to what refuses them."""
+    make = like.new_empty if _planned is None else like.new_zeros
+    return make(shape or like.shape, dtype=dtype or like.dtype)
+
+
 def _kind(value: Any) -> Any:
     """What Triton compiles a kernel for: types, and what divides by 16."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.dtype, value.data_ptr() % 16 == 0
     return (value == 1, value % 16 == 0) if isinstance(value, int) else type(value)
 
@@ -40,8 +47,8 @@ def _kind(value: Any) -> Any:
 def compile_ahead(function: Callable[[], Any]) -> None:
     """Compiles and loads all kernels that a function starts, each in a thread.
 
-    The function runs, and starts none of them: what it leaves in memory means nothing. Compilers of C and PTX, and
-    Triton's own passes, let other threads of Python run.
+    The function runs, and starts none of them: what it leaves in memory means nothing, but is finite (see `fresh`).
+    Compilers of C and PTX, and Triton's own passes, let other threads of Python run.
     """
     global _planned
     plan: Plan = {}

@@ -72,6 +72,7 @@ class CudaVec(VecEnv):
         self._every = torch.ones(self.num_rows, dtype=torch.bool, device=self.device)
         self._next_seeds = None if seed is None else check_seeds(seed, self.num_envs)
         self._started = self._sent = False
+        self._params_tensor: Any = None
         self.set_params(**(params or {}))
 
     def _zeros(self, shape: Any, dtype: Any) -> Any:
@@ -182,7 +183,11 @@ class CudaVec(VecEnv):
             self._params = np.repeat(self._params, self.num_envs)
         for name, value in values.items():
             self._params[name] = value
-        self._params_tensor = self._to_device(self._params.view(np.uint8))
+        fresh = self._to_device(self._params.view(np.uint8))
+        if self._params_tensor is not None and self._params_tensor.shape == fresh.shape:
+            self._params_tensor.copy_(fresh)  # CUDA graphs hold its address
+        else:
+            self._params_tensor = fresh
         self.struct.params = self._params_tensor.data_ptr()
         self.struct.params_stride = int(len(self._params) > 1)
 
