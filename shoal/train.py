@@ -581,10 +581,10 @@ class Trainer:
     def drain(self) -> dict[str, float]:
         """The numbers since the last call: losses, episodes, seconds by kind."""
         record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
-        if self.on_gpu and self._sums:
-            self._refuse_nonsense({name: value.cpu() for name, value in self._sums.items()})
-        for name, value in self._sums.items():
-            record[name] = float(value) / self._updates
+        means = {name: float(value) / self._updates for name, value in self._sums.items()}
+        if self.on_gpu:
+            self._refuse_nonsense(means)
+        record |= means
         self._sums.clear()
         self._updates = 0
         stats = self._own_returns(self.collector.vec.drain_stats())
