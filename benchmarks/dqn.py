@@ -304,6 +304,16 @@ def main() -> None:
     PAGE.write_text(re.sub(MARKS, lambda m: m[1] + page() + m[2], PAGE.read_text(), flags=re.DOTALL))
 
 
+def against(name: str, rows: dict[str, list[float]]) -> str:
+    """How many times as fast as the first row, or as SB3 with as many envs (with one, where as much is learned)."""
+    count = "1 envs" if "as much learning" in name else ", ".join(name.split(", ")[1:2])
+    peer = rows.get(f"Stable-Baselines3, {count}")
+    if peer is None:
+        return f"{statistics.median(rows[name]) / statistics.median(next(iter(rows.values()))):.1f}x"
+    ratios = [mine / theirs for mine, theirs in zip(rows[name], peer)]
+    return f"{statistics.median(ratios):.1f}x ({min(ratios):.1f} .. {max(ratios):.1f})"
+
+
 def page() -> str:
     """The last figures of each kind, as Markdown."""
     last: dict[str, Any] = {}
@@ -313,12 +323,12 @@ def page() -> str:
     for kind, unit in (("vacuum", "games per minute"), ("cartpole", "steps per second")):
         if kind not in last:
             continue
-        lines += [f"\n| {kind} | {unit} | least .. most | against the first |", "|---|---|---|---|"]
-        first = statistics.median(next(iter(last[kind].values())))
+        beside = "the first" if kind == "vacuum" else "Stable-Baselines3, turn by turn"
+        lines += [f"\n| {kind} | {unit} | least .. most | against {beside} |", "|---|---|---|---|"]
         for name, values in last[kind].items():
             middle = statistics.median(values)
             spread = f"{min(values):,.0f} .. {max(values):,.0f}"
-            lines.append(f"| {name} | {middle:,.0f} | {spread} | {middle / first:.1f}x |")
+            lines.append(f"| {name} | {middle:,.0f} | {spread} | {against(name, last[kind])} |")
     if "memory" in last:
         said = (
             "A replay of {size:,} transitions of vacuum was predicted to take {predicted:,} bytes and took {taken:,}."
