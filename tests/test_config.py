@@ -200,9 +200,12 @@ def test_every_tuned_file_is_made_of_options_that_exist(env):
     assert isinstance(options_for(env), Options)
     assert set(tuned(env)) <= {*TABLES, *ALGORITHMS, "env", "score", "run", "algo", "seed", "device", "cuda"}
     for name in ("cuda", *ALGORITHMS):
-        assert set(tuned(env).get(name, {})) <= {*TABLES, "env", "score"}
+        tables = tuned(env).get(name, {})
+        assert set(tables) <= {*TABLES, "env", "score", "cuda"}
+        assert set(tables.get("cuda", {})) <= {*TABLES, "env"}
     for algo in ALGORITHMS:
-        assert isinstance(options_for(env, {"algo": algo}), Options)
+        for device in ("cpu", "cuda"):
+            assert isinstance(options_for(env, {"algo": algo, "device": device}), Options)
 
 
 def test_a_gpu_has_tuned_values_of_its_own():
@@ -210,6 +213,9 @@ def test_a_gpu_has_tuned_values_of_its_own():
     assert on_cpu.vec.num_envs < on_gpu.vec.num_envs == tuned("breakout")["cuda"]["vec"]["num_envs"]
     assert on_gpu.train.normalize_reward == on_cpu.train.normalize_reward  # what [cuda] does not say stays
     assert options_for("breakout", {"device": "cuda"}, {"vec": {"num_envs": 7}}).vec.num_envs == 7
+    dqn = options_for("vacuum", {"device": "cuda", "algo": "dqn"})
+    assert dqn.train.batch_size == tuned("vacuum")["dqn"]["cuda"]["train"]["batch_size"]
+    assert dqn.nn.hidden == tuned("vacuum")["dqn"]["nn"]["hidden"]
 
 
 # ---- help and flags ----
