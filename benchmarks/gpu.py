@@ -15,7 +15,8 @@
     envs       steps per second of the envs alone
     parity     every env on the GPU against the CPU, byte for byte
 
-Each part appends a line to benchmarks/results/gpu.jsonl when it is done.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done. Where kernels, exact or parity find what
+should not be, the command ends with 1.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from shoal.runs import commit
 from shoal.train import Trainer, options_for
 
 RESULTS = Path(__file__).parent / "results/gpu.jsonl"
+PROBLEMS: list[str] = []  # that checks found: the command then ends with 1
 STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
 
 
@@ -111,6 +113,7 @@ def parity(names: list[str] | None = None) -> dict[str, Any]:
             began = time.perf_counter()
             problem = parity_of(env, num_envs, 2000, **options)
             found[f"{title} x{num_envs}"] = problem or "same"
+            PROBLEMS.extend([f"parity of {title} x{num_envs}: {problem}"] if problem else [])
             took = f"{time.perf_counter() - began:.1f} s"
             print(f"parity {title:21} x{num_envs:<6} {problem or 'same':20} {took}", flush=True)
     return found
@@ -408,6 +411,10 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         {"algo": "dqn", "opponents": "3=seek", "train": {"policy": "per-agent", "replay": "per-agent"}},
     ),
     "PQN": ("breakout", {"algo": "pqn"}),
+    "envs on the host, DQN, scripted opponents": (
+        "vacuum",
+        {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek", "vec": {"backend": "threads", "num_groups": 2}},
+    ),
     "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
     "envs on the host, LSTM, truncation": (
         "pendulum",
@@ -492,6 +499,7 @@ def kernels() -> dict[str, Any]:
         good = said < 0.05 and same > 0.97 and row["weights"] > 0.98
         if train["minibatches"] == 1:  # else the last one is by other weights already
             good = good and row["gradients"] > 0.995 and abs(norms[1] / norms[0] - 1) < 0.02
+        PROBLEMS.extend([] if good else [f"kernels {env}, {name}: {row}"])
         print(
             f"kernels {env:9} {name:24} {'as the plain path' if good else 'DIFFERS'}: logits within {said:.4f}, "
             f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of the weights' way "
@@ -515,6 +523,7 @@ def exact() -> dict[str, Any]:
         differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
         words = ["same" if not part else f"differs in {part[:3]}" for part in differ]
         found[name] = {"repeat": words[0], "resume": words[1]}
+        PROBLEMS.extend(f"exact {name}: {word}" for word in words if word != "same")
         print(f"exact {env:9} {name:40} repeat {words[0]}, resume {words[1]}", flush=True)
     return found
 
@@ -622,16 +631,28 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def main() -> None:
+def check_words(words: list[str]) -> None:
+    """Ends the command where a part, or what is asked of it, is not there."""
+    known = {"learning": list(CASES), "q_learning": list(Q_CASES)}
+    known |= dict.fromkeys(("envs", "parity"), registry.stock_names())
+    for word in words:
+        part, _, some = word.partition(":")
+        if part not in PARTS:
+            raise SystemExit(f"{part}: no such part. Known: {', '.join(PARTS)}.")
+        for name in some.split(",") if some else ():
+            if name not in known.get(part, []):
+                raise SystemExit(f"{part} has no '{name}'. Known: {', '.join(known.get(part, [])) or 'it takes none'}.")
+
+
+def main() -> int:
+    words = sys.argv[1:] or list(PARTS)
+    check_words(words)
     facts = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "machine": describe_machine(),
         "commit": commit(),
     }
-    words = sys.argv[1:] or list(PARTS)
-    if unknown := [word for word in words if word.partition(":")[0] not in PARTS]:
-        raise SystemExit(f"{unknown[0]}: no such part. Known: {', '.join(PARTS)}.")
     for word in words:
         name, _, some = word.partition(":")
         began = time.perf_counter()
@@ -640,7 +661,10 @@ def main() -> None:
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         print(f"{word}: {time.perf_counter() - began:.0f} s", flush=True)
+    for problem in PROBLEMS:
+        print(f"NOT AS IT SHOULD BE: {problem}")
+    return 1 if PROBLEMS else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

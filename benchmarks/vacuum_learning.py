@@ -1,6 +1,6 @@
 """What DQN learns to do with a robot vacuum: robot 0 against scripted robots, beside every scripted robot in its seat.
 
-    python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 128] [--only classic-1v3] [--page]
+    python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 16384] [--only classic-1v3] [--page]
 
 Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
 games, by its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
@@ -33,10 +33,12 @@ IMAGES = ROOT / "docs" / "images" / "vacuum"
 SCRIPTED = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
 DUEL: dict[str, Any] = {"reward_scale": 1.0, "gamma": 0.99, "n_step": 5, "layer_norm": True, "total_steps": 600_000}
 DUEL |= {"schedule": "linear", "epsilon_fraction": 0.6, "epsilon_end": 0.02, "replay_size": 200_000}
+LONG: dict[str, Any] = {"total_steps": 6_000_000, "schedule": "linear", "gamma": 0.99, "n_step": 1}
+LONG |= {"epsilon_end": 0.001, "replay_size": 400_000, "target_tau": 0.005}
 SETTINGS: list[tuple[str, tuple[str, ...], dict[str, Any], dict[str, Any]]] = [
     ("classic-1v3", ("opportunistic",) * 3, {}, {}),
     ("classic-1v3", ("seek",) * 3, {}, {}),
-    ("classic-1v3", ("safe-random",) * 3, {}, {}),
+    ("classic-1v3", ("safe-random",) * 3, LONG, {"num_envs": 64}),
     ("duel-stun", ("seek",), DUEL, {"num_envs": 64}),
 ]
 STATS = ("kills_0", "charges", "hits_on_charger", "hits_off_charger")
@@ -185,7 +187,7 @@ def newest() -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--episodes", type=int, default=128)
+    parser.add_argument("--episodes", type=int, default=16_384)
     parser.add_argument("--only", default="", help="settings whose preset or opponents are so")
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--page", action="store_true", help="write the page from what was found, and train nothing")
