@@ -161,6 +161,8 @@ def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(t
         (["squared"], True),
         (["squared", "--device", "cuda"], True),
         (["squared", "--device=cpu"], False),
+        (["puffer_squared"], True),
+        (["squared", "--train.device", "cpu"], False),
         (["squared", "--config", "cpu.toml"], False),
         (["squared", "--config", "cpu.toml", "--device", "cuda"], True),
         (["squared", "--config", "none.toml"], False),

@@ -63,6 +63,7 @@ def begin_early(args: Sequence[str]) -> None:
     from shoal.native import ahead
 
     with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake, which is told later
+        args = puffer_words(list(args))
         header, file = registry.find(args[0]), _value(args, "--config")
         below = {} if file is None else config.read_toml(Path(file))
         if (_value(args, "--device") or below.get("device")) != "cpu":
