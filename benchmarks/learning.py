@@ -96,7 +96,7 @@ def table() -> str:
     ]
     for name, entry in sorted(newest.items()):
         runs = entry["runs"]
-        scores = ", ".join(f"{run['score']:.3g}" for run in runs)
+        scores = ", ".join(f"{run['score']:.3g}" if run["score"] < 1000 else f"{run['score']:.0f}" for run in runs)
         goal = f"chance {CHANCE[name]:g}" if name in CHANCE else f"{targets()[entry['env']]:g}"
         seconds = f"{min(r['seconds'] for r in runs):.1f} to {max(r['seconds'] for r in runs):.1f}"
         sps = f"{mean(r['sps'] for r in runs) / 1e3:,.0f}k"
