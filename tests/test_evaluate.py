@@ -471,6 +471,14 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     assert run.asked["greedy"] is False
 
 
+def test_eval_looks_where_training_was_told_to_put_runs(capsys, run, tmp_path):
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    words = ["eval", "cartpole", "--episodes", "2", "--video", "none"]
+    assert main([*words, "--runs", "elsewhere"]) == 0
+    assert "run 20250101-120000" in capsys.readouterr().out
+    assert main(words) == 2
+
+
 def test_eval_takes_the_checkpoint_that_was_asked_for(run):
     for words, name in ((["last"], "3000"), (["best"], "2000"), (["1000"], "1000"), (["1_000"], "1000")):
         assert main(["eval", "last", "--episodes", "2", "--video", "none", "--greedy", "--checkpoint", *words]) == 0

@@ -30,6 +30,7 @@ def command(
     fps: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the env's)")] = None,
     json: bool = False,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: no file)")] = None,
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
 ) -> int:
     """Evaluate a run: its return on held-out seeds, and a video.
 
@@ -53,15 +54,16 @@ def command(
         fps: Frames per second of the video.
         json: Print one line of JSON instead of the table, with every episode.
         out: Append that line to this file.
+        runs: The folder that runs are in.
     """
-    from shoal import runs
     from shoal.cli.main import console
     from shoal.entry import make
     from shoal.evaluate import can_draw, held_out, play, record
+    from shoal.runs import find
     from shoal.train import load_player
 
     _check(episodes, video_episodes, out)
-    found = runs.find(run)
+    found = find(run, runs)
     start = int(found.facts.get("seed") or 0) if seed is None else seed
     held_out(start)
     chosen = _choose(found, checkpoint)
