@@ -190,21 +190,12 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
 # ---- training ----
 
 BREAKOUT = 0.95 * 864  # of the points that there are
-CORE = {"segment": 16, "precision": "bf16"}
-ENVS = {"num_envs": 16384}
+CORE = {"segment": 16}
 CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "cartpole": ("cartpole", 475.0, {}),
     "breakout": ("breakout", BREAKOUT, {}),
-    "breakout MinGRU": (
-        "breakout",
-        BREAKOUT,
-        {"nn": {"core": "mingru"}, "vec": ENVS, "train": {**CORE, "minibatches": 32}},
-    ),
-    "breakout LSTM": (
-        "breakout",
-        BREAKOUT,
-        {"nn": {"core": "lstm"}, "vec": ENVS, "train": {**CORE, "minibatches": 16, "learning_rate": 5e-3}},
-    ),
+    "breakout MinGRU": ("breakout", BREAKOUT, {"nn": {"core": "mingru"}, "train": CORE}),
+    "breakout LSTM": ("breakout", BREAKOUT, {"nn": {"core": "lstm"}, "train": CORE}),
 }
 
 
@@ -395,7 +386,10 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         {"env": {"max_steps": 10}, "train": {"normalize_reward": True, "normalize_obs": True}},
     ),
     "LSTM": ("memory", {"nn": {"core": "lstm"}}),
-    "MinGRU, bf16": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "bf16"}}),
+    "LSTM, plain path, bf16": ("memory", {"nn": {"core": "lstm", "layers": 1}, "train": {"precision": "bf16"}}),
+    "MinGRU, Muon": ("memory", {"nn": {"core": "mingru"}, "train": {"optimizer": "muon"}}),
+    "MinGRU, plain path": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "tf32"}}),
+    "LSTM, truncation": ("cartpole", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}, "train": {"segment": 4}}),
     "agents, masks": ("forage", {"nn": {"encoder": "mlp"}}),
     "CNN": ("maze", {}),
     "priority": ("cartpole", {"train": {"priority": 0.5}}),
@@ -416,6 +410,10 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek", "vec": {"backend": "threads", "num_groups": 2}},
     ),
     "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
+    "envs on the host, MinGRU, truncation": (
+        "cartpole",
+        {"nn": {"core": "mingru"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
+    ),
     "envs on the host, LSTM, truncation": (
         "pendulum",
         {"nn": {"core": "lstm"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
@@ -454,6 +452,13 @@ KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
     "small minibatches": ("breakout", {"train": {"minibatches": 16}}),
     "Muon": ("breakout", {"nn": {"activation": "tanh"}, "train": {"optimizer": "muon", "learning_rate": 3e-3}}),
     "masks, agents that die": ("vacuum", {"nn": {"hidden": 32}}),
+    "MinGRU": ("breakout", {"nn": {"core": "mingru"}, "train": {"segment": 16}}),
+    "LSTM": ("breakout", {"nn": {"core": "lstm"}, "train": {"segment": 16}}),
+    "LSTM, Muon, small": (
+        "cartpole",
+        {"nn": {"core": "lstm", "hidden": 32}, "train": {"optimizer": "muon", "segment": 8, "learning_rate": 3e-3}},
+    ),
+    "MinGRU, masks, agents that die": ("vacuum", {"nn": {"core": "mingru", "hidden": 64}}),
     "value clip, AdamW": ("pong", {"train": {"value_clip": 0.2, "optimizer": "adamw", "weight_decay": 0.1}}),
 }
 

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from shoal.algos import fused, kernels, ops, optim, ppo
+from shoal.algos import core_kernels as recurrent_kernels
+from shoal.algos import device, fused, fused_core, kernels, ops, optim, ppo
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
 from shoal.nn import recurrent
@@ -55,6 +56,20 @@ PPO: list[tuple[Any, dict[str, Any]]] = [
     (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 6}}),
 ]
 
+RECURRENT: list[tuple[Any, dict[str, Any]]] = [
+    ("breakout", {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 4, "max_grad_norm": 0.01}}),
+    ("memory", {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
+    ("cartpole", {"nn": {**SMALL, "core": "lstm", "activation": "tanh"}, "train": {"normalize_obs": True, "segment": 2}}),
+    ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
+    ("breakout", {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}}),
+    ("vacuum", {"nn": {**SMALL, "core": "mingru"}, "train": {"entropy_coef": 0.1, "normalize_advantage": "batch"}}),
+    ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05, "minibatches": 7}}),
+    (partial(Odd, 17, 15, np.uint8), {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}}),
+    (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 37}),
+    # several tiles to a part of the slopes by weights
+    ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290}),
+]
+
 
 def trainer_of(env: Any, tables: dict[str, Any]) -> Trainer:
     train = {"horizon": 8, "minibatches": 5, "epochs": 2, "total_steps": 10**6, **tables.get("train", {})}
@@ -83,13 +98,14 @@ def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
     optim.orthogonal = partial(optim.orthogonal, kind=torch.float32)
     fused.REDUCE_PART, fused.ADAM_PART = 512, 1024  # the interpreter takes as long for a block of any size
-    for env, tables in PPO[first:last]:
+    for env, tables in (PPO + RECURRENT)[first:last]:
         plain, fast = trainer_of(env, tables), trainer_of(env, tables)
         one, two = plain.learners[0], fast.learners[0]
         assert not fused.why_not(two), (env, fused.why_not(two))
         two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
         fused.BLOCKS = tables.get("blocks", 1)
-        two.fused = fused.Fused(two, tile=16, exact=True)
+        kind = fused_core.FusedCore if two.rollout.state else fused.Fused
+        two.fused = kind(two, tile=16, exact=True)
         before = two.weights.detach().clone()
         act_again(two)
         for _ in range(2):
@@ -101,7 +117,7 @@ def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
                 rollout.masks[:-1] = torch.nn.functional.one_hot(rollout.actions[..., 0], rollout.masks.shape[-1])
                 rollout.logits.copy_(learner.head.mask(rollout.logits, rollout.masks[:-1]))
             act_again(two, has_moved=True)
-            for mine, theirs in ((one.rollout.logits, two.rollout.logits), (one.rollout.values, two.rollout.values)):
+            for mine, theirs in zip(one.rollout.tensors(), two.rollout.tensors()):
                 mine.copy_(theirs)
             update_both(one, two)
         if one.rollout.alive is not None:
@@ -116,6 +132,16 @@ def check_more_ppo() -> None:
     check_ppo(len(PPO) // 2, len(PPO))
 
 
+def check_recurrent_ppo() -> None:
+    """Those with a core."""
+    check_ppo(len(PPO), len(PPO) + len(RECURRENT) // 2)
+
+
+def check_more_recurrent_ppo() -> None:
+    """The other half of them."""
+    check_ppo(len(PPO) + len(RECURRENT) // 2, len(PPO) + len(RECURRENT))
+
+
 def act_again(learner: Any, has_moved: bool = False) -> None:
     """The kernel plays the rollout again: the same actions, and but for a policy that has moved logits and values."""
     rollout, kernel = learner.rollout, learner.fused
@@ -124,13 +150,22 @@ def act_again(learner: Any, has_moved: bool = False) -> None:
     kernel.begin()
     for part in parts:
         part.zero_()
+    starts, after = ([part.clone() for part in parts] for parts in (rollout.starts, rollout.state))
+    for state, start in zip(rollout.state, starts):
+        state.copy_(start[0])
     taken = torch.zeros(rollout.rows, dtype=torch.int32)
     for t in range(rollout.horizon):
-        kernel.act(t, taken)
+        rollout.keep_start(t)
+        new = kernel.act(t, taken)
         assert torch.equal(taken.long(), rollout.actions[t, :, 0])
+        for state, part in zip(rollout.state, new):
+            device._carry(rollout, t, state, part, None, None)
     kernel.act(rollout.horizon)
     assert torch.equal(rollout.actions, wanted[2])
     for mine, theirs in zip(parts[:2], wanted):
+        if not has_moved:
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip((*rollout.starts, *rollout.state), (*starts, *after)):
         if not has_moved:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
 
@@ -253,7 +288,10 @@ def check_compiles() -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    number, pointer, whole = "fp32", "*fp32", {"rows", "count", "size", "blocks", "parts", "steps"}
+    number, pointer, whole = "fp32", "*fp32", {"rows", "count", "size", "blocks", "tiles", "parts", "steps"}
+    whole |= {"plane", "each", "L"}
+    narrow = {"seen", "first", "second", "out", "gates", "acts", "taken", "room", "slopes"}
+    narrow |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
     numbers = {
         "clip",
         "value_clip",
@@ -267,16 +305,29 @@ def check_compiles() -> None:
         "scale_2",
     }
     numbers |= {"beta1", "beta2", "eps"}
-    longs, flags = {"order", "actions", "edges"}, {"dones", "resets", "next_resets", "alive", "next_alive", "cut"}
+    longs, flags = {"order", "actions", "edges", "segments"}, {"dones", "resets", "next_resets", "alive", "next_alive", "cut"}
     shape = {"D": 118, "DP": 128, "H": 128, "A": 3, "ACT": 1, "UNIT": 1.0, "NORM": False, "MASKED": False}
     shape |= {"KIND": kernels.BFLOAT16}
     sizes = {"D": 118, "DP": 128, "H": 128}
+    gates, half = {"H": 128, "G": 4, "HIDDEN": True}, {"H": 128, "KIND": kernels.BFLOAT16}
+    body, loss = {**half, "D": 118, "ACT": 1, "G": 4}, {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
+    planes = ("FIRST", "SECOND", "OUT", "TAKEN", "D_GATES", "D_SECOND", "D_FIRST")
+    ours = recurrent_kernels
     jobs = [
+        (ours.act, {**shape, **gates, "BM": 64, "masks": None}, 8),
+        (ours.encode, {**body, "DP": 128, "UNIT": 1.0, "NORM": False, "BM": 128}, 8),
+        (ours.mingru_forward, {"H": 128, "PART": 256}, 4),
+        (ours.mingru_backward, {"H": 128, "PART": 256}, 4),
+        (ours.lstm_forward, {**half, "BM": 16}, 8),
+        (ours.lstm_backward, {**half, "BM": 16}, 8),
+        (ours.judge, {**half, **loss, "A": 3, "MASKED": False, "BM": 128}, 8),
+        (ours.back, {**body, "SKIP": True, "BM": 128}, 8),
+        (ours.weight_slopes, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
         (kernels.act, {**shape, "BM": 64, "masks": None}, 4),
         (kernels.learn, {**shape, "COUNTED": False, "CLIPPED": False, "BM": 128, "masks": None, "counts": None}, 8),
         (kernels.reduce, {"BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
-        (kernels.adam, {"D": 118, "H": 128, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
-        (kernels.muon, {**sizes, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "KIND": kernels.BFLOAT16}, 8),
+        (kernels.adam, {"D": 118, **gates, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
+        (kernels.muon, {**sizes, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "KIND": kernels.BFLOAT16}, 8),
         (kernels.spread_of_parts, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
         (kernels.advantages, {"PART": 32, "rho": None, "c": None}, 1),
         (kernels.running_returns, {"PART": 32}, 1),
@@ -302,6 +353,8 @@ def check_compiles() -> None:
                 if name in flags
                 else "*i32"
                 if name == "env_actions"
+                else "*bf16"
+                if name in narrow and kernel.fn.__module__ == ours.__name__
                 else pointer
             )
         places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}

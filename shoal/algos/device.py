@@ -90,9 +90,8 @@ class DeviceCollector:
     def _step(self, t: int) -> None:
         states: list[State] = []
         for number, fused in enumerate(self.fused):
-            if fused is not None:
-                fused.act(t, self.taken[number])
-            states.append(() if fused is not None else self._act(number, t))
+            self.seats[number].rollout.keep_start(t)
+            states.append(self._act(number, t) if fused is None else fused.act(t, self.taken[number]))
         if self.plays_all:
             self._step_in_place(t)
         else:
@@ -149,9 +148,6 @@ class DeviceCollector:
         """Logits, values and actions of a seat at step t; returns its policy's next state."""
         rollout, actor = self.seats[number].rollout, self.seats[number].actor
         head = actor.head
-        if rollout.state and t % rollout.segment == 0:
-            for kept, part in zip(rollout.starts, rollout.state):
-                kept[t // rollout.segment].copy_(part)
         logits, values, state = actor.step(rollout.obs[0][t], rollout.state)
         if rollout.masks is not None:
             logits = head.mask(logits, rollout.masks[t])
@@ -238,10 +234,10 @@ class Bridge(Collector):
                 mine[t, rows].copy_(theirs[t, rows], non_blocking=True)
             if home.masks is not None and host.masks is not None:
                 home.masks[t, rows].copy_(host.masks[t, rows], non_blocking=True)
-            if self.fused is not None:
-                self.fused.act(t, rows=rows)
-            else:
-                self._infer(t, rows)
+            home.keep_start(t, rows)
+            new_state = self._infer(t, rows) if self.fused is None else self.fused.act(t, rows=rows)
+            for part, new in zip(home.state, new_state):
+                part[rows].copy_(new)
             host.actions[t, rows].copy_(home.actions[t, rows], non_blocking=True)
             if home.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()
@@ -252,21 +248,16 @@ class Bridge(Collector):
         self.times.inference += middle - before
         self.times.env += clock() - middle
 
-    def _infer(self, t: int, rows: slice) -> None:
+    def _infer(self, t: int, rows: slice) -> State:
         home, head = self.home, self.actor.head
-        state = tuple(part[rows] for part in home.state)
-        if t % home.segment == 0:
-            for kept, part in zip(home.starts, state):
-                kept[t // home.segment, rows].copy_(part)
         obs = home.observations([leaf[t, rows] for leaf in home.obs])
-        logits, values, new_state = self.actor.step(obs, state)
+        logits, values, new_state = self.actor.step(obs, tuple(part[rows] for part in home.state))
         if home.masks is not None:
             logits = head.mask(logits, home.masks[t, rows])
         home.logits[t, rows].copy_(logits)
         home.values[t, rows].copy_(values)
         home.actions[t, rows].copy_(head.sample(home.logits[t, rows], home.noise[t, rows]))
-        for part, new in zip(state, new_state):
-            part.copy_(new)
+        return new_state
 
     def _take_flags(self, seat: Seat, cell: Any, *numbers: Any) -> None:
         block: Block = numbers[-1]

@@ -5,7 +5,8 @@
     reduce    those sums to the gradient, in a fixed order, and its squares
     adam      clip, and move the weights
 
-It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers:
+It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers (one
+with a recurrent core is for algos/fused_core.py):
 everything that lies between an observation and the gradients then fits into the registers and the shared memory of one
 block. The plain path writes and reads each layer's activations some ten times and starts about a hundred kernels for
 each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
@@ -28,6 +29,7 @@ from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
+from shoal.nn.recurrent import State
 
 WIDEST = 128  # units of a layer, and numbers of an observation
 CHOICES = 15  # with the value they are the 16 columns of the last product
@@ -43,8 +45,6 @@ def why_not(learner: Any) -> str:
     policy, head = actor.policy, actor.head
     if type(policy) is not Policy:
         return "a policy of your own"
-    if policy.core is not None:
-        return "a recurrent core"
     if policy.critic_body is not None:
         return "--nn.separate"
     if not head.is_one_choice or head.choices > CHOICES:
@@ -59,7 +59,9 @@ def why_not(learner: Any) -> str:
         return f"--nn.activation {_activation(policy)}"
     if config.precision not in ("auto", "bf16"):
         return f"--train.precision {config.precision}"
-    if config.priority or learner.rollout.segment != 1:
+    if policy.core is not None and not (policy.core.size == policy.body.features == widths[0]):
+        return "--nn.core-size other than --nn.hidden"
+    if config.priority or (policy.core is None and learner.rollout.segment != 1):
         return "--train.priority or --train.segment"
     if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
         return "a GPU that has no bfloat16"
@@ -73,6 +75,8 @@ def _activation(policy: Policy) -> str:
 class Fused:
     """A learner's kernels and the memory that they share."""
 
+    reduce_blocks = 128  # that a block of `reduce` loads at once
+
     def __init__(self, learner: Any, tile: int = 0, exact: bool = False) -> None:
         from shoal.algos import kernels
 
@@ -82,7 +86,9 @@ class Fused:
         features, hidden, choices = encoder.features, layers[0].out_features, actor.head.choices
         self.weights: Tensor = learner.weights
         self.size = self.weights.numel()
-        assert self.size == hidden * (features + 1) + hidden * (hidden + 1) + (choices + 1) * (hidden + 1)
+        core = actor.policy.core
+        of_core = 0 if core is None else sum(p.numel() for p in core.parameters())
+        assert self.size == hidden * (features + hidden + 2) + of_core + (choices + 1) * (hidden + 1)
         self.moments = next(iter(actor.moments.values()), None)
         self.mean, self.scale = (torch.zeros(features, device=device) for _ in range(2))
         self.shape: dict[str, Any] = {
@@ -96,19 +102,23 @@ class Fused:
             "MASKED": rollout.masks is not None,
             "KIND": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
-        steps = rollout.horizon * rollout.rows
-        each, more = divmod(steps, config.minibatches)
-        self.counts = [each + (k < more) for k in range(config.minibatches)]
+        each, more = divmod(rollout.horizon * rollout.rows // rollout.segment, config.minibatches)
+        self.counts = [(each + (k < more)) * rollout.segment for k in range(config.minibatches)]
         self.starts = edges = [0, *accumulate(self.counts)]
         self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
         self.tile = tile or (64 if max(self.counts) <= FEW or is_narrow(device) else 128)
-        blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
         self.parts = -(-self.size // REDUCE_PART)
         zeros = partial(torch.zeros, device=device)
-        self.partial, self.sums = zeros((blocks, self.size)), zeros((blocks, 8))
+        self.core: dict[str, Any] = {"G": 0, "HIDDEN": False}  # gates, and whether they look at what was put out
+        self._make_room()
         self.spare = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
         self.spare_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
         self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros((config.minibatches, 4))
+
+    def _make_room(self) -> None:
+        blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
+        self.partial = torch.zeros((blocks, self.size), device=self.weights.device)
+        self.sums = torch.zeros((blocks, 8), device=self.weights.device)
 
     # ---- collecting ----
 
@@ -118,22 +128,29 @@ class Fused:
             self.mean.copy_(self.moments.mean.reshape(-1))
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
 
-    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> None:
-        """Logits, values and actions of some rows at step t; after the last step, only their values."""
+    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
+        """Logits, values and actions of some rows at step t; after the last step, only their values.
+
+        Returns the next state of a recurrent policy, which the next call overwrites.
+        """
+        seen, said = self._seen_and_said(t, env_actions, rows)
+        count = len(seen[0])
+        tile = 64 if count <= FEW else 128
+        grid = (-(-count // tile),)
+        launch(self.kernels.act, grid, *seen, *said, count, **self.shape, BM=tile, num_warps=tile // 16)
+        return ()
+
+    def _seen_and_said(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
+        """What `act` takes, and where it puts what it finds."""
         rollout, masks = self.learner.rollout, self.learner.rollout.masks
-        obs, is_last = rollout.obs[0][t, rows], t == rollout.horizon
+        is_last = t == rollout.horizon
         # one kernel for both, so that no second one is compiled: what it draws after the last step is no one's
         noise = rollout.noise[0 if is_last else t, rows]
         logits, actions = self.spare if is_last else (rollout.logits[t], rollout.actions[t])
-        tile = 64 if len(obs) <= FEW else 128
-        launch(
-            self.kernels.act, (-(-len(obs) // tile),),
-            obs, self.weights, self.mean, self.scale, noise,
-            None if masks is None else masks[t, rows],
-            logits[rows], rollout.values[t, rows], actions[rows],
-            self.spare_actions[rows] if env_actions is None else env_actions, len(obs),
-            **self.shape, BM=tile, num_warps=tile // 16,
-        )  # fmt: skip
+        allowed = None if masks is None else masks[t, rows]
+        taken = self.spare_actions[rows] if env_actions is None else env_actions
+        seen = [rollout.obs[0][t, rows], self.weights, self.mean, self.scale, noise, allowed]
+        return seen, [logits[rows], rollout.values[t, rows], actions[rows], taken]
 
     # ---- learning ----
 
@@ -151,14 +168,14 @@ class Fused:
         step, mean, square = optimizer.state.values()
         is_muon = isinstance(optimizer, Muon)
         parts = {"PARTS": triton_size(self.parts)}
-        sizes = {"D": self.shape["D"], "H": self.shape["H"]}
+        sizes = {"D": self.shape["D"], "H": self.shape["H"], "G": self.core["G"]}
         self.metrics.zero_()
         for k, count in enumerate(self.counts):
             self._gradient(batch, order, self.starts[k], count, self.spreads[k])
             if is_muon:
-                scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
+                scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]
                 launch(
-                    self.kernels.muon, (2,),
+                    self.kernels.muon, (len(optimizer.matrices),),
                     self.weights, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
                     fixed["weight_decay"], *scales, **sizes, DP=self.shape["DP"], MOMENTUM=optimizer.MOMENTUM,
                     STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
@@ -167,14 +184,13 @@ class Fused:
                 self.kernels.adam, (-(-self.size // ADAM_PART),),
                 self.weights, grad, mean, square, self.squares, self.metrics, step, rate, self.size, self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-                **sizes, MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
+                **sizes, HIDDEN=self.core["HIDDEN"], MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
             )  # fmt: skip
         return self.metrics[:6]
 
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, spread: Tensor) -> None:
         """Of one minibatch, into the weights' `grad`."""
-        config, grad = self.learner.config, self.weights.grad
-        step = self.learner.optimizer.state["step"]
+        config = self.learner.config
         for lo in range(0, count, BLOCKS * self.tile):
             some = min(count - lo, BLOCKS * self.tile)
             blocks = -(-some // self.tile)
@@ -187,11 +203,16 @@ class Fused:
                 **self.shape, COUNTED=batch.counts is not None, CLIPPED=config.value_clip > 0.0, BM=self.tile,
                 num_warps=8,
             )  # fmt: skip
-            launch(
-                self.kernels.reduce, (self.parts,),
-                self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, blocks,
-                BEGIN=lo == 0, END=lo + some == count, BLOCKS=128, PART=REDUCE_PART, num_warps=4,
-            )  # fmt: skip
+            self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + some == count)
+
+    def _reduce(self, blocks: int, tiles: int, *, is_first: bool = True, is_last: bool = True) -> None:
+        """Adds up the first `blocks` of the partial gradients, and metrics of so many tiles."""
+        step = self.learner.optimizer.state["step"]
+        launch(
+            self.kernels.reduce, (self.parts,),
+            self.partial, self.sums, self.weights.grad, self.squares, self.metrics, step, self.size, blocks, tiles,
+            BEGIN=is_first, END=is_last, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
+        )  # fmt: skip
 
 
 def is_narrow(device: torch.device) -> bool:

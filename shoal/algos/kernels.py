@@ -5,7 +5,8 @@ Nothing is added up atomically: the same inputs give the same bits. Each has its
 algos/ops.py. tests/test_fused.py holds them together, in Triton's interpreter where there is no GPU.
 
 The weights of a policy are one piece of memory, in this order: first layer (H, D) and its biases (H,), second layer
-(H, H) and its biases, actor (A, H) and its biases (A,), critic (1, H) and its bias.
+(H, H) and its biases, those of a recurrent core with G gates (algos/core_kernels.py), actor (A, H) and its biases (A,),
+critic (1, H) and its bias.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -68,23 +69,8 @@ def _heads(weights, H: tl.constexpr, A: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def act(
-    obs, weights, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
-    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
-    """One step of the policy: logits, values and actions of `rows` observations."""
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
-    live = row < rows
-    w1 = _matrix(weights, H, D, DP, KIND)
-    b1 = tl.load(weights + H * D + tl.arange(0, H))
-    w2 = _matrix(weights + H * D + H, H, H, H, KIND)
-    b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
-    wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
-    x = _see(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(KIND)
-    h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
-    h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
-    o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
+def _choose(o, row, live, noise, masks, logits, values, actions, env_actions, A: tl.constexpr, MASKED: tl.constexpr):
+    """Stores values, logits and actions drawn by `noise`, from what the network put out: (rows, 16)."""
     column = tl.arange(0, 16)
     is_choice = (column < A)[None, :]
     place = row[:, None] * A + column[None, :]
@@ -102,39 +88,42 @@ def act(
 
 
 @triton.jit
-def learn(
-    obs, weights, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
-    partial, sums, count,
-    clip, value_clip, value_coef, entropy_coef,
+def act(
+    obs, weights, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, KIND: tl.constexpr,
-    BM: tl.constexpr,
+    NORM: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """The loss's gradients on the transitions `order[:count]`, BM of them to a block, as a row of `partial` for each.
-
-    `moments` are shift and scale of the advantages and what the loss is divided by. A block takes no second tile: sums
-    that live on from one to the next do not fit into registers, and spilling them costs more than adding them later.
-    """
-    block = tl.program_id(0)
-    row = block * BM + tl.arange(0, BM)
-    live = row < count
-    at = tl.load(order + row, mask=live, other=0)
-    x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
+    """One step of the policy: logits, values and actions of `rows` observations."""
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = row < rows
     w1 = _matrix(weights, H, D, DP, KIND)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(weights + H * D + H, H, H, H, KIND)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
     wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
+    x = _see(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(KIND)
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
     h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
     o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
+    _choose(o, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
+
+
+@triton.jit
+def _judge(
+    o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, moments, sums,
+    clip, value_clip, value_coef, entropy_coef,
+    A: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr,
+):  # fmt: skip
+    """The loss's slope by what the network put out (rows, 16): see _ChoiceLoss in algos/ppo.py. Stores metrics' sums.
+
+    `moments` are shift and scale of the advantages and what the loss is divided by.
+    """
     column = tl.arange(0, 16)
     is_choice, is_value = (column < A)[None, :], (column == A)[None, :]
     if MASKED:
         allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=live[:, None] & is_choice, other=1)
         o = tl.where(is_choice & (allowed == 0), -1e9, o)
 
-    # the loss and its slope by what the network put out: see _ChoiceLoss in algos/ppo.py
     shift, spread, share = tl.load(moments), tl.load(moments + 1), tl.load(moments + 2)
     each = tl.where(live, share, 0.0)
     if COUNTED:
@@ -173,13 +162,47 @@ def learn(
     tl.store(sums + block * 8 + 2, tl.sum(entropy * each, 0))
     tl.store(sums + block * 8 + 3, tl.sum((ratio - 1.0 - log_ratio) * each, 0))
     tl.store(sums + block * 8 + 4, tl.sum(tl.where(tl.abs(ratio - 1.0) > clip, each, 0.0), 0))
+    return slope
+
+
+@triton.jit
+def learn(
+    obs, weights, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
+    partial, sums, count,
+    clip, value_clip, value_coef, entropy_coef,
+    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
+    NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, KIND: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """The loss's gradients on the transitions `order[:count]`, BM of them to a block, as a row of `partial` for each.
+
+    A block takes no second tile: sums that live on from one to the next do not fit into registers, and spilling them
+    costs more than adding them later.
+    """
+    block = tl.program_id(0)
+    row = block * BM + tl.arange(0, BM)
+    live = row < count
+    at = tl.load(order + row, mask=live, other=0)
+    x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
+    w1 = _matrix(weights, H, D, DP, KIND)
+    b1 = tl.load(weights + H * D + tl.arange(0, H))
+    w2 = _matrix(weights + H * D + H, H, H, H, KIND)
+    b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
+    wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
+    h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
+    h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
+    o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
+    slope = _judge(
+        o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, moments, sums,
+        clip, value_clip, value_coef, entropy_coef, A, MASKED, COUNTED, CLIPPED,
+    )  # fmt: skip
 
     # back through the network
     size: tl.constexpr = H * D + H + H * H + H + (A + 1) * (H + 1)
     out_1 = partial + block.to(tl.int64) * size
     out_2 = out_1 + H * D + H
     out_o = out_2 + H * H + H
-    unit, place = tl.arange(0, H), tl.arange(0, DP)
+    unit, place, column = tl.arange(0, H), tl.arange(0, DP), tl.arange(0, 16)
     tl.store(out_o + tl.where(column < A, A * H + column, A * H + A + H), tl.sum(slope, 0), mask=column <= A)
     slope = slope.to(KIND)
     place_o = tl.where(column < A, column * H, A * H + A)[:, None] + unit[None, :]
@@ -196,10 +219,13 @@ def learn(
 
 @triton.jit
 def reduce(
-    partial, sums, gradient, squares, metrics, step, size, blocks,
+    partial, sums, gradient, squares, metrics, step, size, blocks, tiles,
     BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """The blocks' sums to the gradient (BEGIN: from zero), and the sum of its squares. Counts the step at its END."""
+    """The blocks' sums to the gradient (BEGIN: from zero), and the sum of its squares. Counts the step at its END.
+
+    Metrics are the sums of `tiles`, which may be more or fewer.
+    """
     part = tl.program_id(0)
     at, block = part * PART + tl.arange(0, PART), tl.arange(0, BLOCKS)
     whole = tl.zeros((BLOCKS, PART), tl.float32)
@@ -215,8 +241,8 @@ def reduce(
     if part == 0:
         column = tl.arange(0, 8)
         more = tl.zeros((BLOCKS, 8), tl.float32)
-        for first in range(0, blocks, BLOCKS):
-            inside = (first + block < blocks)[:, None] & (column < 5)[None, :]
+        for first in range(0, tiles, BLOCKS):
+            inside = (first + block < tiles)[:, None] & (column < 5)[None, :]
             more += tl.load(sums + (first + block)[:, None] * 8 + column[None, :], mask=inside, other=0.0)
         tl.store(metrics + column, tl.load(metrics + column, mask=column < 5) + tl.sum(more, 0), mask=column < 5)
         if END:
@@ -226,8 +252,8 @@ def reduce(
 @triton.jit
 def adam(
     weights, gradient, mean, square, squares, metrics, step, rate, size, parts,
-    limit, beta1, beta2, eps, decay, D: tl.constexpr, H: tl.constexpr, MATRICES: tl.constexpr,
-    DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+    limit, beta1, beta2, eps, decay, D: tl.constexpr, H: tl.constexpr, G: tl.constexpr, HIDDEN: tl.constexpr,
+    MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """Clips the gradient to the norm `limit` (0: never) and moves the weights by Adam or AdamW; not Muon's matrices."""
     part, every = tl.program_id(0), tl.arange(0, PARTS)
@@ -237,7 +263,12 @@ def adam(
     at = part * PART + tl.arange(0, PART)
     inside = at < size
     if not MATRICES:
-        inside = inside & (at >= H * D) & ((at < H * D + H) | (at >= H * D + H + H * H))
+        core: tl.constexpr = H * D + H + H * H + H
+        inside = inside & (at >= H * D) & ((at < H * D + H) | (at >= core - H))
+        if G > 0:
+            inside = inside & ((at < core) | (at >= core + G * H * H))
+        if HIDDEN:
+            inside = inside & ((at < core + G * H * H + G * H) | (at >= core + 2 * G * H * H + G * H))
     g, w = tl.load(gradient + at, mask=inside, other=0.0), tl.load(weights + at, mask=inside, other=0.0)
     lr, t = tl.load(rate), tl.load(step)
     g *= tl.where(limit > 0.0, tl.minimum(limit / (norm + 1e-6), 1.0), 1.0)
@@ -260,13 +291,15 @@ def adam(
 @triton.jit
 def muon(
     weights, gradient, momentum, squares, rate, parts, limit, decay, scale_1, scale_2, D: tl.constexpr,
-    DP: tl.constexpr, H: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
-    KIND: tl.constexpr,
+    DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr,
+    PARTS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
-    """Muon's move of the two hidden matrices, each in a block of its own: see algos/optim.py."""
+    """Muon's move of the two hidden matrices and a core's gates, each in a block of its own: see algos/optim.py."""
     which, every = tl.program_id(0), tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + every, mask=every < parts, other=0.0), 0))
     start, width = tl.where(which == 0, 0, H * D + H), tl.where(which == 0, D, H)
+    if which >= 2:
+        start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
     W: tl.constexpr = DP if DP > H else H
     row, column = tl.arange(0, H), tl.arange(0, W)
     at = start + row[:, None] * width + column[None, :]

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.nn.recurrent import CORES
+
 
 class Adam:
     """Kingma & Ba 2015; with decoupled weight decay, AdamW (Loshchilov & Hutter 2019)."""
@@ -120,13 +122,19 @@ def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Te
 
 
 def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
-    """Those that Muon takes, as (where it begins, rows, columns) in all weights: no heads, no tables."""
+    """Those that Muon takes, as (where it begins, rows, columns) in all weights: no heads, no tables.
+
+    Gates of a recurrent core lie in one matrix, but each is one of its own.
+    """
     tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
+    cores = [m for m in policy.modules() if isinstance(m, tuple(CORES.values()))]
+    gates = {id(p): core.size for core in cores for p in core.parameters()}
     found, at = [], 0
     for name, p in policy.named_parameters():
         if not p.requires_grad:
             continue
         if p.ndim == 2 and not name.startswith(("actor.", "critic.")) and id(p) not in tables:
-            found.append((at, int(p.shape[0]), int(p.shape[1])))
+            rows, columns = gates.get(id(p), int(p.shape[0])), int(p.shape[1])
+            found += [(at + first * columns, rows, columns) for first in range(0, int(p.shape[0]), rows)]
         at += p.numel()
     return found

@@ -24,13 +24,12 @@ from torch import Tensor, nn
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor
-from shoal.algos.fused import Fused, why_not
+from shoal.algos.fused_core import fused_for
 from shoal.algos.optim import Adam, Muon, hidden_matrices
 from shoal.algos.rollout import Cuts, Rollout
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.native import lib
-from shoal.nn.launch import has_triton
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Learner:
         self.running_return = torch.zeros(rows, device=self.device)
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         self.optimizer = make_optimizer(config, actor.policy, self.weights)
-        self.fused = Fused(self) if self.device.type == "cuda" and has_triton() and not why_not(self) else None
+        self.fused = fused_for(self)
 
     def kept(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides weights, optimizer, random stream and moments of rewards."""
@@ -211,7 +210,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1
         if learner.fused is not None:
-            sums += learner.fused.epoch(batch, shuffled(len(batch.advantages), learner))
+            sums += learner.fused.epoch(batch, shuffled(len(batch.advantages) // learner.rollout.segment, learner))
         else:
             for segments, weights in minibatches(learner, batch):
                 sums += improve(learner, batch, segments, weights)
@@ -405,7 +404,7 @@ def learn_from(learner: Learner, batch: Batch, segments: Tensor | slice, advanta
     """Adds the gradients of some segments, and returns their share of METRICS but the last."""
     rollout, head, index = learner.rollout, learner.head, transitions(learner.rollout, segments)
     obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
-    state = tuple(part.flatten(0, 1).index_select(0, segments) for part in rollout.starts)
+    state = tuple(take(part.flatten(0, 1), segments) for part in rollout.starts)
     resets = take(batch.resets, index).view(rollout.segment, -1) if state else batch.resets[:0]
     logits, values = learner.actor.unroll(obs, state, resets)
     if batch.masks is not None:

@@ -113,6 +113,12 @@ class Rollout:
         self.noise[:, self.ready] = fresh
         self.truncated = [cut for cut in self.truncated if not self.is_ready(cut)]
 
+    def keep_start(self, t: int, rows: slice = slice(None)) -> None:
+        """Where step t begins a segment, its state is kept."""
+        if t % self.segment == 0:
+            for kept, part in zip(self.starts, self.state):
+                kept[t // self.segment, rows] = part[rows]
+
     def _carried(self) -> list[Tensor]:
         return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
 
