@@ -91,6 +91,9 @@ def update_both(one: Any, two: Any) -> dict[str, float]:
     torch.testing.assert_close(one.weights, two.weights, **close)
     for name, value in one.optimizer.state.items():
         torch.testing.assert_close(value, two.optimizer.state[name], rtol=5e-3, atol=1e-5)
+    copy = two.fused.narrow.clone()
+    two.fused.begin()
+    assert torch.equal(copy, two.fused.narrow)  # the optimizer kept it up to date
     return close
 
 
@@ -290,8 +293,8 @@ def check_compiles() -> None:
 
     number, pointer, whole = "fp32", "*fp32", {"rows", "count", "size", "blocks", "tiles", "parts", "steps"}
     whole |= {"plane", "each", "L"}
-    narrow = {"seen", "first", "second", "out", "gates", "acts", "taken", "room", "slopes"}
-    narrow |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
+    halves = {"seen", "first", "second", "out", "gates", "acts", "taken", "room", "slopes"}
+    halves |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
     numbers = {
         "clip",
         "value_clip",
@@ -310,23 +313,23 @@ def check_compiles() -> None:
     shape |= {"KIND": kernels.BFLOAT16}
     sizes = {"D": 118, "DP": 128, "H": 128}
     gates, half = {"H": 128, "G": 4, "HIDDEN": True}, {"H": 128, "KIND": kernels.BFLOAT16}
-    body, loss = {**half, "D": 118, "ACT": 1, "G": 4}, {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
+    body, loss = {**half, "DP": 128, "ACT": 1, "G": 4}, {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
     planes = ("FIRST", "SECOND", "OUT", "TAKEN", "D_GATES", "D_SECOND", "D_FIRST")
     ours = recurrent_kernels
     jobs = [
         (ours.act, {**shape, **gates, "BM": 64, "masks": None}, 8),
-        (ours.encode, {**body, "DP": 128, "UNIT": 1.0, "NORM": False, "BM": 128}, 8),
-        (ours.mingru_forward, {"H": 128, "PART": 256}, 4),
-        (ours.mingru_backward, {"H": 128, "PART": 256}, 4),
-        (ours.lstm_forward, {**half, "BM": 16}, 8),
-        (ours.lstm_backward, {**half, "BM": 16}, 8),
+        (ours.encode, {**body, "D": 118, "UNIT": 1.0, "NORM": False, "BM": 128}, 8),
+        (ours.mingru_forward, {"H": 128, "PART": 256, "STAGES": 3}, 4),
+        (ours.mingru_backward, {"H": 128, "PART": 256, "STAGES": 3}, 4),
+        (ours.lstm_forward, {**half, "BM": 16, "STAGES": 3}, 8),
+        (ours.lstm_backward, {**half, "BM": 16, "STAGES": 3}, 8),
         (ours.judge, {**half, **loss, "A": 3, "MASKED": False, "BM": 128}, 8),
         (ours.back, {**body, "SKIP": True, "BM": 128}, 8),
         (ours.weight_slopes, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
         (kernels.act, {**shape, "BM": 64, "masks": None}, 4),
         (kernels.learn, {**shape, "COUNTED": False, "CLIPPED": False, "BM": 128, "masks": None, "counts": None}, 8),
         (kernels.reduce, {"BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
-        (kernels.adam, {"D": 118, **gates, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
+        (kernels.adam, {**sizes, **gates, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
         (kernels.muon, {**sizes, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "KIND": kernels.BFLOAT16}, 8),
         (kernels.spread_of_parts, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
         (kernels.advantages, {"PART": 32, "rho": None, "c": None}, 1),
@@ -353,8 +356,10 @@ def check_compiles() -> None:
                 if name in flags
                 else "*i32"
                 if name == "env_actions"
+                else "*i8"
+                if name == "cleared"
                 else "*bf16"
-                if name in narrow and kernel.fn.__module__ == ours.__name__
+                if name == "narrow" or (name in halves and kernel.fn.__module__ == ours.__name__)
                 else pointer
             )
         places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}

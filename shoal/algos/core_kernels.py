@@ -24,107 +24,142 @@ def _tanh(x):
 
 
 @triton.jit
-def _body(x, weights, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr):
+def _body(x, weights, narrow, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr):
     """What the two layers make of observations."""
     unit = tl.arange(0, H)
-    w1, b1 = _matrix(weights, H, D, DP, KIND), tl.load(weights + H * D + unit)
+    w1, b1 = _matrix(narrow, H, DP, KIND), tl.load(weights + H * D + unit)
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
-    second = weights + H * D + H
-    w2, b2 = _matrix(second, H, H, H, KIND), tl.load(second + H * H + unit)
+    w2, b2 = _matrix(narrow + H * DP + H, H, H, KIND), tl.load(weights + H * D + H + H * H + unit)
     return h1, _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
 
 
 @triton.jit
-def _gate(h, core, k: tl.constexpr, H: tl.constexpr, G: tl.constexpr, KIND: tl.constexpr):
-    """The k-th gate by what comes in, before its sigmoid, in the precision in which `encode` leaves it."""
-    weight, bias = _matrix(core + k * H * H, H, H, H, KIND), tl.load(core + G * H * H + k * H + tl.arange(0, H))
+def _gate(
+    h, weights, narrow, gate: tl.constexpr, k: tl.constexpr, H: tl.constexpr, PART: tl.constexpr, G: tl.constexpr,
+    KIND: tl.constexpr,
+):  # fmt: skip
+    """The k-th PART of a gate's units by what comes in, before its sigmoid, in the precision of what `encode` leaves."""
+    first: tl.constexpr = gate * H + k * PART
+    weight = _matrix(narrow + first * H, PART, H, KIND)
+    bias = tl.load(weights + G * H * H + first + tl.arange(0, PART))
     return (tl.dot(h, tl.trans(weight)) + bias[None, :]).to(KIND)
 
 
 @triton.jit
+def _lstm_gate(
+    h, taken, weights, narrow, gate: tl.constexpr, k: tl.constexpr, H: tl.constexpr, PART: tl.constexpr,
+    KIND: tl.constexpr,
+):  # fmt: skip
+    """The same with what was put out before."""
+    again = _matrix(narrow + 4 * H * H + 4 * H + (gate * H + k * PART) * H, PART, H, KIND)
+    return tl.dot(taken, tl.trans(again), _gate(h, weights, narrow, gate, k, H, PART, 4, KIND).to(tl.float32))
+
+
+@triton.jit
 def act(
-    obs, weights, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell, logits, values, actions, env_actions,
+    obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell, logits, values, actions, env_actions,
     rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr, G: tl.constexpr, HIDDEN: tl.constexpr,
     BM: tl.constexpr,
 ):  # fmt: skip
-    """One step of the policy: logits, values, actions and next state of `rows` observations."""
-    row, unit = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, H)
+    """One step of the policy: logits, values, actions and next state of `rows` observations.
+
+    Units go through the core in two parts: more of them at once do not fit into registers.
+    """
+    PART: tl.constexpr = H // 2 if H > 16 else H
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
     live = row < rows
-    inside = live[:, None] & (unit >= 0)[None, :]
-    place = row.to(tl.int64)[:, None] * H + unit[None, :]
-    core = weights + H * D + H + H * H + H
     x = _see(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(KIND)
-    h1, h2 = _body(x, weights, D, DP, H, ACT, KIND)
-    before = tl.load(hidden + place, mask=inside, other=0.0)
+    h1, h2 = _body(x, weights, narrow, D, DP, H, ACT, KIND)
+    core: tl.constexpr = H * D + H + H * H + H
+    again: tl.constexpr = core + G * H * H + G * H
+    heads: tl.constexpr = again + (G * H * H if HIDDEN else 0)
+    ours = narrow + H * (DP - D)  # beyond the first layer
+    column = tl.arange(0, 16)
+    bias = heads + tl.where(column < A, A * H + column, A * H + A + H)
+    said = tl.zeros((BM, 16), tl.float32) + tl.load(weights + bias, mask=column <= A, other=0.0)[None, :]
     if HIDDEN:
-        again, taken = core + G * H * H + G * H, before.to(KIND)
-        i = _gate(h2, core, 0, H, G, KIND) + tl.dot(taken, tl.trans(_matrix(again, H, H, H, KIND)))
-        g = _gate(h2, core, 2, H, G, KIND) + tl.dot(taken, tl.trans(_matrix(again + 2 * H * H, H, H, H, KIND)))
-        c = tl.sigmoid(i) * _tanh(g)
-        f = _gate(h2, core, 1, H, G, KIND) + tl.dot(taken, tl.trans(_matrix(again + H * H, H, H, H, KIND)))
-        c += tl.sigmoid(f) * tl.load(cell + place, mask=inside, other=0.0)
-        tl.store(new_cell + place, c, mask=inside)
-        o = _gate(h2, core, 3, H, G, KIND) + tl.dot(taken, tl.trans(_matrix(again + 3 * H * H, H, H, H, KIND)))
-        h = tl.sigmoid(o) * _tanh(c)
-        out = h.to(KIND)
-    else:
-        u = tl.sigmoid(_gate(h2, core, 0, H, G, KIND).to(tl.float32))
-        c = _gate(h2, core, 1, H, G, KIND).to(tl.float32)
-        h = before + u * (tl.where(c >= 0.0, c + 0.5, tl.sigmoid(c)) - before)
-        w = tl.sigmoid(_gate(h2, core, 2, H, G, KIND).to(tl.float32))
-        s = h2.to(tl.float32)
-        out = (s + w * (h - s)).to(KIND)
-    tl.store(new_hidden + place, h, mask=inside)
-    wo, bo = _heads(core + G * H * H + G * H + (G * H * H if HIDDEN else 0), H, A, KIND)
-    said = tl.dot(out, tl.trans(wo)) + bo[None, :]
+        units = tl.arange(0, H)
+        place = row.to(tl.int64)[:, None] * H + units[None, :]
+        taken = tl.load(hidden + place, mask=live[:, None] & (units >= 0)[None, :], other=0.0).to(KIND)
+    for k in tl.static_range(H // PART):
+        unit = k * PART + tl.arange(0, PART)
+        place, inside = row.to(tl.int64)[:, None] * H + unit[None, :], live[:, None] & (unit >= 0)[None, :]
+        if HIDDEN:
+            c = tl.sigmoid(_lstm_gate(h2, taken, weights + core, ours + core, 0, k, H, PART, KIND))
+            c *= _tanh(_lstm_gate(h2, taken, weights + core, ours + core, 2, k, H, PART, KIND))
+            f = tl.sigmoid(_lstm_gate(h2, taken, weights + core, ours + core, 1, k, H, PART, KIND))
+            c += f * tl.load(cell + place, mask=inside, other=0.0)
+            tl.store(new_cell + place, c, mask=inside)
+            h = tl.sigmoid(_lstm_gate(h2, taken, weights + core, ours + core, 3, k, H, PART, KIND)) * _tanh(c)
+            out = h.to(KIND)
+        else:
+            u = tl.sigmoid(_gate(h2, weights + core, ours + core, 0, k, H, PART, G, KIND).to(tl.float32))
+            c = _gate(h2, weights + core, ours + core, 1, k, H, PART, G, KIND).to(tl.float32)
+            c = u * tl.where(c >= 0.0, c + 0.5, tl.sigmoid(c))
+            h = c + (1.0 - u) * tl.load(hidden + place, mask=inside, other=0.0)
+            w = tl.sigmoid(_gate(h2, weights + core, ours + core, 2, k, H, PART, G, KIND).to(tl.float32))
+            # h2 once more: these units of it
+            second = _matrix(narrow + H * DP + H + k * PART * H, PART, H, KIND)
+            s = tl.dot(h1, tl.trans(second)) + tl.load(weights + core - H + unit)[None, :]
+            s = _activate(s, ACT).to(KIND).to(tl.float32)
+            out = (s + w * (h - s)).to(KIND)
+        tl.store(new_hidden + place, h, mask=inside)
+        start = heads + tl.where(column < A, column * H, A * H + A)
+        wo = tl.load(ours + start[:, None] + unit[None, :], mask=(column <= A)[:, None], other=0.0)
+        said = tl.dot(out, tl.trans(wo), said)
     _choose(said, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
 
 
 @triton.jit
 def encode(
-    obs, weights, mean, scale, order, seen, first, second, gates, count, plane,
+    obs, weights, narrow, mean, scale, order, resets, seen, first, second, gates, cleared, count, plane,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr,
     KIND: tl.constexpr, G: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """A minibatch's observations (count, DP), both layers, and the gates by what comes in. `plane`: numbers of one."""
+    """A minibatch's observations (count, DP), both layers, the gates by what comes in, and where the state is cleared.
+
+    `plane`: how many numbers one has.
+    """
     plane = plane.to(tl.int64)
     row, unit = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, H)
     live = row < count
     inside, place = live[:, None] & (unit >= 0)[None, :], row[:, None] * H + unit[None, :]
     at = tl.load(order + row, mask=live, other=0)
     x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
+    tl.store(cleared + row, tl.load(resets + at, mask=live, other=0).to(tl.int8), mask=live)
     column = tl.arange(0, DP)
     tl.store(seen + row[:, None] * DP + column[None, :], x, mask=live[:, None] & (column >= 0)[None, :])
-    h1, h2 = _body(x, weights, D, DP, H, ACT, KIND)
+    h1, h2 = _body(x, weights, narrow, D, DP, H, ACT, KIND)
     tl.store(first + place, h1, mask=inside)
     tl.store(second + place, h2, mask=inside)
-    core = weights + H * D + H + H * H + H
+    core: tl.constexpr = H * D + H + H * H + H
     for k in tl.static_range(G):
-        tl.store(gates + k * plane + place, _gate(h2, core, k, H, G, KIND), mask=inside)
+        gate = _gate(h2, weights + core, narrow + H * (DP - D) + core, k, 0, H, H, G, KIND)
+        tl.store(gates + k * plane + place, gate, mask=inside)
 
 
 @triton.jit
 def mingru_forward(
-    second, gates, starts, resets, segments, order, hidden, out, count, plane, L, H: tl.constexpr, PART: tl.constexpr
-):
+    second, gates, starts, cleared, segments, hidden, out, count, plane, L, H: tl.constexpr, PART: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
     """MinGRU through `count` segments, one thread for each unit: see `MinGRU.unroll`."""
     plane = plane.to(tl.int64)
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     unit, row = at % H, (at // H).to(tl.int64)
     live = row < count
     h = tl.load(starts + tl.load(segments + row, mask=live, other=0) * H + unit, mask=live, other=0.0)
-    for t in range(L):
+    for t in tl.range(0, L, num_stages=STAGES):
         step = row * L + t
         place = step * H + unit
         u = tl.sigmoid(tl.load(gates + place, mask=live, other=0.0).to(tl.float32))
         c = tl.load(gates + plane + place, mask=live, other=0.0).to(tl.float32)
         w = tl.sigmoid(tl.load(gates + 2 * plane + place, mask=live, other=0.0).to(tl.float32))
         s = tl.load(second + place, mask=live, other=0.0).to(tl.float32)
-        where = tl.load(order + step, mask=live, other=0)
-        cleared = (tl.load(resets + where, mask=live, other=0) != 0) & (step > row * L)
-        h = tl.where(cleared, 0.0, h)
+        anew = (tl.load(cleared + step, mask=live, other=0) != 0) & (step > row * L)
+        h = tl.where(anew, 0.0, h)
         h = h + u * (tl.where(c >= 0.0, c + 0.5, tl.sigmoid(c)) - h)
         tl.store(hidden + place, h, mask=live)
         tl.store(out + place, (s + w * (h - s)).to(out.dtype.element_ty), mask=live)
@@ -132,8 +167,8 @@ def mingru_forward(
 
 @triton.jit
 def mingru_backward(
-    second, gates, starts, resets, segments, order, hidden, d_out, d_gates, d_skip, count, plane, L,
-    H: tl.constexpr, PART: tl.constexpr,
+    second, gates, starts, cleared, segments, hidden, d_out, d_gates, d_skip, count, plane, L,
+    H: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The slopes of `mingru_forward` by the gates and by what goes around them."""
     plane = plane.to(tl.int64)
@@ -143,7 +178,7 @@ def mingru_backward(
     start = tl.load(starts + tl.load(segments + row, mask=live, other=0) * H + unit, mask=live, other=0.0)
     kind = d_gates.dtype.element_ty
     later = tl.zeros((PART,), tl.float32)  # dL/dh_t by what comes after t
-    for k in range(L):
+    for k in tl.range(0, L, num_stages=STAGES):
         step = row * L + (L - 1 - k)
         place, is_first = step * H + unit, step == row * L
         u = tl.sigmoid(tl.load(gates + place, mask=live, other=0.0).to(tl.float32))
@@ -154,9 +189,8 @@ def mingru_backward(
         s = tl.load(second + place, mask=live, other=0.0).to(tl.float32)
         h = tl.load(hidden + place, mask=live, other=0.0)
         before = tl.where(is_first, start, tl.load(hidden + place - H, mask=live & (step > row * L), other=0.0))
-        where = tl.load(order + step, mask=live, other=0)
-        cleared = (tl.load(resets + where, mask=live, other=0) != 0) & (step > row * L)
-        before = tl.where(cleared, 0.0, before)
+        anew = (tl.load(cleared + step, mask=live, other=0) != 0) & (step > row * L)
+        before = tl.where(anew, 0.0, before)
         g = tl.load(d_out + place, mask=live, other=0.0).to(tl.float32)
         dh = g * w + later
         tl.store(d_gates + place, (dh * (c - before) * u * (1.0 - u)).to(kind), mask=live)
@@ -164,13 +198,13 @@ def mingru_backward(
         tl.store(d_gates + plane + place, (dh * u * slope).to(kind), mask=live)
         tl.store(d_gates + 2 * plane + place, (g * (h - s) * w * (1.0 - w)).to(kind), mask=live)
         tl.store(d_skip + place, (g * (1.0 - w)).to(kind), mask=live)
-        later = tl.where(cleared, 0.0, dh * (1.0 - u))
+        later = tl.where(anew, 0.0, dh * (1.0 - u))
 
 
 @triton.jit
 def lstm_forward(
-    weights, gates, hidden, cell, resets, segments, order, acts, cells, taken, out, count, plane, L,
-    H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr,
+    narrow, gates, hidden, cell, cleared, segments, acts, cells, taken, out, count, plane, L,
+    H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """An LSTM through `count` segments, BM to a block: see `LSTM.unroll`. `taken` is what each step's product took."""
     plane = plane.to(tl.int64)
@@ -180,14 +214,13 @@ def lstm_forward(
     segment = tl.load(segments + row, mask=live, other=0)[:, None] * H + unit[None, :]
     h = tl.load(hidden + segment, mask=inside, other=0.0)
     c = tl.load(cell + segment, mask=inside, other=0.0)
-    wi, wf = tl.trans(_matrix(weights, H, H, H, KIND)), tl.trans(_matrix(weights + H * H, H, H, H, KIND))
-    wg, wo = tl.trans(_matrix(weights + 2 * H * H, H, H, H, KIND)), tl.trans(_matrix(weights + 3 * H * H, H, H, H, KIND))
-    for t in range(L):
+    wi, wf = tl.trans(_matrix(narrow, H, H, KIND)), tl.trans(_matrix(narrow + H * H, H, H, KIND))
+    wg, wo = tl.trans(_matrix(narrow + 2 * H * H, H, H, KIND)), tl.trans(_matrix(narrow + 3 * H * H, H, H, KIND))
+    for t in tl.range(0, L, num_stages=STAGES):
         step = row * L + t
         place = step[:, None] * H + unit[None, :]
-        where = tl.load(order + step, mask=live, other=0)
-        cleared = (tl.load(resets + where, mask=live, other=0) != 0) & (step > row * L)
-        h, c = tl.where(cleared[:, None], 0.0, h), tl.where(cleared[:, None], 0.0, c)
+        anew = (tl.load(cleared + step, mask=live, other=0) != 0) & (step > row * L)
+        h, c = tl.where(anew[:, None], 0.0, h), tl.where(anew[:, None], 0.0, c)
         took = h.to(KIND)
         tl.store(taken + place, took, mask=inside)
         i = tl.sigmoid(tl.load(gates + place, mask=inside, other=0.0) + tl.dot(took, wi))
@@ -206,8 +239,8 @@ def lstm_forward(
 
 @triton.jit
 def lstm_backward(
-    weights, acts, cells, cell, resets, segments, order, d_out, d_gates, count, plane, L,
-    H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr,
+    narrow, acts, cells, cell, cleared, segments, d_out, d_gates, count, plane, L,
+    H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The slopes of `lstm_forward` by the gates before their sigmoids."""
     plane = plane.to(tl.int64)
@@ -216,20 +249,19 @@ def lstm_backward(
     inside = live[:, None] & (unit >= 0)[None, :]
     segment = tl.load(segments + row, mask=live, other=0)[:, None] * H + unit[None, :]
     start = tl.load(cell + segment, mask=inside, other=0.0)
-    wi, wf = _matrix(weights, H, H, H, KIND), _matrix(weights + H * H, H, H, H, KIND)
-    wg, wo = _matrix(weights + 2 * H * H, H, H, H, KIND), _matrix(weights + 3 * H * H, H, H, H, KIND)
+    wi, wf = _matrix(narrow, H, H, KIND), _matrix(narrow + H * H, H, H, KIND)
+    wg, wo = _matrix(narrow + 2 * H * H, H, H, KIND), _matrix(narrow + 3 * H * H, H, H, KIND)
     dh, dc = tl.zeros((BM, H), tl.float32), tl.zeros((BM, H), tl.float32)  # by what comes after t
-    for k in range(L):
+    for k in tl.range(0, L, num_stages=STAGES):
         step = row * L + (L - 1 - k)
         place, is_first = step[:, None] * H + unit[None, :], (step == row * L)[:, None]
-        where = tl.load(order + step, mask=live, other=0)
-        cleared = (tl.load(resets + where, mask=live, other=0) != 0)[:, None] & (step > row * L)[:, None]
+        anew = ((tl.load(cleared + step, mask=live, other=0) != 0) & (step > row * L))[:, None]
         i = tl.load(acts + place, mask=inside, other=0.0).to(tl.float32)
         f = tl.load(acts + plane + place, mask=inside, other=0.0).to(tl.float32)
         g = tl.load(acts + 2 * plane + place, mask=inside, other=0.0).to(tl.float32)
         o = tl.load(acts + 3 * plane + place, mask=inside, other=0.0).to(tl.float32)
         before = tl.load(cells + place - H, mask=inside & (step > row * L)[:, None], other=0.0)
-        before = tl.where(cleared, 0.0, tl.where(is_first, start, before))
+        before = tl.where(anew, 0.0, tl.where(is_first, start, before))
         tanh = _tanh(tl.load(cells + place, mask=inside, other=0.0))
         dh += tl.load(d_out + place, mask=inside, other=0.0).to(tl.float32)
         dc += dh * o * (1.0 - tanh * tanh)
@@ -240,12 +272,12 @@ def lstm_backward(
         tl.store(d_gates + 2 * plane + place, dg, mask=inside)
         tl.store(d_gates + 3 * plane + place, do, mask=inside)
         dh = tl.dot(do, wo, tl.dot(dg, wg, tl.dot(df, wf, tl.dot(di, wi))))
-        dh, dc = tl.where(cleared, 0.0, dh), tl.where(cleared, 0.0, dc * f)
+        dh, dc = tl.where(anew, 0.0, dh), tl.where(anew, 0.0, dc * f)
 
 
 @triton.jit
 def judge(
-    out, weights, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
+    out, weights, narrow, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
     slopes, d_out, sums, count,
     clip, value_clip, value_coef, entropy_coef,
     H: tl.constexpr, A: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr,
@@ -258,7 +290,7 @@ def judge(
     inside, place = live[:, None] & (unit >= 0)[None, :], row[:, None] * H + unit[None, :]
     at = tl.load(order + row, mask=live, other=0)
     h = tl.load(out + place, mask=inside, other=0.0)
-    wo, bo = _heads(weights, H, A, KIND)
+    wo, bo = _heads(weights, narrow, H, A, KIND)
     o = tl.dot(h, tl.trans(wo)) + bo[None, :]
     slope = _judge(
         o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, moments, sums,
@@ -270,26 +302,26 @@ def judge(
 
 @triton.jit
 def back(
-    weights, first, second, d_gates, d_skip, d_second, d_first, count, plane,
-    D: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr, G: tl.constexpr, SKIP: tl.constexpr,
+    narrow, first, second, d_gates, d_skip, d_second, d_first, count, plane,
+    DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr, G: tl.constexpr, SKIP: tl.constexpr,
     BM: tl.constexpr,
 ):  # fmt: skip
     """From the gates' slopes to those of both layers before their activations."""
     plane = plane.to(tl.int64)
     row, unit = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, H)
     inside, place = (row < count)[:, None] & (unit >= 0)[None, :], row[:, None] * H + unit[None, :]
-    core = weights + H * D + H + H * H + H
+    core = narrow + H * DP + H + H * H + H
     slope = tl.zeros((BM, H), tl.float32)
     if SKIP:
         slope += tl.load(d_skip + place, mask=inside, other=0.0).to(tl.float32)
     for k in tl.static_range(G):
         by_gate = tl.load(d_gates + k * plane + place, mask=inside, other=0.0)
-        slope = tl.dot(by_gate, _matrix(core + k * H * H, H, H, H, KIND), slope)
+        slope = tl.dot(by_gate, _matrix(core + k * H * H, H, H, KIND), slope)
     h2 = tl.load(second + place, mask=inside, other=0.0).to(tl.float32)
     slope = (slope * _slope(h2, ACT)).to(KIND)
     tl.store(d_second + place, slope, mask=inside)
     h1 = tl.load(first + place, mask=inside, other=0.0).to(tl.float32)
-    slope = tl.dot(slope, _matrix(weights + H * D + H, H, H, H, KIND)) * _slope(h1, ACT)
+    slope = tl.dot(slope, _matrix(narrow + H * DP + H, H, H, KIND)) * _slope(h1, ACT)
     tl.store(d_first + place, slope.to(KIND), mask=inside)
 
 
@@ -297,15 +329,15 @@ def back(
 def _product(left, right, low, high, M: tl.constexpr, N: tl.constexpr, BM: tl.constexpr):
     """Of (rows, M) and (rows, N), over the rows from `low` to `high`: (M, N). And the sums of the left ones' columns."""
     m, n = tl.arange(0, M), tl.arange(0, N)
-    by, sums = tl.zeros((M, N), tl.float32), tl.zeros((M,), tl.float32)
+    by, sums = tl.zeros((M, N), tl.float32), tl.zeros((BM, M), tl.float32)
     for start in range(low, high, BM):
         row = (start + tl.arange(0, BM)).to(tl.int64)
         live = (row < high)[:, None]
         a = tl.load(left + row[:, None] * M + m[None, :], mask=live & (m >= 0)[None, :], other=0.0)
         b = tl.load(right + row[:, None] * N + n[None, :], mask=live & (n >= 0)[None, :], other=0.0)
         by = tl.dot(tl.trans(a), b, by)
-        sums += tl.sum(a.to(tl.float32), 0)
-    return by, sums
+        sums += a.to(tl.float32)
+    return by, tl.sum(sums, 0)
 
 
 @triton.jit

@@ -12,7 +12,7 @@ block. The plain path writes and reads each layer's activations some ten times a
 each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
 be small.
 
-Matrices are multiplied in bfloat16 with float32 sums; weights, loss and optimizer are float32.
+Matrices are multiplied in bfloat16 with float32 sums, from a copy of the weights; they, loss and optimizer are float32.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class Fused:
         self.parts = -(-self.size // REDUCE_PART)
         zeros = partial(torch.zeros, device=device)
         self.core: dict[str, Any] = {"G": 0, "HIDDEN": False}  # gates, and whether they look at what was put out
+        kind = torch.float32 if exact else torch.bfloat16
+        self.narrow = torch.zeros(self.size + hidden * (self.shape["DP"] - features), dtype=kind, device=device)
         self._make_room()
         self.spare = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
         self.spare_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
@@ -123,7 +125,11 @@ class Fused:
     # ---- collecting ----
 
     def begin(self) -> None:
-        """Takes over the moments of observations, which stay as they are for a whole iteration."""
+        """Takes over the moments of observations, which stay as they are for a whole iteration, and the weights."""
+        weights, units, features, padded = self.weights.detach(), *(self.shape[name] for name in ("H", "D", "DP"))
+        first = self.narrow[: units * padded].view(units, padded)
+        first[:, :features].copy_(weights[: units * features].view(units, features))
+        self.narrow[units * padded :].copy_(weights[units * features :])
         if self.moments is not None:
             self.mean.copy_(self.moments.mean.reshape(-1))
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
@@ -149,7 +155,7 @@ class Fused:
         logits, actions = self.spare if is_last else (rollout.logits[t], rollout.actions[t])
         allowed = None if masks is None else masks[t, rows]
         taken = self.spare_actions[rows] if env_actions is None else env_actions
-        seen = [rollout.obs[0][t, rows], self.weights, self.mean, self.scale, noise, allowed]
+        seen = [rollout.obs[0][t, rows], self.weights, self.narrow, self.mean, self.scale, noise, allowed]
         return seen, [logits[rows], rollout.values[t, rows], actions[rows], taken]
 
     # ---- learning ----
@@ -168,7 +174,7 @@ class Fused:
         step, mean, square = optimizer.state.values()
         is_muon = isinstance(optimizer, Muon)
         parts = {"PARTS": triton_size(self.parts)}
-        sizes = {"D": self.shape["D"], "H": self.shape["H"], "G": self.core["G"]}
+        sizes = {name: self.shape[name] for name in ("D", "DP", "H")} | {"G": self.core["G"]}
         self.metrics.zero_()
         for k, count in enumerate(self.counts):
             self._gradient(batch, order, self.starts[k], count, self.spreads[k])
@@ -176,13 +182,14 @@ class Fused:
                 scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]
                 launch(
                     self.kernels.muon, (len(optimizer.matrices),),
-                    self.weights, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
-                    fixed["weight_decay"], *scales, **sizes, DP=self.shape["DP"], MOMENTUM=optimizer.MOMENTUM,
+                    self.weights, self.narrow, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
+                    fixed["weight_decay"], *scales, **sizes, MOMENTUM=optimizer.MOMENTUM,
                     STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
                 )  # fmt: skip
             launch(
                 self.kernels.adam, (-(-self.size // ADAM_PART),),
-                self.weights, grad, mean, square, self.squares, self.metrics, step, rate, self.size, self.parts,
+                self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, rate, self.size,
+                self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
                 **sizes, HIDDEN=self.core["HIDDEN"], MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
             )  # fmt: skip
@@ -196,7 +203,7 @@ class Fused:
             blocks = -(-some // self.tile)
             launch(
                 self.kernels.learn, (blocks,),
-                batch.obs[0], self.weights, self.mean, self.scale, batch.masks, order[first + lo :],
+                batch.obs[0], self.weights, self.narrow, self.mean, self.scale, batch.masks, order[first + lo :],
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
                 spread, self.partial, self.sums, some,
                 config.clip, config.value_clip, config.value_coef, config.entropy_coef,

@@ -6,7 +6,8 @@ algos/ops.py. tests/test_fused.py holds them together, in Triton's interpreter w
 
 The weights of a policy are one piece of memory, in this order: first layer (H, D) and its biases (H,), second layer
 (H, H) and its biases, those of a recurrent core with G gates (algos/core_kernels.py), actor (A, H) and its biases (A,),
-critic (1, H) and its bias.
+critic (1, H) and its bias. `narrow` is a copy of them in the precision of products, with the first layer's rows padded to
+(H, DP): rows of any other length cannot be loaded many numbers at a time.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -50,20 +51,19 @@ def _see(obs, at, live, mean, scale, D: tl.constexpr, DP: tl.constexpr, UNIT: tl
 
 
 @triton.jit
-def _matrix(weights, OUT: tl.constexpr, IN: tl.constexpr, PADDED: tl.constexpr, KIND: tl.constexpr):
-    """(OUT, PADDED) of an (OUT, IN) matrix."""
-    row, column = tl.arange(0, OUT), tl.arange(0, PADDED)
-    place = weights + row[:, None] * IN + column[None, :]
-    return tl.load(place, mask=(column < IN)[None, :] & (row >= 0)[:, None], other=0.0).to(KIND)
+def _matrix(narrow, OUT: tl.constexpr, IN: tl.constexpr, KIND: tl.constexpr):
+    """An (OUT, IN) matrix."""
+    row, column = tl.arange(0, OUT), tl.arange(0, IN)
+    return tl.load(narrow + row[:, None] * IN + column[None, :]).to(KIND)
 
 
 @triton.jit
-def _heads(weights, H: tl.constexpr, A: tl.constexpr, KIND: tl.constexpr):
+def _heads(weights, narrow, H: tl.constexpr, A: tl.constexpr, KIND: tl.constexpr):
     """Actor and critic as one (16, H) matrix and (16,) biases: A logits, then the value, then nothing."""
     row, column = tl.arange(0, 16), tl.arange(0, H)
     # in memory: actor (A, H), its biases (A,), critic (1, H), its bias
     start = tl.where(row < A, row * H, A * H + A)
-    wo = tl.load(weights + start[:, None] + column[None, :], mask=(row <= A)[:, None], other=0.0).to(KIND)
+    wo = tl.load(narrow + start[:, None] + column[None, :], mask=(row <= A)[:, None], other=0.0).to(KIND)
     bias = tl.where(row < A, A * H + row, A * H + A + H)
     return wo, tl.load(weights + bias, mask=row <= A, other=0.0)
 
@@ -89,18 +89,19 @@ def _choose(o, row, live, noise, masks, logits, values, actions, env_actions, A:
 
 @triton.jit
 def act(
-    obs, weights, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
+    obs, weights, narrow, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """One step of the policy: logits, values and actions of `rows` observations."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     live = row < rows
-    w1 = _matrix(weights, H, D, DP, KIND)
+    w1 = _matrix(narrow, H, DP, KIND)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
-    w2 = _matrix(weights + H * D + H, H, H, H, KIND)
+    w2 = _matrix(narrow + H * DP + H, H, H, KIND)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
-    wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
+    after: tl.constexpr = H + H * H + H
+    wo, bo = _heads(weights + H * D + after, narrow + H * DP + after, H, A, KIND)
     x = _see(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(KIND)
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
     h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
@@ -167,7 +168,7 @@ def _judge(
 
 @triton.jit
 def learn(
-    obs, weights, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
+    obs, weights, narrow, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
     partial, sums, count,
     clip, value_clip, value_coef, entropy_coef,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
@@ -184,11 +185,12 @@ def learn(
     live = row < count
     at = tl.load(order + row, mask=live, other=0)
     x = _see(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(KIND)
-    w1 = _matrix(weights, H, D, DP, KIND)
+    w1 = _matrix(narrow, H, DP, KIND)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
-    w2 = _matrix(weights + H * D + H, H, H, H, KIND)
+    w2 = _matrix(narrow + H * DP + H, H, H, KIND)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
-    wo, bo = _heads(weights + H * D + H + H * H + H, H, A, KIND)
+    after: tl.constexpr = H + H * H + H
+    wo, bo = _heads(weights + H * D + after, narrow + H * DP + after, H, A, KIND)
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(KIND)
     h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(KIND)
     o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
@@ -251,9 +253,9 @@ def reduce(
 
 @triton.jit
 def adam(
-    weights, gradient, mean, square, squares, metrics, step, rate, size, parts,
-    limit, beta1, beta2, eps, decay, D: tl.constexpr, H: tl.constexpr, G: tl.constexpr, HIDDEN: tl.constexpr,
-    MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+    weights, narrow, gradient, mean, square, squares, metrics, step, rate, size, parts,
+    limit, beta1, beta2, eps, decay, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    HIDDEN: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """Clips the gradient to the norm `limit` (0: never) and moves the weights by Adam or AdamW; not Muon's matrices."""
     part, every = tl.program_id(0), tl.arange(0, PARTS)
@@ -284,13 +286,15 @@ def adam(
     size_2 = 1.0 - tl.exp(t * tl.log(beta2))
     w -= lr / size_1 * m / (tl.sqrt(v) / tl.sqrt(size_2) + eps)
     tl.store(weights + at, w, mask=inside)
+    copy = tl.where(at < H * D, at // D * DP + at % D, at + H * (DP - D))
+    tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside)
     tl.store(mean + at, m, mask=inside)
     tl.store(square + at, v, mask=inside)
 
 
 @triton.jit
 def muon(
-    weights, gradient, momentum, squares, rate, parts, limit, decay, scale_1, scale_2, D: tl.constexpr,
+    weights, narrow, gradient, momentum, squares, rate, parts, limit, decay, scale_1, scale_2, D: tl.constexpr,
     DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr,
     PARTS: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
@@ -312,14 +316,16 @@ def muon(
     x = (g + MOMENTUM * (m - g)).to(KIND).to(tl.float32)
     x = x / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
     for _ in range(STEPS):
-        narrow = x.to(KIND)
-        square = tl.dot(narrow, tl.trans(narrow)).to(KIND)
+        rounded = x.to(KIND)
+        square = tl.dot(rounded, tl.trans(rounded)).to(KIND)
         more = (-4.7750 * square.to(tl.float32) + 2.0315 * tl.dot(square, square)).to(KIND)
-        x = 3.4445 * narrow.to(tl.float32) + tl.dot(more, narrow)
+        x = 3.4445 * rounded.to(tl.float32) + tl.dot(more, rounded)
     lr = tl.load(rate)
     w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
     w -= x * (lr * tl.where(which == 0, scale_1, scale_2))
     tl.store(weights + at, w, mask=inside)
+    copy = tl.where(which == 0, row[:, None] * DP + column[None, :], at + H * (DP - D))
+    tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside)
 
 
 @triton.jit
