@@ -59,12 +59,21 @@ PPO: list[tuple[Any, dict[str, Any]]] = [
 RECURRENT: list[tuple[Any, dict[str, Any]]] = [
     ("breakout", {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 4, "max_grad_norm": 0.01}}),
     ("memory", {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
-    ("cartpole", {"nn": {**SMALL, "core": "lstm", "activation": "tanh"}, "train": {"normalize_obs": True, "segment": 2}}),
+    (
+        "cartpole",
+        {"nn": {**SMALL, "core": "lstm", "activation": "tanh"}, "train": {"normalize_obs": True, "segment": 2}},
+    ),
     ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
-    ("breakout", {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}}),
+    (
+        "breakout",
+        {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}},
+    ),
     ("vacuum", {"nn": {**SMALL, "core": "mingru"}, "train": {"entropy_coef": 0.1, "normalize_advantage": "batch"}}),
     ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05, "minibatches": 7}}),
-    (partial(Odd, 17, 15, np.uint8), {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}}),
+    (
+        partial(Odd, 17, 15, np.uint8),
+        {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}},
+    ),
     (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 37}),
     # several tiles to a part of the slopes by weights
     ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290}),
@@ -308,12 +317,18 @@ def check_compiles() -> None:
         "scale_2",
     }
     numbers |= {"beta1", "beta2", "eps"}
-    longs, flags = {"order", "actions", "edges", "segments"}, {"dones", "resets", "next_resets", "alive", "next_alive", "cut"}
+    longs, flags = (
+        {"order", "actions", "edges", "segments"},
+        {"dones", "resets", "next_resets", "alive", "next_alive", "cut"},
+    )
     shape = {"D": 118, "DP": 128, "H": 128, "A": 3, "ACT": 1, "UNIT": 1.0, "NORM": False, "MASKED": False}
     shape |= {"KIND": kernels.BFLOAT16}
     sizes = {"D": 118, "DP": 128, "H": 128}
     gates, half = {"H": 128, "G": 4, "HIDDEN": True}, {"H": 128, "KIND": kernels.BFLOAT16}
-    body, loss = {**half, "DP": 128, "ACT": 1, "G": 4}, {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
+    body, loss = (
+        {**half, "DP": 128, "ACT": 1, "G": 4},
+        {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None},
+    )
     planes = ("FIRST", "SECOND", "OUT", "TAKEN", "D_GATES", "D_SECOND", "D_FIRST")
     ours = recurrent_kernels
     jobs = [

@@ -24,7 +24,9 @@ def _tanh(x):
 
 
 @triton.jit
-def _body(x, weights, narrow, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr):
+def _body(
+    x, weights, narrow, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, KIND: tl.constexpr
+):
     """What the two layers make of observations."""
     unit = tl.arange(0, H)
     w1, b1 = _matrix(narrow, H, DP, KIND), tl.load(weights + H * D + unit)
@@ -38,7 +40,7 @@ def _gate(
     h, weights, narrow, gate: tl.constexpr, k: tl.constexpr, H: tl.constexpr, PART: tl.constexpr, G: tl.constexpr,
     KIND: tl.constexpr,
 ):  # fmt: skip
-    """The k-th PART of a gate's units by what comes in, before its sigmoid, in the precision of what `encode` leaves."""
+    """The k-th PART of a gate's units by what comes in, before its sigmoid, in the precision that `encode` stores."""
     first: tl.constexpr = gate * H + k * PART
     weight = _matrix(narrow + first * H, PART, H, KIND)
     bias = tl.load(weights + G * H * H + first + tl.arange(0, PART))
@@ -57,8 +59,8 @@ def _lstm_gate(
 
 @triton.jit
 def act(
-    obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell, logits, values, actions, env_actions,
-    rows,
+    obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell,
+    logits, values, actions, env_actions, rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, KIND: tl.constexpr, G: tl.constexpr, HIDDEN: tl.constexpr,
     BM: tl.constexpr,
@@ -142,8 +144,8 @@ def encode(
 
 @triton.jit
 def mingru_forward(
-    second, gates, starts, cleared, segments, hidden, out, count, plane, L, H: tl.constexpr, PART: tl.constexpr,
-    STAGES: tl.constexpr,
+    second, gates, starts, hidden, out, cleared, segments, count, plane, L,
+    H: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """MinGRU through `count` segments, one thread for each unit: see `MinGRU.unroll`."""
     plane = plane.to(tl.int64)
@@ -167,7 +169,7 @@ def mingru_forward(
 
 @triton.jit
 def mingru_backward(
-    second, gates, starts, cleared, segments, hidden, d_out, d_gates, d_skip, count, plane, L,
+    second, gates, starts, hidden, d_out, d_gates, d_skip, cleared, segments, count, plane, L,
     H: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The slopes of `mingru_forward` by the gates and by what goes around them."""
@@ -203,7 +205,7 @@ def mingru_backward(
 
 @triton.jit
 def lstm_forward(
-    narrow, gates, hidden, cell, cleared, segments, acts, cells, taken, out, count, plane, L,
+    narrow, gates, hidden, cell, acts, cells, taken, out, cleared, segments, count, plane, L,
     H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """An LSTM through `count` segments, BM to a block: see `LSTM.unroll`. `taken` is what each step's product took."""
@@ -239,7 +241,7 @@ def lstm_forward(
 
 @triton.jit
 def lstm_backward(
-    narrow, acts, cells, cell, cleared, segments, d_out, d_gates, count, plane, L,
+    narrow, acts, cells, cell, d_out, d_gates, cleared, segments, count, plane, L,
     H: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The slopes of `lstm_forward` by the gates before their sigmoids."""
@@ -327,7 +329,7 @@ def back(
 
 @triton.jit
 def _product(left, right, low, high, M: tl.constexpr, N: tl.constexpr, BM: tl.constexpr):
-    """Of (rows, M) and (rows, N), over the rows from `low` to `high`: (M, N). And the sums of the left ones' columns."""
+    """Of (rows, M) and (rows, N), over the rows from `low` to `high`: (M, N). And the sums of the left one's columns."""
     m, n = tl.arange(0, M), tl.arange(0, N)
     by, sums = tl.zeros((M, N), tl.float32), tl.zeros((BM, M), tl.float32)
     for start in range(low, high, BM):

@@ -29,7 +29,7 @@ from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
-from shoal.nn.recurrent import State
+from shoal.nn.recurrent import LSTM, State
 
 WIDEST = 128  # units of a layer, and numbers of an observation
 CHOICES = 15  # with the value they are the 16 columns of the last product
@@ -63,8 +63,12 @@ def why_not(learner: Any) -> str:
         return "--nn.core-size other than --nn.hidden"
     if config.priority or (policy.core is None and learner.rollout.segment != 1):
         return "--train.priority or --train.segment"
-    if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
-        return "a GPU that has no bfloat16"
+    if learner.device.type == "cuda":
+        kind = torch.cuda.get_device_capability(learner.device)
+        if kind < (8, 0):
+            return "a GPU that has no bfloat16"
+        if isinstance(policy.core, LSTM) and widths[0] > 64 and kind[0] not in (9, 10):
+            return "an LSTM of more than 64 units on a GPU whose blocks have less than 227 KB of shared memory"
     return ""
 
 
@@ -141,9 +145,7 @@ class Fused:
         """
         seen, said = self._seen_and_said(t, env_actions, rows)
         count = len(seen[0])
-        tile = 64 if count <= FEW else 128
-        grid = (-(-count // tile),)
-        launch(self.kernels.act, grid, *seen, *said, count, **self.shape, BM=tile, num_warps=tile // 16)
+        launch(self.kernels.act, (-(-count // 64),), *seen, *said, count, **self.shape, BM=64, num_warps=4)
         return ()
 
     def _seen_and_said(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
@@ -191,7 +193,8 @@ class Fused:
                 self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, rate, self.size,
                 self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-                **sizes, HIDDEN=self.core["HIDDEN"], MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
+                **sizes, HIDDEN=self.core["HIDDEN"],
+                MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
             )  # fmt: skip
         return self.metrics[:6]
 

@@ -13,6 +13,7 @@ A minibatch of a recurrent policy took some 280 kernels. Products are bfloat16 w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,13 +23,13 @@ from shoal.algos.fused import Fused, why_not
 from shoal.nn.launch import has_triton, launch
 from shoal.nn.recurrent import LSTM, State
 
-# planes of (transitions of a minibatch, units); gates, their slopes and what the LSTM made of them follow
+# planes of (transitions of a minibatch, units), in one piece of memory; the gates' come after these
 FIRST, SECOND, OUT, D_OUT, D_SECOND, D_FIRST, TAKEN, GATES = range(8)
-D_SKIP = TAKEN  # of a MinGRU
+D_SKIP = TAKEN  # a MinGRU takes nothing of what it put out, an LSTM lets nothing around it
+TILE = 64  # rows of a block: several find room on a processor, and wait for their loads beside each other
+LSTM_ROWS, MINGRU_UNITS = 16, 256  # segments of a block, and units of segments
+STAGES = 3  # steps through time whose numbers are on their way
 PROCESSORS = 132  # of a large GPU: so many blocks find the slopes by weights at a time
-ACT_TILE, UNITS = 64, 256  # rows of a block of `act`, units of a block of a MinGRU
-LSTM_WARPS = 8
-STAGES = 3  # steps of a core whose numbers are on their way
 
 
 def fused_for(learner: Any) -> Fused | None:
@@ -43,112 +44,132 @@ class FusedCore(Fused):
 
     reduce_blocks = 32
 
+    def __init__(self, learner: Any, tile: int = TILE, exact: bool = False) -> None:
+        super().__init__(learner, tile, exact)
+
     def _make_room(self) -> None:
         from shoal.algos import core_kernels
 
         self.core_kernels = core_kernels
-        rollout, core, device = self.learner.rollout, self.learner.actor.policy.core, self.weights.device
-        is_lstm = isinstance(core, LSTM)
-        gates = self.gates = 4 if is_lstm else 3
-        self.core = {"G": gates, "HIDDEN": is_lstm}
-        self.segments = torch.zeros(0, dtype=torch.int64, device=device)  # in this epoch's order
-        most, hidden = max(self.counts), self.shape["H"]
-        kind = torch.float32 if self.shape["KIND"] == self.kernels.FLOAT32 else torch.bfloat16
-        planes = GATES + gates * (3 if is_lstm else 2)
-        self.room = torch.zeros((planes, most, hidden), dtype=kind, device=device)
-        self.seen = torch.zeros((most, self.shape["DP"]), dtype=kind, device=device)
-        self.slopes = torch.zeros((most, 16), dtype=kind, device=device)
-        self.cleared = torch.zeros(most, dtype=torch.int8, device=device)  # whether the state is, before a step
-        self.carried = torch.zeros((most, hidden), device=device)  # what a step hands on to the next
-        self.new_state = tuple(torch.zeros_like(part) for part in rollout.state)
-        self.matrices = 3 + gates * (2 if is_lstm else 1)
+        rollout, core, kind = self.learner.rollout, self.learner.actor.policy.core, self.narrow.dtype
+        self.is_lstm, self.length, hidden = isinstance(core, LSTM), rollout.segment, self.shape["H"]
+        gates = self.gates = 4 if self.is_lstm else 3
+        self.core = {"G": gates, "HIDDEN": self.is_lstm}
+        self.matrices = 3 + gates * (2 if self.is_lstm else 1)
         self.most_parts = max(1, PROCESSORS // self.matrices)  # of a minibatch, for the slopes by weights
-        self.partial = torch.zeros((self.most_parts, self.size), device=device)
-        self.sums = torch.zeros((-(-most // self.tile), 8), device=device)
+        most, zeros = max(self.counts), partial(torch.zeros, device=self.weights.device)
+        self.room = room = zeros((GATES + gates * (3 if self.is_lstm else 2), most, hidden), dtype=kind)
+        self.first, self.second, self.out, self.d_out, self.d_second, self.d_first = room[:TAKEN]
+        self.taken = self.d_skip = room[TAKEN]
+        self.by_input, self.d_gates, self.acts = room[GATES], room[GATES + gates], room[-gates]
+        self.plane = most * hidden
+        self.seen, self.slopes = zeros((most, self.shape["DP"]), dtype=kind), zeros((most, 16), dtype=kind)
+        self.cleared = zeros(most, dtype=torch.int8)  # whether the state is, before a step
+        self.carried = zeros((most, hidden))  # what a step hands on to the next: hidden, or an LSTM's cell
+        self.new_state = tuple(torch.zeros_like(part) for part in rollout.state)
+        self.begun = [part.flatten(0, 1) for part in rollout.starts]  # the states that segments began with
+        self.partial, self.sums = zeros((self.most_parts, self.size)), zeros((-(-most // self.tile), 8))
+        # where they lie among the weights: what an LSTM makes of what it put out, and the heads
+        body, heads = hidden * (self.shape["DP"] + hidden + 2), (self.shape["A"] + 1) * (hidden + 1)
+        self.again = self.narrow[body + gates * hidden * (hidden + 1) :]
+        self.heads = self.weights.detach()[-heads:], self.narrow[-heads:]
+
+    def _shape(self, *names: str) -> dict[str, Any]:
+        return {name: self.shape[name] for name in names}
 
     def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
         """As `Fused.act`."""
         seen, said = self._seen_and_said(t, env_actions, rows)
         state, new = ([part[rows] for part in parts] for parts in (self.learner.rollout.state, self.new_state))
-        states = [state[0], state[-1], new[0], new[-1]]
-        count = len(seen[0])
+        states, count = [state[0], state[-1], new[0], new[-1]], len(seen[0])
         launch(
-            self.core_kernels.act, (-(-count // ACT_TILE),),
-            *seen, *states, *said, count, **self.shape, **self.core, BM=ACT_TILE, num_warps=ACT_TILE // 16,
+            self.core_kernels.act, (-(-count // TILE),),
+            *seen, *states, *said, count, **self.shape, **self.core, BM=TILE, num_warps=4,
         )  # fmt: skip
         return tuple(new)
 
     def epoch(self, batch: Any, order: Tensor) -> Tensor:
         """One pass over the rollout in minibatches of `order`, which are segments."""
-        length, rows = self.learner.rollout.segment, self.learner.rollout.rows
+        length, rows = self.length, self.learner.rollout.rows
         self.segments = order
         first = order // rows * (length * rows) + order % rows
         steps = torch.arange(length, device=order.device) * rows
         return super().epoch(batch, (first.unsqueeze(1) + steps).flatten())
 
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, spread: Tensor) -> None:
-        config, kernels, rollout, room = self.learner.config, self.core_kernels, self.learner.rollout, self.room
-        shape, length, gates = self.shape, rollout.segment, self.gates
-        hidden, choices, some = shape["H"], shape["A"], count // length
-        order, segments, plane = order[first:], self.segments[first // length :], room[0].numel()
-        starts = [part.flatten(0, 1) for part in rollout.starts]
-        tiles = -(-count // self.tile)
-        narrow = {name: shape[name] for name in ("H", "KIND")}
-        body = narrow | {name: shape[name] for name in ("DP", "ACT")}
-        d_gates, acts = room[GATES + gates], room[-gates]
-        after = self.narrow[hidden * (shape["DP"] + hidden + 2) + gates * hidden * (hidden + 1) :]  # the core's biases
-        heads = (choices + 1) * (hidden + 1)  # are last
+        order, segments = order[first:], self.segments[first // self.length :]
+        self._encode(batch, order, count)
+        self._forward(segments, count)
+        self._judge(batch, order, count, spread)
+        self._backward(segments, count)
+        self._weight_slopes(count)
+
+    def _encode(self, batch: Any, order: Tensor, count: int) -> None:
         launch(
-            kernels.encode, (tiles,),
-            batch.obs[0], self.weights, self.narrow, self.mean, self.scale, order, batch.resets, self.seen,
-            room[FIRST], room[SECOND], room[GATES], self.cleared, count, plane, **body, D=shape["D"], UNIT=shape["UNIT"], NORM=shape["NORM"], G=gates,
-            BM=self.tile, num_warps=self.tile // 16,
+            self.core_kernels.encode, (-(-count // self.tile),),
+            batch.obs[0], self.weights, self.narrow, self.mean, self.scale, order, batch.resets,
+            self.seen, self.first, self.second, self.by_input, self.cleared, count, self.plane,
+            **self._shape("D", "DP", "H", "ACT", "UNIT", "NORM", "KIND"), G=self.gates, BM=self.tile, num_warps=4,
         )  # fmt: skip
-        if self.core["HIDDEN"]:
-            blocks = (-(-some // 16),)
+
+    def _forward(self, segments: Tensor, count: int) -> None:
+        """The core through time."""
+        kernels, some = self.core_kernels, count // self.length
+        ends = self.cleared, segments, some, self.plane, self.length
+        if self.is_lstm:
             launch(
-                kernels.lstm_forward, blocks,
-                after, room[GATES], *starts, self.cleared, segments, acts, self.carried, room[TAKEN],
-                room[OUT], some, plane, length, **narrow, BM=16, STAGES=STAGES, num_warps=LSTM_WARPS,
-            )  # fmt: skip
-        else:
-            blocks = (-(-some * hidden // UNITS),)
-            launch(
-                kernels.mingru_forward, blocks,
-                room[SECOND], room[GATES], *starts, self.cleared, segments, self.carried, room[OUT],
-                some, plane, length, H=hidden, PART=UNITS, STAGES=STAGES, num_warps=4,
-            )  # fmt: skip
-        launch(
-            kernels.judge, (tiles,),
-            room[OUT], self.weights[-heads:], self.narrow[-heads:], batch.masks, order, batch.actions, batch.logprobs, batch.values, batch.advantages,
-            batch.returns, batch.counts, spread, self.slopes, room[D_OUT], self.sums, count,
-            config.clip, config.value_clip, config.value_coef, config.entropy_coef, **narrow, A=choices,
-            MASKED=shape["MASKED"], COUNTED=batch.counts is not None, CLIPPED=config.value_clip > 0.0, BM=self.tile,
-            num_warps=self.tile // 16,
-        )  # fmt: skip
-        if self.core["HIDDEN"]:
-            launch(
-                kernels.lstm_backward, blocks,
-                after, acts, self.carried, starts[1], self.cleared, segments, room[D_OUT], d_gates,
-                some, plane, length, **narrow, BM=16, STAGES=STAGES, num_warps=LSTM_WARPS,
+                kernels.lstm_forward, (-(-some // LSTM_ROWS),),
+                self.again, self.by_input, *self.begun, self.acts, self.carried, self.taken, self.out, *ends,
+                **self._shape("H", "KIND"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
             )  # fmt: skip
         else:
             launch(
-                kernels.mingru_backward, blocks,
-                room[SECOND], room[GATES], *starts, self.cleared, segments, self.carried, room[D_OUT],
-                d_gates, room[D_SKIP], some, plane, length, H=hidden, PART=UNITS, STAGES=STAGES, num_warps=4,
+                kernels.mingru_forward, (-(-some * self.shape["H"] // MINGRU_UNITS),),
+                self.second, self.by_input, *self.begun, self.carried, self.out, *ends,
+                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
+            )  # fmt: skip
+
+    def _judge(self, batch: Any, order: Tensor, count: int, spread: Tensor) -> None:
+        config = self.learner.config
+        launch(
+            self.core_kernels.judge, (-(-count // self.tile),),
+            self.out, *self.heads, batch.masks, order, batch.actions, batch.logprobs, batch.values, batch.advantages,
+            batch.returns, batch.counts, spread, self.slopes, self.d_out, self.sums, count,
+            config.clip, config.value_clip, config.value_coef, config.entropy_coef,
+            **self._shape("H", "A", "MASKED", "KIND"), COUNTED=batch.counts is not None,
+            CLIPPED=config.value_clip > 0.0, BM=self.tile, num_warps=4,
+        )  # fmt: skip
+
+    def _backward(self, segments: Tensor, count: int) -> None:
+        """The core back through time, and on to both layers."""
+        kernels, some = self.core_kernels, count // self.length
+        ends = self.cleared, segments, some, self.plane, self.length
+        if self.is_lstm:
+            launch(
+                kernels.lstm_backward, (-(-some // LSTM_ROWS),),
+                self.again, self.acts, self.carried, self.begun[1], self.d_out, self.d_gates, *ends,
+                **self._shape("H", "KIND"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
+            )  # fmt: skip
+        else:
+            launch(
+                kernels.mingru_backward, (-(-some * self.shape["H"] // MINGRU_UNITS),),
+                self.second, self.by_input, *self.begun, self.carried, self.d_out, self.d_gates, self.d_skip, *ends,
+                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
             )  # fmt: skip
         launch(
-            kernels.back, (tiles,),
-            self.narrow, room[FIRST], room[SECOND], d_gates, room[D_SKIP], room[D_SECOND], room[D_FIRST],
-            count, plane, **body, G=gates, SKIP=not self.core["HIDDEN"], BM=self.tile, num_warps=self.tile // 16,
+            kernels.back, (-(-count // self.tile),),
+            self.narrow, self.first, self.second, self.d_gates, self.d_skip, self.d_second, self.d_first, count,
+            self.plane, **self._shape("DP", "H", "ACT", "KIND"), G=self.gates, SKIP=not self.is_lstm, BM=self.tile,
+            num_warps=4,
         )  # fmt: skip
-        each = -(-count // (self.most_parts * 64)) * 64  # transitions of a part
+
+    def _weight_slopes(self, count: int) -> None:
+        each = -(-count // (self.most_parts * TILE)) * TILE  # transitions of a part
         parts = -(-count // each)
         launch(
-            kernels.weight_slopes, (self.matrices, parts),
-            self.seen, room, self.slopes, self.partial, count, plane, each,
-            D=shape["D"], DP=shape["DP"], H=hidden, A=choices, **self.core, FIRST=FIRST, SECOND=SECOND, OUT=OUT,
-            TAKEN=TAKEN, D_GATES=GATES + gates, D_SECOND=D_SECOND, D_FIRST=D_FIRST, BM=64, num_warps=8,
+            self.core_kernels.weight_slopes, (self.matrices, parts),
+            self.seen, self.room, self.slopes, self.partial, count, self.plane, each,
+            **self._shape("D", "DP", "H", "A"), **self.core, FIRST=FIRST, SECOND=SECOND, OUT=OUT, TAKEN=TAKEN,
+            D_GATES=GATES + self.gates, D_SECOND=D_SECOND, D_FIRST=D_FIRST, BM=TILE, num_warps=8,
         )  # fmt: skip
-        self._reduce(parts, tiles)
+        self._reduce(parts, -(-count // self.tile))

@@ -6,8 +6,8 @@ algos/ops.py. tests/test_fused.py holds them together, in Triton's interpreter w
 
 The weights of a policy are one piece of memory, in this order: first layer (H, D) and its biases (H,), second layer
 (H, H) and its biases, those of a recurrent core with G gates (algos/core_kernels.py), actor (A, H) and its biases (A,),
-critic (1, H) and its bias. `narrow` is a copy of them in the precision of products, with the first layer's rows padded to
-(H, DP): rows of any other length cannot be loaded many numbers at a time.
+critic (1, H) and its bias. `narrow` is a copy of them in the precision of products, with the first layer's rows padded
+to (H, DP): rows of any other length cannot be loaded many numbers at a time.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -168,8 +168,8 @@ def _judge(
 
 @triton.jit
 def learn(
-    obs, weights, narrow, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts, moments,
-    partial, sums, count,
+    obs, weights, narrow, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts,
+    moments, partial, sums, count,
     clip, value_clip, value_coef, entropy_coef,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, KIND: tl.constexpr,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.nn.recurrent import CORES
+from shoal.nn.recurrent import LSTM, MinGRU
 
 
 class Adam:
@@ -127,7 +127,7 @@ def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
     Gates of a recurrent core lie in one matrix, but each is one of its own.
     """
     tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
-    cores = [m for m in policy.modules() if isinstance(m, tuple(CORES.values()))]
+    cores = [m for m in policy.modules() if isinstance(m, (LSTM, MinGRU))]
     gates = {id(p): core.size for core in cores for p in core.parameters()}
     found, at = [], 0
     for name, p in policy.named_parameters():
