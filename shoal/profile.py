@@ -57,6 +57,7 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
         while time.perf_counter() - began < seconds / 5 or trainer.step == first:
             trainer.iterate()
             count += 1
+        trainer.wait()
         rates.append((trainer.step - first) / (time.perf_counter() - began))
         for name, value in trainer.drain().items():
             if name.startswith("time/"):

@@ -38,7 +38,7 @@ from shoal import checkpoint, config, evaluate, registry, runs, seats
 from shoal.algos import ops
 from shoal.algos.actor import Actor, Role, cast, mask_size, seeded
 from shoal.algos.algorithms import ALGORITHMS
-from shoal.algos.device import Bridge, DeviceCollector, Graph, copy_into, warm_up
+from shoal.algos.device import Bridge, DeviceCollector, Graph, Pace, Tally, copy_into, warm_up
 from shoal.algos.ppo import PPO
 from shoal.algos.rollout import Collector, Rollout, Seat, Stepped
 from shoal.config import opt
@@ -357,6 +357,8 @@ class Trainer:
         self._learn_s = 0.0
         self._started = False
         self._graphs: tuple[Graph | None, list[Graph]] | None = None  # of collecting, and of every learner's update
+        self._tallies = [Tally(self.device) for _ in self.learners]  # of the graphs' metrics
+        self._pace = Pace()
 
     def _build(self, policy: Any) -> None:
         options, vec = self.options, self.vec
@@ -472,8 +474,18 @@ class Trainer:
                 before = time.perf_counter()  # compiling and capturing is no training
             self.collect()
             self.learn()
+            if self._graphs is not None and self._graphs[0] is not None:
+                self._pace.step()
+            elif self.on_gpu:
+                torch.cuda.synchronize()
+        self.wall_s += time.perf_counter() - before
+
+    def wait(self) -> None:
+        """Until the GPU has done all that it was asked for. That is training, too."""
+        before = time.perf_counter()
         if self.on_gpu:
-            torch.cuda.synchronize()
+            with told_of_the_gpu(self.options):
+                torch.cuda.synchronize()
         self.wall_s += time.perf_counter() - before
 
     def _capture(self) -> None:
@@ -488,7 +500,7 @@ class Trainer:
         kept = self._keep()
         streams = self._streams()
         collect = partial(self._collect, streams)
-        updates = [partial(self.algorithm.update, learner) for learner in self.learners]
+        updates = [partial(self._update, *both) for both in zip(self.learners, self._tallies)]
 
         def everything() -> None:
             if steps_there:
@@ -532,6 +544,8 @@ class Trainer:
             seat.generator.set_state(state[f"opponent{k}.generator"])
             copy_into(_numbered(seat.rollout.state), _under(state, f"opponent{k}.recurrent."))
         self._ended.clear()
+        for tally in self._tallies:
+            tally.drain()
         if isinstance(self.vec, CudaVec):
             obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
             self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
@@ -563,13 +577,17 @@ class Trainer:
         graphs = self._graphs[1] if self._graphs is not None else []
         for k, learner in enumerate(self.learners):
             rate = learner.set_learning_rate(done)
-            metrics = graphs[k]() if graphs else self.algorithm.update(learner)
+            if graphs:
+                graphs[k]()
+                metrics = {}
+            else:
+                metrics = self.algorithm.update(learner)
             if len(self.learners) == 1:
                 found = dict(metrics)
             else:
                 for name, value in metrics.items():
                     found[name] = found.get(name, 0.0) + value / len(self.learners)
-            found["learning_rate"] = torch.tensor(rate) if self.on_gpu else rate
+            found["learning_rate"] = rate
         if not self.on_gpu:  # there, once per log: looking means waiting
             self._refuse_nonsense(found)
         for name, value in found.items():
@@ -578,9 +596,16 @@ class Trainer:
         self.iteration += 1
         self._learn_s += time.perf_counter() - before
 
+    def _update(self, learner: Any, tally: Tally) -> None:
+        tally.add(self.algorithm.update(learner))
+
     def drain(self) -> dict[str, float]:
         """The numbers since the last call: losses, episodes, seconds by kind."""
+        self.wait()
         record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
+        for tally in self._tallies if self._updates else ():
+            for name, value in tally.drain().items():
+                self._sums[name] = self._sums.get(name, 0.0) + value / len(self.learners)
         means = {name: float(value) / self._updates for name, value in self._sums.items()}
         if self.on_gpu:
             self._refuse_nonsense(means)

@@ -29,7 +29,10 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-@pytest.mark.parametrize("group", ["ppo", "more_ppo", "nan", "spread", "sums", "cores", "carry", "compiles"])
+@pytest.mark.parametrize(
+    "group",
+    ["ppo", "more_ppo", "recurrent_ppo", "more_recurrent_ppo", "nan", "spread", "sums", "cores", "carry", "compiles"],
+)
 def test_kernels_equal_their_twins(group):
     root = Path(__file__).parents[1]
     env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
@@ -55,7 +58,10 @@ def trainer_of(name: str, **tables):
         ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}, ""),
         ("breakout", {"nn": {"hidden": 100}}, "--nn.hidden"),
         ("breakout", {"nn": {"layers": 3}}, "--nn.layers"),
-        ("breakout", {"nn": {"core": "lstm"}}, "core"),
+        ("breakout", {"nn": {"core": "lstm"}}, ""),
+        ("breakout", {"nn": {"core": "mingru"}, "train": {"segment": 2}}, ""),
+        ("breakout", {"nn": {"core": "mingru", "core_size": 64}}, "--nn.core-size"),
+        ("breakout", {"train": {"segment": 2}}, "--train.segment"),
         ("breakout", {"nn": {"separate": True}}, "--nn.separate"),
         ("breakout", {"nn": {"activation": "gelu"}}, "--nn.activation gelu"),
         ("breakout", {"train": {"precision": "fp32"}}, "--train.precision fp32"),
@@ -85,6 +91,11 @@ def test_tiles_fit_into_the_cards_shared_memory(monkeypatch, capability, narrow,
     trainer.learners[0].device = torch.device("cuda")
     assert ("bfloat16" in why_not(trainer.learners[0])) != has_bfloat16
     trainer.close()
+    for hidden, fits in ((128, capability == (9, 0)), (64, has_bfloat16)):
+        trainer = trainer_of("breakout", vec={"num_envs": 8}, nn={"core": "lstm", "hidden": hidden})
+        trainer.learners[0].device = torch.device("cuda")
+        assert (why_not(trainer.learners[0]) == "") == fits
+        trainer.close()
 
 
 def test_a_row_is_cut_off_at_most_once_in_a_window():
@@ -328,6 +339,7 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
     monkeypatch.setattr("shoal.train.has_triton", lambda: False)
     monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr("shoal.train.Pace", lambda: SimpleNamespace(step=lambda: None))
     env, tables = CAPTURED[case]
     opponents = tables.get("opponents", "").replace("RUN", str(frozen_run.folder))
     options = options_for("", {"device": "cpu", **tables, "opponents": opponents})

@@ -533,6 +533,17 @@ def test_muon_takes_the_hidden_matrices():
         assert all(torch.equal(part, weight.flatten()) for part, weight in zip(found, wanted, strict=True))
 
 
+@pytest.mark.parametrize(("core", "gates"), [("lstm", 8), ("mingru", 3)])
+def test_muon_takes_each_gate_as_a_matrix_of_its_own(core, gates):
+    with trainer(CASES["discrete"](), net={"core": core, "hidden": 16}, optimizer="muon", segment=0) as t:
+        learner = t.learners[0]
+        policy, matrices = learner.actor.policy, learner.optimizer.matrices
+        assert len(matrices) == 2 + gates
+        assert all((rows, columns) == (16, 16) for _, rows, columns in matrices[2:])
+        whole = torch.cat([p.flatten() for p in policy.core.parameters() if p.ndim == 2])
+        assert torch.equal(torch.cat([learner.weights[at : at + 256] for at, _, _ in matrices[2:]]), whole)
+
+
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch's own came with 2.9")
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_muon_is_torchs_muon_and_adamw(decay):

@@ -329,7 +329,7 @@ def back(
 
 @triton.jit
 def _product(left, right, low, high, M: tl.constexpr, N: tl.constexpr, BM: tl.constexpr):
-    """Of (rows, M) and (rows, N), over the rows from `low` to `high`: (M, N). And the sums of the left one's columns."""
+    """Of (rows, M) and (rows, N), over rows `low` to `high`: (M, N), and the sums of the left one's columns."""
     m, n = tl.arange(0, M), tl.arange(0, N)
     by, sums = tl.zeros((M, N), tl.float32), tl.zeros((BM, M), tl.float32)
     for start in range(low, high, BM):

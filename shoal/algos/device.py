@@ -376,6 +376,41 @@ def warm_up(function: Callable[[], Any], times: int = 2) -> None:
     torch.cuda.synchronize()
 
 
+class Tally:
+    """Sums of an update's metrics, kept where they are made: a graph adds to them, and nothing waits."""
+
+    MOST = 32
+
+    def __init__(self, device: torch.device) -> None:
+        self.names: list[str] = []
+        self.totals = torch.zeros(self.MOST, device=device)
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        """Those of one update: the same names each time."""
+        self.names, whole = list(metrics), self.totals[: len(metrics)]
+        whole += torch.stack([torch.as_tensor(x, dtype=whole.dtype, device=whole.device) for x in metrics.values()])
+
+    def drain(self) -> dict[str, float]:
+        """The sums since the last call."""
+        found = dict(zip(self.names, self.totals.tolist()))
+        self.totals.zero_()
+        return found
+
+
+class Pace:
+    """Lets the host be one iteration ahead of the GPU, and no further."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+
+    def step(self) -> None:
+        """An iteration was asked for: waits for the one before."""
+        before, self._last = self._last, torch.cuda.Event()
+        self._last.record()
+        if before is not None:
+            before.synchronize()
+
+
 def copy_into(targets: dict[str, Tensor], values: dict[str, Tensor]) -> None:
     """Puts values into tensors that graphs hold. One without a value was not there at the start: it becomes zero."""
     for name, tensor in targets.items():
