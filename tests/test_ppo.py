@@ -538,10 +538,10 @@ def test_muon_takes_each_gate_as_a_matrix_of_its_own(core, gates):
     with trainer(CASES["discrete"](), net={"core": core, "hidden": 16}, optimizer="muon", segment=0) as t:
         learner = t.learners[0]
         policy, matrices = learner.actor.policy, learner.optimizer.matrices
-        assert len(matrices) == 2 + gates
-        assert all((rows, columns) == (16, 16) for _, rows, columns in matrices[2:])
+        assert len(matrices) == len(policy.body.layers.layers) + gates
+        assert all((rows, columns) == (16, 16) for _, rows, columns in matrices[-gates:])
         whole = torch.cat([p.flatten() for p in policy.core.parameters() if p.ndim == 2])
-        assert torch.equal(torch.cat([learner.weights[at : at + 256] for at, _, _ in matrices[2:]]), whole)
+        assert torch.equal(torch.cat([learner.weights[at : at + 256] for at, _, _ in matrices[-gates:]]), whole)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch's own came with 2.9")

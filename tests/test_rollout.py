@@ -140,11 +140,9 @@ def test_a_vector_env_that_does_not_reset_itself_is_refused():
         Stepped(vec)
 
 
-@pytest.mark.parametrize("large", [0, 1 << 20])
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "memory", "forage"])
-def test_a_rollout_of_native_envs_holds_what_stepping_them_gives(name, large, monkeypatch):
-    """The same seeds and the rollout's own actions, by `step`, in one group. Large copies are torch's."""
-    monkeypatch.setattr("shoal.algos.rollout.LARGE", large)
+def test_a_rollout_of_native_envs_holds_what_stepping_them_gives(name):
+    """The same seeds and the rollout's own actions, by `step`, in one group."""
     with trainer(shoal.make(name, 8, backend="threads", num_groups=2), horizon=20, core="mingru") as t:
         rollout = t.learners[0].rollout
         twin = shoal.make(name, 8, backend="serial")

@@ -32,8 +32,6 @@ from shoal.nn.recurrent import State
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv, has_true
 
-LARGE = 1 << 20  # bytes of a copy: below, one thread is as fast
-
 
 class Rollout:
     """Preallocated (horizon, rows) tensors."""
@@ -363,7 +361,7 @@ class Collector:
 
     def _take_obs(self, seat: Seat, cell: Cell, obs: Any, infos: dict[str, Any], block: Block) -> None:
         for kept, leaf in zip(cell.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents)):
-            _copy(kept, leaf)
+            np.copyto(kept, leaf, casting="unsafe")
         if cell.next_mask is not None and "action_mask" in infos:
             cell.next_mask[...] = pick(infos["action_mask"], seat.role, self.agents).reshape(cell.next_mask.shape)
         if cell.next_alive is not None and "alive" in infos:
@@ -413,14 +411,6 @@ def can_be_quick(seat: Seat) -> bool:
     """Whether C acts for a seat: it keeps no state, and its network and rows are of the kind that C takes."""
     rollout = seat.rollout
     return rollout.is_quick and not rollout.state and is_for_c(seat.actor, rollout.rows)
-
-
-def _copy(into: Array, value: Array) -> None:
-    """Copies observations; many by all of torch's threads."""
-    if value.nbytes >= LARGE and value.dtype == into.dtype and value.flags.writeable:
-        torch.from_numpy(into).copy_(torch.from_numpy(value))
-    else:
-        np.copyto(into, value, casting="unsafe")
 
 
 def rows_of(seat: Seat, block: Block, agents: int) -> slice:
