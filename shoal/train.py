@@ -219,6 +219,10 @@ def make_vec(env: Any, options: Options) -> VecEnv:
             raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
         count = vec.num_envs or 1024
         if vec.backend == "cuda" or (vec.backend == "auto" and device_of(options) == "cuda"):
+            for name in ("num_groups", "num_threads"):
+                if given := getattr(vec, name):
+                    flag = f"--vec.{name.replace('_', '-')} {given}"
+                    raise ConfigError(f"{flag} is for envs that the CPU steps. Drop it, or use --vec.backend threads.")
             return make(env, count, **{**common, "backend": "cuda"})
         backend = vec.backend if vec.backend != "auto" else "threads" if count >= 1024 else "serial"
         groups = vec.num_groups or (2 if backend == "threads" and count >= 1024 else 1)
@@ -672,7 +676,7 @@ class Trainer:
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             if isinstance(error, ShoalError):
                 raise
-            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\\n")[0]
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
             raise CheckpointError(f"this checkpoint does not fit this run: {reason}.") from None
 
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
@@ -762,13 +766,13 @@ class Trainer:
                     t, row, element = (int(x) for x in bad.nonzero()[0])
                     value = float(values.reshape(len(values), rollout.rows, -1)[t, row, element])
                     return f"the {what} of {self._who(row, role)} is {value} (element {element}), seen before {at}."
-            for cut in rollout.truncated:
-                for name, leaf in zip(names, cut.obs):
+            for rows, last in rollout.cut_off():
+                for name, leaf in zip(names, last):
                     bad = ~torch.isfinite(leaf.reshape(len(leaf), -1))
                     if bool(bad.any()):
                         k, element = (int(x) for x in bad.nonzero()[0])
                         value = float(leaf.reshape(len(leaf), -1)[k, element])
-                        who = self._who(int(cut.rows[k]), role)
+                        who = self._who(int(rows[k]), role)
                         return f"the last observation{name} of {who} is {value} (element {element}), seen before {at}."
         named = [name for name, value in metrics.items() if not math.isfinite(float(value))]
         rate = self.options.train.learning_rate

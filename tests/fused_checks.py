@@ -58,12 +58,12 @@ PPO: list[tuple[Any, dict[str, Any]]] = [
 
 RECURRENT: list[tuple[Any, dict[str, Any]]] = [
     ("breakout", {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 4, "max_grad_norm": 0.01}}),
-    ("memory", {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
+    ("memory", {"nn": {"hidden": 32, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
     (
         "cartpole",
         {"nn": {**SMALL, "core": "lstm", "activation": "tanh"}, "train": {"normalize_obs": True, "segment": 2}},
     ),
-    ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
+    ("cartpole", {"nn": {"hidden": 32, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
     (
         "breakout",
         {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}},

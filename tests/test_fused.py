@@ -23,7 +23,7 @@ from shoal.algos.device import Bridge, DeviceCollector, make_cuts, time_limit
 from shoal.algos.fused import is_narrow, why_not
 from shoal.algos.rollout import Seat
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
-from shoal.train import Trainer, options_for, train
+from shoal.train import Trainer, make_vec, options_for, train
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -459,3 +459,20 @@ def test_a_files_table_for_the_gpu_goes_over_its_others(monkeypatch):
         options_for("cartpole", {"device": "cuda", "cuda": {"train": {"horizn": 1}}})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert options_for("cartpole", file).train.horizon == 32
+
+
+@pytest.mark.parametrize("kind", ["threads", "groups"])
+def test_what_is_for_the_cpus_envs_is_refused_with_the_gpus(kind):
+    with pytest.raises(ConfigError, match=rf"--vec.num-{kind} 2 is for envs that the CPU steps.*--vec.backend threads"):
+        make_vec("cartpole", options_for("", {"vec": {"backend": "cuda", f"num_{kind}": 2}}))
+
+
+def test_a_last_observation_that_is_not_finite_is_found_where_a_gpu_keeps_it():
+    trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
+    rollout = trainer.learners[0].rollout
+    cuts = rollout.cuts = make_cuts(rollout, 3)
+    cuts.flags[4, 2] = True
+    cuts.obs[0][1, 2, 3] = torch.nan
+    cuts.obs[0][0, 1] = torch.nan  # row 1 was not cut off
+    assert "the last observation of env 2 is nan (element 3)" in trainer._culprit({})
+    trainer.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -119,6 +119,15 @@ class Rollout:
 
     def _carried(self) -> list[Tensor]:
         return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
+
+    def cut_off(self) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        """Rows that a time limit cut off, some at a time, with their last observations."""
+        for cut in self.truncated:
+            yield cut.rows, cut.obs
+        if self.cuts is not None:
+            for k, flags in enumerate(self.cuts.flags.split(self.cuts.window)):
+                if len(rows := flags.any(0).nonzero().flatten()):
+                    yield rows, [leaf[k, rows] for leaf in self.cuts.obs]
 
     def is_ready(self, cut: Truncated) -> bool:
         """Whether the rows that were cut off are full, and so learned from in this update."""
