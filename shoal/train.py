@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -502,7 +502,7 @@ class Trainer:
             self._graphs = None, []
             return
         kept = self._keep()
-        streams = self._streams()
+        streams = list(self._streams().values())
         collect = partial(self._collect, streams)
         updates = [partial(self._update, *both) for both in zip(self.learners, self._tallies)]
 
@@ -526,33 +526,17 @@ class Trainer:
             for name, part in self.state().items()
         }
 
-    def _streams(self) -> list[torch.Generator]:
-        """The random streams of all seats."""
-        frozen = [seat.generator for seat in self.frozen if seat.generator is not None]
-        return [*(learner.generator for learner in self.learners), *frozen]
-
     def _rewind(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Puts a state back into the very tensors that graphs hold."""
-        state = files["state"]
-        for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
-            copy_into(actor.state_dict(), _under(files["weights"], f"{k}."))
-            copy_into(learner.optimizer.state, _under(state, f"{k}.optimizer."))
-            if learner.reward_norm is not None:
-                copy_into(learner.reward_norm.state_dict(), _under(state, f"{k}.reward_norm."))
-            copy_into(learner.kept(), _under(state, f"{k}."))
-            copy_into(_numbered(learner.rollout.state), _under(state, f"{k}.recurrent."))
-            learner.generator.set_state(state[f"{k}.generator"])
-        copy_into(_numbered(self._own), {k: state[f"{k}.own_return"] for k in _numbered(self._own)})
-        for k, seat in enumerate(self.frozen):
-            assert seat.generator is not None
-            seat.generator.set_state(state[f"opponent{k}.generator"])
-            copy_into(_numbered(seat.rollout.state), _under(state, f"opponent{k}.recurrent."))
+        for name, tensors in self._tensors().items():
+            copy_into(tensors, files[name])
+        for name, stream in self._streams().items():
+            stream.set_state(files["state"][name])
         self._ended.clear()
         for tally in self._tallies:
             tally.drain()
         if isinstance(self.vec, CudaVec):
-            obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
-            self.collector.resume(obs, {"alive": self.vec.tensors["alive"], "action_mask": self.vec.tensors["masks"]})
+            self._resume_envs(files["state"])
             self.vec.drain_stats()
 
     def collect(self) -> None:
@@ -561,7 +545,7 @@ class Trainer:
         if graph is not None:
             graph()
         else:
-            self._collect(self._streams())
+            self._collect(list(self._streams().values()))
         self.step += self.steps_per_iteration
 
     def _collect(self, streams: list[torch.Generator]) -> None:
@@ -644,25 +628,33 @@ class Trainer:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Everything that going on to the bit needs, as the files of a checkpoint."""
+        files = self._tensors()
+        files["state"] |= {name: stream.get_state() for name, stream in self._streams().items()}
+        if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
+            files["state"]["envs"] = checkpoint.from_bytes(self.vec.snapshot())
+        return files
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What learning and playing change, where it lies."""
         weights: dict[str, Tensor] = {}
         state: dict[str, Tensor] = {}
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
-            rollout = learner.rollout
-            state[f"{k}.generator"] = learner.generator.get_state()
             state |= {f"{k}.{name}": value for name, value in learner.kept().items()}
             if learner.reward_norm is not None:
                 state |= {f"{k}.reward_norm.{n}": v for n, v in learner.reward_norm.state_dict().items()}
             state |= {f"{k}.optimizer.{name}": value for name, value in learner.optimizer.state.items()}
-            state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(rollout.state)}
+            state |= {f"{k}.recurrent.{i}": part for i, part in enumerate(learner.rollout.state)}
         state |= {f"{k}.own_return": part for k, part in enumerate(self._own)}
         for k, seat in enumerate(self.frozen):
-            assert seat.generator is not None
-            state[f"opponent{k}.generator"] = seat.generator.get_state()
             state |= {f"opponent{k}.recurrent.{i}": part for i, part in enumerate(seat.rollout.state)}
-        if isinstance(self.vec, (NativeVec, CudaVec)) and self._started:
-            state["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return {"weights": weights, "state": state}
+
+    def _streams(self) -> dict[str, torch.Generator]:
+        """The random streams of all seats."""
+        streams = {f"{k}.generator": learner.generator for k, learner in enumerate(self.learners)}
+        frozen = [seat.generator for seat in self.frozen if seat.generator is not None]
+        return streams | {f"opponent{k}.generator": stream for k, stream in enumerate(frozen)}
 
     def counters(self) -> dict[str, Any]:
         """What meta.json says besides."""
@@ -680,6 +672,7 @@ class Trainer:
             raise CheckpointError(f"this checkpoint does not fit this run: {reason}.") from None
 
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        same_rows = meta.get("rows") == self.num_rows
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
             if len(state[f"{k}.generator"]) != len(learner.generator.get_state()):
@@ -687,31 +680,17 @@ class Trainer:
                 raise CheckpointError(
                     f"this checkpoint's random stream is not of {self.device.type}. Go on with --device {other}."
                 )
-            learner.generator.set_state(state[f"{k}.generator"])
-            same_rows = meta.get("rows") == self.num_rows
-            for name, part in learner.kept().items():
-                _put(part, state.get(f"{k}.{name}"), same_rows)
-            if learner.reward_norm is not None and f"{k}.reward_norm.mean" in state:
-                learner.reward_norm.load_state_dict(_under(state, f"{k}.reward_norm."))
-            found = _under(state, f"{k}.optimizer.")
-            if not learner.optimizer.fits(found):
+            if not learner.optimizer.fits(_under(state, f"{k}.optimizer.")):
                 kind = type(learner.optimizer).__name__
                 raise CheckpointError(f"this checkpoint's optimizer state is not of this {kind}.")
-            copy_into(learner.optimizer.state, found)
-            for i, part in enumerate(learner.rollout.state):
-                _put(part, state.get(f"{k}.recurrent.{i}"), same_rows)
-        for k, part in enumerate(self._own):
-            _put(part, state.get(f"{k}.own_return"), meta.get("rows") == self.num_rows)
-        for k, seat in enumerate(self.frozen):
-            assert seat.generator is not None
-            seat.generator.set_state(state[f"opponent{k}.generator"])
-            for i, part in enumerate(seat.rollout.state):
-                _put(part, state.get(f"opponent{k}.recurrent.{i}"), meta.get("rows") == self.num_rows)
+        for name, stream in self._streams().items():
+            stream.set_state(state[name])
+        for name, tensor in self._tensors()["state"].items():
+            # rewards that were not scaled before may be from now on
+            _put(tensor, state.get(name), must=name in state if ".reward_norm." in name else same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
-        if "envs" in state and isinstance(self.vec, (NativeVec, CudaVec)) and meta.get("rows") == self.num_rows:
-            obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
-            memory: Any = self.vec.tensors if isinstance(self.vec, CudaVec) else self.vec.memory.arrays
-            self.collector.resume(obs, {"alive": memory["alive"], "action_mask": memory["masks"]})
+        if "envs" in state and isinstance(self.vec, (NativeVec, CudaVec)) and same_rows:
+            self._resume_envs(state)
         else:
             self.exact = False
             for part in self._own:
@@ -725,6 +704,11 @@ class Trainer:
             # not the seeds of the start again: those episodes have been seen
             self.collector.start((env_seed(self.options.seed) + self.step) % (1 << 30))
         self._started = True
+
+    def _resume_envs(self, state: Mapping[str, Tensor]) -> None:
+        obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
+        memory: Any = self.vec.tensors if isinstance(self.vec, CudaVec) else self.vec.memory.arrays
+        self.collector.resume(obs, {"alive": memory["alive"], "action_mask": memory["masks"]})
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The policy as it is, to be evaluated."""
@@ -901,10 +885,6 @@ def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _numbered(parts: Sequence[Tensor]) -> dict[str, Tensor]:
-    return {str(k): part for k, part in enumerate(parts)}
 
 
 def _put(into: Tensor, value: Tensor | None, must: bool) -> None:

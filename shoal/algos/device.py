@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -411,7 +411,7 @@ class Pace:
             before.synchronize()
 
 
-def copy_into(targets: dict[str, Tensor], values: dict[str, Tensor]) -> None:
+def copy_into(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Puts values into tensors that graphs hold. One without a value was not there at the start: it becomes zero."""
     for name, tensor in targets.items():
         if name in values:
