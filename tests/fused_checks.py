@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+import shoal
 from shoal.algos import core_kernels as recurrent_kernels
 from shoal.algos import device, fused, fused_core, kernels, ops, optim, ppo
+from shoal.algos.rollout import Seat
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
 from shoal.nn import recurrent
 from shoal.train import Trainer, options_for
+from tests.test_fused import OnHost
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -180,6 +183,46 @@ def act_again(learner: Any, has_moved: bool = False) -> None:
     for mine, theirs in zip((*rollout.starts, *rollout.state), (*starts, *after)):
         if not has_moved:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+COLLECTED: list[tuple[str, dict[str, Any]]] = [
+    ("cartpole", {"nn": SMALL, "env": {"max_steps": 5}}),
+    ("cartpole", {"nn": {**SMALL, "core": "lstm"}, "env": {"max_steps": 5}, "train": {"segment": 4}}),
+    ("memory", {"nn": {"hidden": 32, "core": "mingru"}}),
+    ("vacuum", {"nn": {**SMALL, "core": "mingru"}, "env": {"max_steps": 9}, "train": {"segment": 2}}),
+]
+
+
+def check_collectors() -> None:
+    """Two iterations of both collectors of algos/device.py, whose kernels act and learn, against the plain ones."""
+    for env, tables in COLLECTED:
+        train = {"horizon": 8, "minibatches": 4, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
+        vec = {"num_envs": 8, "backend": "threads", "num_groups": 2, "num_threads": 2}
+        own = {"device": "cpu", "nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
+        plain, on_card, bridged = (Trainer(env, options_for("", own)) for _ in range(3))
+        for trainer in (on_card, bridged):
+            learner = trainer.learners[0]
+            learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
+            learner.fused = (fused_core.FusedCore if learner.rollout.state else fused.Fused)(learner, 16, exact=True)
+            seats = [Seat(trainer.actors[0], trainer.roles[0], learner.rollout)]
+            if trainer is on_card:
+                trainer.vec.close()
+                trainer.vec = shoal.make(env, 8, backend="serial", **own["env"])
+                trainer.collector = device.DeviceCollector(OnHost(trainer.vec), seats, [learner.fused])
+            else:
+                trainer.collector = device.Bridge(trainer.vec, seats, learner.fused)
+        for trainer in (plain, on_card, bridged):
+            for _ in range(2):
+                trainer.iterate()
+        one = plain.learners[0]
+        for two in (on_card.learners[0], bridged.learners[0]):
+            assert torch.equal(one.rollout.actions, two.rollout.actions)
+            for mine, theirs in zip([*one.rollout.tensors(), one.weights], [*two.rollout.tensors(), two.weights]):
+                torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=3e-5)
+            assert two.rollout.cuts is None or two.rollout.cuts.flags.any()
+        for trainer in (plain, on_card, bridged):
+            trainer.close()
+        print("checked", env)
 
 
 def check_nan() -> None:
