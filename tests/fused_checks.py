@@ -78,6 +78,9 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
         {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}},
     ),
     (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 37}),
+    # games that end inside segments
+    (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "lstm"}, "train": {"minibatches": 2}}),
+    (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 2}}),
     # several tiles to a part of the slopes by weights
     ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290}),
 ]
