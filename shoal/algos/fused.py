@@ -5,12 +5,11 @@
     reduce    those sums to the gradient, in a fixed order, and its squares
     adam      clip, and move the weights
 
-It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers (one
-with a recurrent core is for algos/fused_core.py):
+It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers:
 everything that lies between an observation and the gradients then fits into the registers and the shared memory of one
 block. The plain path writes and reads each layer's activations some ten times and starts about a hundred kernels for
 each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
-be small.
+be small. With a recurrent core between layers and heads it is for algos/fused_core.py.
 
 Matrices are multiplied in bfloat16 with float32 sums, from a copy of the weights; they, loss and optimizer are float32.
 """
