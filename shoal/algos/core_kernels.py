@@ -16,11 +16,7 @@ import triton
 import triton.language as tl
 
 from shoal.algos.kernels import _activate, _choose, _heads, _judge, _matrix, _see, _slope
-
-
-@triton.jit
-def _tanh(x):
-    return 2.0 * tl.sigmoid(2.0 * x) - 1.0
+from shoal.nn.kernels import _tanh
 
 
 @triton.jit
