@@ -37,8 +37,10 @@ import torch
 import shoal
 from shoal import registry
 from shoal.algos.algorithms import ALGORITHMS
+from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
 from shoal.native import lib
+from shoal.native.cuda import require_gpu
 from shoal.profile import profile
 from shoal.runs import commit
 from shoal.train import Trainer, options_for
@@ -654,6 +656,10 @@ def check_words(words: list[str]) -> None:
 def main() -> int:
     words = sys.argv[1:] or list(PARTS)
     check_words(words)
+    try:
+        require_gpu()
+    except CudaMissing as error:
+        raise SystemExit(f"{error}") from None
     facts = {
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,

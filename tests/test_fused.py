@@ -513,3 +513,12 @@ def test_a_last_observation_that_is_not_finite_is_found_where_a_gpu_keeps_it():
     cuts.obs[0][0, 1] = torch.nan  # row 1 was not cut off
     assert "the last observation of env 2 is nan (element 3)" in trainer._culprit({})
     trainer.close()
+
+
+def test_what_needs_a_gpu_says_so_before_any_work():
+    script = Path(__file__).parents[1] / "benchmarks/gpu.py"
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(script.parents[1])}
+    done = subprocess.run([sys.executable, script, "parity"], env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "GPU" in done.stderr or "CUDA" in done.stderr
