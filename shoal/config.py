@@ -15,7 +15,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -55,12 +55,14 @@ def opt(
     high: float | None = None,
     sweep: Uniform | LogUniform | None = None,
     is_count: bool = False,
+    choices: Callable[[], Sequence[str]] | None = None,
 ) -> Any:
     """A field of an options dataclass: its default, its meaning, its range (ends included), its range in a sweep.
 
-    A count is an int that may be written as 20M, 4096 or 1e6.
+    A count is an int that may be written as 20M, 4096 or 1e6. `choices` lists the values that a str may have, where
+    they are not known when the dataclass is written (`CORES.names`); a Literal lists them where they are.
     """
-    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
+    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -93,6 +95,12 @@ def check(config: Any, where: str) -> None:
                 raise ConfigError(f"{name} is above {high}, the most that makes sense.")
 
 
+def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
+    """The type of a field: a Literal of its choices, where it has them."""
+    listed = field.metadata.get("choices")
+    return typing.Literal[tuple(listed())] if listed is not None else hint
+
+
 def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None) -> T:
     """An options object from a table of a TOML file. Unknown keys and wrong types raise, with a suggestion."""
     hints = typing.get_type_hints(cls)
@@ -104,7 +112,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
-        values[name] = _checked(value, hints[name], f"{where}.{name}")
+        values[name] = _checked(value, hint_of(known[name], hints[name]), f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
     check(config, where)
     return config
@@ -144,15 +152,14 @@ def write_toml(data: Mapping[str, Any]) -> str:
     return tomli_w.dumps(data)
 
 
-@functools.cache
 def flags(cls: type[T]) -> type[T]:
     """Gives tyro the help of every field (and of the fields' own fields) and returns the class."""
     import tyro
     from tyro.constructors import PrimitiveConstructorSpec
 
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = typing.get_type_hints(cls)  # without what an earlier call has added
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        hint = hints[field.name]
+        hint = hint_of(field, hints[field.name])
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             flags(hint)
         text = field.metadata.get("help")

@@ -15,10 +15,12 @@ ROOT = Path(shoal.__file__).parent
 # what each room may import of Shoal, besides itself
 WALLS = {
     "errors": set(),
+    "plugins": {"errors"},
+    "seeds": set(),
     "spec": {"errors"},
     "registry": {"errors"},
     "native": {"errors", "spec"},
-    "vector": {"errors", "spec", "native"},
+    "vector": {"errors", "spec", "plugins", "native"},
     "entry": {"errors", "registry", "native", "vector"},
     "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
     "measure": {"vector"},
@@ -28,15 +30,15 @@ WALLS = {
     "runs": {"errors", "config"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "vector", "video"},
-    "nn": {"errors", "spec", "config"},
-    "algos": {"errors", "spec", "config", "native", "vector", "nn"},
+    "nn": {"errors", "spec", "config", "plugins"},
+    "algos": {"errors", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "algos"},
     "seats": {"errors", "algos"},
     "checkpoint": {"errors", "runs"},
-    "log": {"errors"},
+    "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "seats"},
+    | {"runs", "checkpoint", "log", "seats", "plugins", "seeds"},
     "profile": {"algos", "nn", "train", "vector"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
@@ -54,6 +56,7 @@ WALLS = {
         "train",
         "profile",
         "puffer",
+        "plugins",
     },
 }
 

@@ -1,0 +1,78 @@
+"""Finds plugins: an algorithm, optimizer, core, encoder, backend, logger or command is one file of its folder.
+
+    ALGORITHMS = Plugins("algorithm", package="shoal.algos", marker="ALGORITHM")
+
+A file is a plugin where it assigns the folder's marker at top level (`ALGORITHM = ...`), and its name is the file's
+stem. Listing names reads the text of files and imports nothing. Other packages add plugins by entry points (the
+group is the kind in the plural: `shoal.algorithms`), and scripts by `register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shoal.errors import ConfigError, did_you_mean
+
+
+class Plugins:
+    """All plugins of one kind, by name."""
+
+    def __init__(self, kind: str, *, package: str, marker: str) -> None:
+        self.kind, self.package, self.marker = kind, package, marker
+        self.group = f"shoal.{kind}s"
+        self._registered: dict[str, Any] = {}
+        self._stock: tuple[str, ...] | None = None
+
+    def register(self, name: str, plugin: Any) -> None:
+        """Adds a plugin of this process: what the marker is assigned in a file, or a module that assigns it."""
+        if name in self.stock():
+            raise ConfigError(f"'{name}' is the name of a stock {self.kind}. Register yours under another name.")
+        self._registered[name] = self._value(plugin)
+
+    def stock(self) -> tuple[str, ...]:
+        """The names of the plugins that Shoal ships."""
+        if self._stock is None:
+            assigns = re.compile(rf"^{self.marker}\b[^=\n]*=", re.MULTILINE)
+            files = (path for folder in self._folders() for path in folder.glob("*.py"))
+            self._stock = tuple(sorted(path.stem for path in files if assigns.search(path.read_text(encoding="utf-8"))))
+        return self._stock
+
+    def names(self) -> tuple[str, ...]:
+        """Every name that `find` knows: stock plugins first, then those of other packages and of this process."""
+        others = {*self._registered, *self._entry_points()} - {*self.stock()}
+        return (*self.stock(), *sorted(others))
+
+    def find(self, name: str) -> Any:
+        """The plugin of a name. An unknown name raises, with a suggestion."""
+        if name in self._registered:
+            return self._registered[name]
+        if name in self.stock():
+            return self._value(importlib.import_module(f"{self.package}.{name}"))
+        if point := self._entry_points().get(name):
+            try:
+                return self._value(point.load())
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise ConfigError(f"{self.kind} '{name}' of '{point.value}' cannot be loaded: {reason}.") from error
+        known = self.names()
+        raise ConfigError(f"no {self.kind} '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+
+    def _value(self, plugin: Any) -> Any:
+        if not isinstance(plugin, ModuleType):
+            return plugin
+        if not hasattr(plugin, self.marker):
+            raise ConfigError(f"{plugin.__name__} does not assign {self.marker}, which makes a file a {self.kind}.")
+        return getattr(plugin, self.marker)
+
+    def _folders(self) -> list[Path]:
+        spec = importlib.util.find_spec(self.package)
+        return [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+
+    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+        return {point.name: point for point in importlib.metadata.entry_points(group=self.group)}
