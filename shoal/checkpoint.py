@@ -32,7 +32,7 @@ from shoal.runs import checkpoint_name, checkpoint_step, write_atomic
 FORMAT = 1
 META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
 COUNT_LIMIT = 1 << 63  # steps and iterations are below
-CHUNK_BYTES = 16 << 20  # copied at a time, from a GPU or of a tensor that is not contiguous
+CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or of a tensor that is not contiguous
 FILES = ("weights", "state")
 # safetensors' names, in the order of its own writer: large elements first, so that every tensor is aligned
 DTYPES = {

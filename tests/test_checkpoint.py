@@ -124,7 +124,7 @@ print(own() - before if before else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     saving, loading = map(int, done.stdout.split())
-    assert saving < 60, "MB; a chunk is 16 MB, and a transposed one is copied"
+    assert saving < 60, "MB; chunks of a transposed one are copied"
     assert loading < 60, "the tensors are backed by the file"
 
 
