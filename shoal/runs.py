@@ -276,6 +276,16 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
     raise ConfigError(f"no run '{text}'.{did_you_mean(name, known)} 'shoal runs' lists all {len(runs)}.")
 
 
+def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
+    """The newest run of an env that has checkpoints, did not finish, and that no process trains."""
+    name = folder_name(env)
+    for run in reversed(all_runs(root)):
+        is_finished = (run.summary or {}).get("status") == "finished"
+        if run.env == name and not is_finished and run.checkpoints() and not run.is_running:
+            return run
+    return None
+
+
 def process_began(pid: int) -> float | None:
     """When a process started, in seconds since 1970; None where it does not exist."""
     import psutil

@@ -108,7 +108,7 @@ def test_python_envs_take_their_own_keywords():
 def test_values_of_python_envs_are_data(tmp_path):
     """Nothing is evaluated."""
     evil = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
-    assert parse(["gymnasium:CartPole-v1", "--env.goal", evil]).options.env == {"goal": evil}
+    assert parse(["gymnasium:CartPole-v1", "--env.render-mode", evil]).options.env == {"render_mode": evil}
     assert not (tmp_path / "ran").exists()
 
 
@@ -280,5 +280,5 @@ def test_train_eval_plot_runs(env, tmp_path, capsys):
 def test_errors_are_ours():
     with pytest.raises(ShoalError):
         parse(["cartpole", "--config", "nowhere.toml"])
-    with pytest.raises(ConfigError, match="which env"):
+    with pytest.raises(ConfigError, match="no env given"):
         parse([])

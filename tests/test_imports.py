@@ -55,7 +55,6 @@ WALLS = {
         "evaluate",
         "train",
         "profile",
-        "puffer",
         "plugins",
     },
 }

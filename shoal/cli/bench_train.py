@@ -9,10 +9,11 @@ import json as jsonlib
 from pathlib import Path
 from typing import Any
 
+from shoal.cli.command import Command
 from shoal.errors import ConfigError
 
 
-def command(args: list[str]) -> int:
+def bench_train(args: list[str]) -> int:
     """Measure how fast an env trains on this machine, and what keeps it from being faster.
 
     Takes every option of `shoal train`, and --seconds N (default 3), --json, --out FILE. Trains for that long without
@@ -24,7 +25,7 @@ def command(args: list[str]) -> int:
         shoal bench train breakout --device cuda
         shoal bench train cartpole --vec.num-envs 65536 --json
     """
-    from shoal.cli.main import console
+    from shoal.cli.screen import console
     from shoal.cli.train import parse
     from shoal.measure import describe_machine
     from shoal.profile import profile
@@ -46,9 +47,6 @@ def command(args: list[str]) -> int:
         with out.open("a") as file:
             file.write(line + "\n")
     return 0
-
-
-command.takes_words = True  # type: ignore[attr-defined]
 
 
 def _take(args: list[str], values: dict[str, str], flags: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -79,7 +77,7 @@ def show(screen: Any, found: dict[str, Any]) -> None:
     """What was measured, for a person."""
     from rich.table import Table
 
-    from shoal.cli.main import suggest
+    from shoal.cli.screen import suggest
 
     rates = found["steps_per_s_all"]
     screen.print(
@@ -118,3 +116,6 @@ def _short(rate: float) -> str:
         if rate >= size:
             return f"{rate / size:.3g}{unit}"
     return f"{rate:.3g}"
+
+
+COMMAND = Command(bench_train, order=70, examples={}, parses_words=True)

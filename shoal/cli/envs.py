@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from shoal.cli.command import Command
+
 WIDE = 100  # columns from which on the list has room for a summary beside each env
 
 
-def command(
+def envs(
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
     /,
     *,
@@ -49,7 +51,7 @@ def show(markdown: str) -> None:
     from rich.markdown import Heading, Markdown
     from rich.text import Text
 
-    from shoal.cli.main import console
+    from shoal.cli.screen import console
 
     class PlainHeading(Heading):
         """At the left and without a box."""
@@ -74,8 +76,8 @@ def list_table() -> int:
     from rich.text import Text
 
     from shoal import registry
-    from shoal.cli.main import console, suggest
     from shoal.cli.pages import action_text, obs_text, steps_text, summary
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ShoalError
     from shoal.native import lib
 
@@ -139,3 +141,10 @@ def list_json() -> int:
 
     print(jsonlib.dumps([entry(name) for name in registry.known_names()], indent=2))
     return 0
+
+
+COMMAND = Command(
+    envs,
+    order=50,
+    examples={"shoal envs": "the envs that Shoal comes with", "shoal envs breakout": "the page of one env"},
+)

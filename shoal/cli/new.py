@@ -8,10 +8,12 @@ from typing import Annotated
 
 import tyro
 
+from shoal.cli.command import Command
+
 TEMPLATE = Path(__file__).parent / "new_env.h.in"
 
 
-def command(
+def new(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     /,
     *,
@@ -31,7 +33,7 @@ def command(
         dir: The folder to write it to.
         force: Write over a file that is there.
     """
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
 
     path = write_header(name, dir, force)
     shown = path if path.is_absolute() or str(path).startswith("..") else f"./{path}"
@@ -78,3 +80,6 @@ def write_header(name: str, folder: Path, force: bool = False) -> Path:
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}. Choose another folder with --dir.") from None
     return path
+
+
+COMMAND = Command(new, order=90, examples={"shoal new my_env": "a header to start your own env from"})

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from shoal.cli.command import Command
 
-def command(
+
+def plot(
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")] = ("last",),
     /,
     *,
@@ -43,7 +45,7 @@ def command(
         out: Files to write, .png or .html; by default both, in the run's folder or, for several runs, here.
     """
     from shoal import plot
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ConfigError
 
     if not 0 <= smooth <= 100:
@@ -85,3 +87,6 @@ def find(names: Sequence[str]) -> list[Any]:
         else:
             found.append(runs.find(name))
     return list({run.folder.resolve(): run for run in found}.values())
+
+
+COMMAND = Command(plot, order=30, examples={"shoal plot last": "its learning curve"})

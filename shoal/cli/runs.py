@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from shoal.cli.command import Command
+
 Key = Literal["started", "env", "status", "step", "return", "best", "eval", "sps", "wall_s"]
 
 STATUS_STYLES = {"running": "green", "finished": "", "interrupted": "yellow", "failed": "bold red", "killed": "red"}
 
 
-def command(
+def list_runs(
     *,
     env: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
     sort: Key = "started",
@@ -39,7 +41,7 @@ def command(
         runs: The folder that they are in.
         json: Print one line of JSON per run, for machines.
     """
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ConfigError, did_you_mean
     from shoal.runs import all_runs, folder_name
 
@@ -150,3 +152,6 @@ def _rank(value: Any) -> tuple[bool, Any]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+COMMAND = Command(list_runs, order=40, examples={})
