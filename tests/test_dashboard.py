@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -21,6 +22,7 @@ from shoal.log.frame import chart, frame
 from shoal.log.history import POINTS, USUAL_METRICS, History, Series, hint
 from tests.demo_dashboard import facts, records
 
+ROOT = Path(__file__).parent.parent
 PHASES = ("env", "inference", "copy", "learn", "other")
 
 
@@ -226,7 +228,9 @@ def test_text_is_whole_in_a_pipe(environment, shown):
         "logger.close(summary | {'eval': {'return': 476, 'ci95': 8, 'episodes': 3}})"
     )
     known = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=known | environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=known | environment, check=True, cwd=ROOT
+    )
     out = done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8"))
     assert f"evaluation: return {shown}" in out
     assert f"{shown} (95 % confidence)" in out.replace("Return ", "")

@@ -14,7 +14,7 @@ import tyro
 
 import shoal
 from shoal.cli.command import Command, find, find_all, verbs
-from shoal.cli.screen import columns, console, make_printable, report, suggest
+from shoal.cli.screen import columns, console, make_printable, report, show_help, suggest
 from shoal.errors import ConfigError, ShoalError, did_you_mean
 
 __all__ = ["console", "main", "report", "suggest"]
@@ -68,12 +68,9 @@ def call(verb: str, command: Command, words: list[str]) -> int:
         return command.run(words)
     if any(word in words for word in HELP[:2]):
         words = ["--help"]  # alone, or tyro leaves out the arguments that are given already
+        show_help(command.help.split("\nArgs:\n")[0])
     return tyro.cli(
-        command.run,
-        prog=f"shoal {verb}",
-        args=words,
-        description=command.help.split("\nArgs:\n")[0].rstrip(),
-        config=(tyro.conf.FlagCreatePairsOff,),
+        command.run, prog=f"shoal {verb}", args=words, description="", config=(tyro.conf.FlagCreatePairsOff,)
     )
 
 

@@ -28,6 +28,21 @@ def make_printable() -> None:
             stream.reconfigure(errors=ENCODING_ERRORS)
 
 
+def show_help(text: str) -> None:
+    """Prints the help of a command, above its options: paragraphs are wrapped at the terminal's width, examples not.
+
+    (tyro prints a paragraph as one line.)
+    """
+    screen = console()
+    for paragraph in text.strip().split("\n\n"):
+        lines = paragraph.splitlines()
+        if any(line.startswith(" ") for line in lines):
+            wrapped = lines
+        else:
+            wrapped = textwrap.wrap(" ".join(lines), min(screen.width, 100), break_on_hyphens=False)
+        screen.print("\n".join(wrapped) + "\n", soft_wrap=True)
+
+
 def suggest(out: Any, hints: Mapping[str, str]) -> None:
     """Ends a command's output: what to type next, and what for."""
     from rich.text import Text

@@ -16,6 +16,7 @@ import tyro
 from shoal import config
 from shoal.cli import aliases
 from shoal.cli.command import Command
+from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv, did_you_mean
 
@@ -33,8 +34,6 @@ def train(args: Sequence[str]) -> int:
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train --resume last
     """
-    from shoal.cli.screen import console, report
-
     prebuild(args)
     from shoal.train import Stopped
     from shoal.train import train as start
@@ -91,16 +90,18 @@ class Request:
 class Session:
     """Flags of the command itself: they are not options of the run."""
 
-    config: str = opt("", "TOML file whose tables override the tuned options of the env")
-    resume: str = opt("", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one")
-    runs: str = opt("runs", "folder that the runs are in")
+    config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
+    resume: str = opt(
+        "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
+    )
+    runs: str = opt("runs", "folder that the runs are in", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
         "auto", "progress display; auto: the dashboard on a terminal, lines elsewhere"
     )
 
 
-def parse(args: list[str]) -> Request:
-    """The request of a command line.
+def parse(args: list[str], verb: str = "train", text: str | None = None) -> Request:
+    """The request of a command line of this verb, whose help begins with `text` (default: that of `train`).
 
     The env, --config, --resume and the flags that choose other defaults are read first: tuned values and the values of
     a resumed run are the defaults of all other flags, and `--help` shows them.
@@ -132,11 +133,13 @@ def parse(args: list[str]) -> Request:
         params = []
     loggers = _logger_options()
     flags = _flags(params, options, loggers)
+    if asks_help:
+        show_help(text or inspect.getdoc(train) or "")
     parsed: Any = tyro.cli(
         flags,
-        prog=f"shoal train {env or 'ENV'}",
+        prog=f"shoal {verb} {env or 'ENV'}",
         args=["--help"] if asks_help else rest,
-        description=inspect.getdoc(train),
+        description="",
         default=flags(),
         config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
     )
@@ -214,8 +217,9 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     def table(kind: Any, value: Any) -> tuple[Any, Any]:
         return config.flags(kind), field(default_factory=lambda: value)
 
-    def arg(kind: Any, text: str, default: Any, **more: Any) -> tuple[Any, Any]:
-        return Annotated[kind, tyro.conf.arg(help=text, **more)], field(default=default)
+    def arg(kind: Any, text: str, default: Any, metavar: str | None = None) -> tuple[Any, Any]:
+        note = tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint=config.default_hint)
+        return Annotated[kind, note], field(default=default)
 
     top: dict[str, tuple[Any, Any]] = {}
     tables: dict[str, tuple[Any, Any]] = {}
@@ -225,10 +229,12 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
         if dataclasses.is_dataclass(value):  # of its own type: the options of the algorithm
             tables[option.name] = table(type(value), value)
         elif option.name != "env":
-            top[option.name] = arg(config.hint_of(option, hints[option.name]), option.metadata["help"], value)
+            kind, about = config.hint_of(option, hints[option.name]), option.metadata
+            top[option.name] = arg(kind, about["help"], value, about.get("metavar"))
     hints = typing.get_type_hints(Session)
     for option in dataclasses.fields(Session):
-        top[option.name] = arg(hints[option.name], option.metadata["help"], option.default)
+        about = option.metadata
+        top[option.name] = arg(hints[option.name], about["help"], option.default, about["metavar"])
     text = f"loggers besides metrics.jsonl: {', '.join(log.names())}"
     top["log"] = arg(tuple[str, ...], text, (), metavar="[NAME ...]")
     for name, kind in loggers.items():

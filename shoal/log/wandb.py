@@ -23,8 +23,8 @@ class Options:
         "online", "online uploads while training, offline writes to the run's folder, disabled does nothing"
     )
     project: str = opt("shoal", "project that the run belongs to")
-    entity: str = opt("", "user or team that owns the project; empty: your default")
-    name: str = opt("", "name of the run; empty: its env and id")
+    entity: str = opt("", "user or team that owns the project; none: your default")
+    name: str = opt("", "name of the run; none: its env and id")
 
 
 class Wandb(Logger):
