@@ -208,10 +208,12 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         plain = [choice for choice in choices if choice is not type(None)]
         return None if value is None else _checked(value, plain[0], where)
-    if origin is tuple and isinstance(value, (list, tuple)):
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{where} = {value!r} must be a list, not {type(value).__name__}.")
         return tuple(_checked(part, choices[0], where) for part in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint in (int, float, str, bool) and (type(value) is not hint):
-        raise ConfigError(f"{where} = {value!r} is a {type(value).__name__}, not a {hint.__name__}.")
+        raise ConfigError(f"{where} = {value!r} must be {hint.__name__}, not {type(value).__name__}.")
     return value

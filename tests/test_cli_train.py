@@ -237,11 +237,11 @@ def test_a_wrong_flag_exits_with_2_and_a_suggestion(capsys, words):
 
 WRONG_TOML = {
     "[train]\nlearning_rat = 1.0": "Did you mean 'learning_rate'",
-    "[train]\nlearning_rate = '1e-3'": "is a str, not a float",
+    "[train]\nlearning_rate = '1e-3'": "must be float, not str",
     "[train]\nepochs = 2.5": "epochs",
     "[train]\nepochs = true": "bool",
-    "[train]\nnormalize_obs = 'False'": "is a str, not a bool",
-    "[train]\nnormalize_obs = 0": "is a int, not a bool",
+    "[train]\nnormalize_obs = 'False'": "must be bool, not str",
+    "[train]\nnormalize_obs = 0": "must be bool, not int",
     "[train]\ntotal_steps = '1+1'": "not a count",
     "[train]\ngamma = nan": "not a number",
     "[train]\ngamma = inf": "above",
@@ -251,7 +251,7 @@ WRONG_TOML = {
     "[vec]\nnum_envs = -1": "below 0",
     "[tran]\ngamma = 0.9": "Did you mean 'train'",
     "sede = 3": "Did you mean 'seed'",
-    "seed = '3'": "is a str, not a int",
+    "seed = '3'": "must be int, not str",
     "train = 3": "table",
     "env = 3": "table",
     "[env]\ngravty = 1.0": "Did you mean 'gravity'",

@@ -283,7 +283,7 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
 def _as(kind: Any, value: Any, name: str) -> Any:
     """A param of a TOML file in its own type. A value of another type is not rounded to it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
-        raise ConfigError(f"env.{name} = {value!r} is a {type(value).__name__}, not a {kind.__name__}.")
+        raise ConfigError(f"env.{name} = {value!r} must be {kind.__name__}, not {type(value).__name__}.")
     return kind(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def check(options: Options | None = None, **fields: Any) -> None:
     """Raises where the mode is unknown, the package is missing, or nobody is logged in: W&B would ask at the prompt."""
     options = options or _from_fields(fields)
     need("wandb", "wandb")
-    if options.mode == "online" and not importlib.import_module("wandb").api.api_key:
+    if options.mode == "online" and not _has_account(importlib.import_module("wandb")):
         raise ConfigError("wandb has no account on this machine. Run 'wandb login', or use --wandb.mode offline.")
 
 
@@ -71,6 +72,16 @@ def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wand
         settings=wandb.Settings(console="off", silent=True),  # the screen belongs to the dashboard
     )
     return Wandb(run)
+
+
+def _has_account(wandb: Any) -> bool:
+    """Whether W&B finds credentials, without a prompt and without the network."""
+    if getattr(wandb, "run", None) is not None and hasattr(wandb, "login"):
+        return True  # it is logged in, and login() would do nothing
+    login = getattr(wandb, "login", None)
+    if login is not None and "prompt" in inspect.signature(login).parameters:  # there wandb.api is deprecated
+        return bool(login(prompt=False, verify=False))
+    return bool(wandb.api.api_key)
 
 
 def _from_fields(fields: Mapping[str, Any]) -> Options:
