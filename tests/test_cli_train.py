@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -354,6 +355,66 @@ def test_auto_goes_on_with_what_is_unfinished(run):
 def test_resume_without_a_run_is_told(capsys):
     assert main(["train", "--resume", "last"]) == 2
     assert "has no runs yet" in capsys.readouterr().err
+
+
+# ---- packages from outside ----
+
+PLUGIN = """
+from dataclasses import dataclass
+from shoal.cli.command import Command
+from shoal.config import opt
+from shoal.log import Logger, LoggerType
+
+@dataclass(frozen=True)
+class Options:
+    file: str = opt("steps.txt", "file that the steps are written to")
+
+class Steps(Logger):
+    def __init__(self, facts, options):
+        self.file = open(facts.folder / options.file, "w")
+
+    def log(self, record):
+        self.file.write(str(int(record["step"])) + chr(10))
+
+    def close(self, summary):
+        self.file.close()
+
+LOGGER = LoggerType(Steps, Options)
+
+def count(number: int = 3) -> int:
+    '''Count to a number.
+
+    Args:
+        number: The last number.
+    '''
+    print(*range(1, number + 1))
+    return 0
+
+COMMAND = Command(count)
+"""
+
+
+def test_a_package_adds_a_command_and_a_logger_by_entry_points(tmp_path):
+    """One file outside of Shoal: they are listed, with help and flags, and a run logs with it."""
+    (tmp_path / "plugged.py").write_text(PLUGIN)
+    info = tmp_path / "plugged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    points = "[shoal.commands]\ncount_up = plugged\n[shoal.loggers]\nsteps = plugged\n"
+    (info / "entry_points.txt").write_text(points)
+
+    def run_shoal(*words):
+        path = os.pathsep.join([str(tmp_path), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
+        done = subprocess.run([sys.executable, "-m", "shoal", *words], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "count up     Count to a number." in run_shoal()
+    assert run_shoal("count", "up", "--number", "4") == "1 2 3 4\n"
+    words = ["--log", "steps", "--steps.file", "mine.txt", "--train.total-steps", "256"]
+    run_shoal("train", "cartpole", *TINY, *words)
+    assert (find("last").folder / "mine.txt").read_text() == "256\n"
 
 
 # ---- end to end ----

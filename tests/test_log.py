@@ -327,7 +327,8 @@ def test_a_logger_may_come_from_outside(tmp_path, monkeypatch):
     loggers.note("the base class ignores it")
     loggers.close(END)
     assert (tmp_path / "mine.txt").read_text() == "7\n"
-    for given, said in (({"pth": "x"}, "Did you mean 'path'"), ({"every": 0}, "below 1"), ({"every": "x"}, "must be int, not str")):
+    wrong = {"Did you mean 'path'": {"pth": "x"}, "below 1": {"every": 0}, "must be int, not str": {"every": "x"}}
+    for said, given in wrong.items():
         with pytest.raises(ConfigError, match=said):
             open_all(facts(tmp_path / "none"), ["text"], {"text": given}, console="off")
 

@@ -175,7 +175,7 @@ def rounding(facts: RunFacts) -> str:
         return ""
     iterations = math.ceil((facts.total_steps - facts.resumed_from) / facts.steps_per_iteration)
     end = facts.resumed_from + iterations * facts.steps_per_iteration
-    if end <= 1.05 * facts.total_steps:  # nobody minds a few percent
+    if end <= 1.05 * facts.total_steps:  # a few percent need no note
         return ""
     return (
         f"an iteration is {facts.steps_per_iteration:,} steps: the run ends at {human(end)} steps, "
@@ -230,7 +230,7 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     resume = f"shoal train {facts.env} --resume {run}"
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
     hints[f"shoal plot {run}"] = "draw the learning curve"
-    if status == "finished":
+    if status == "finished" and has_checkpoint:
         hints[f"{resume} --train.total-steps {_count(2 * max(step, facts.total_steps))}"] = "train it further"
     elif has_checkpoint:
         hints = {resume: "continue from the last checkpoint", **hints}

@@ -10,6 +10,7 @@ from shoal.log.base import MetricRow, Record, RunFacts
 
 RECENT_S = 10.0  # speed and time split are taken over this long
 POINTS = 512  # of a curve on the screen, at most
+MOST_ROWS = 12  # of metrics, when undeclared ones are shown too
 PHASES = {"env": "green", "inference": "cyan", "copy": "yellow", "learn": "magenta", "other": "bright_black"}
 # of algorithms that declare no metrics, in this order where they are logged
 USUAL_METRICS = (
@@ -120,7 +121,8 @@ class History:
         declared = {row.name for row in rows}
         elsewhere = ("time/", "episode/", "eval/")
         others = [key for key in self.latest if key not in {*declared, *GENERAL} and not key.startswith(elsewhere)]
-        return [*(row for row in rows if row.name in self.latest), *(MetricRow(key, key) for key in others)]
+        logged = [row for row in rows if row.name in self.latest]
+        return logged + [MetricRow(key, key) for key in others[: max(0, MOST_ROWS - len(logged))]]
 
     def stats(self) -> list[str]:
         """The env's own numbers: `episode/<stat>`, without their ranges."""
