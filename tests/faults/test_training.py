@@ -11,13 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-import types
 
 import gymnasium
 import numpy as np
 import psutil
 import pytest
-import safetensors.torch
 import torch
 from gymnasium import spaces
 from torch import nn
@@ -60,16 +58,16 @@ class FullDisk:
     """Some of the writes of tensors find no room."""
 
     def __init__(self, monkeypatch, full: set[int] | None) -> None:
-        self.count, self.full, self.write = 0, full, safetensors.torch.save_file
-        monkeypatch.setattr(safetensors.torch, "save_file", self)
+        self.count, self.full, self.write = 0, full, checkpoint.write_tensors
+        monkeypatch.setattr(checkpoint, "write_tensors", self)
 
-    def __call__(self, tensors, path):
+    def __call__(self, path, tensors):
         self.count += 1
         if self.full is None or self.count in self.full:
             with open(path, "wb") as file:
                 file.write(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.write(tensors, path)
+        return self.write(path, tensors)
 
 
 def test_a_run_goes_on_when_a_checkpoint_finds_no_room(tmp_path, monkeypatch, capsys):
@@ -372,19 +370,20 @@ class Slow(Raising):
 hang = threading.Event()
 
 
-def offline(facts):
+def offline(facts, options):
     raise ConnectionError("no route to host")
 
 
 def test_bad_loggers_change_neither_the_run_nor_its_log(tmp_path, monkeypatch, capsys):
     """Offline at the start, raising in the middle, never answering."""
-    modules = {"offline": offline, "raising": lambda facts: Raising(), "slow": lambda facts: Slow()}
-    monkeypatch.setattr(base, "find", lambda name: types.SimpleNamespace(open=modules[name]))
+    openers = {"offline": offline, "raising": lambda facts, options: Raising(), "slow": lambda facts, options: Slow()}
+    for name, opener in openers.items():
+        monkeypatch.setitem(base.LOGGERS._registered, name, base.LoggerType(opener))
     monkeypatch.setattr(Guarded.__init__, "__kwdefaults__", {"queue": 3, "patience_s": 0.1})
     hang.clear()
     tables = tiny(save={"every": 1})
     good = train("cartpole", runs_folder=tmp_path / "good", console="off", **tables)
-    run = train("cartpole", runs_folder=tmp_path / "bad", console="lines", log=tuple(modules), **tables)
+    run = train("cartpole", runs_folder=tmp_path / "bad", console="lines", log=tuple(openers), **tables)
     hang.set()
     out = capsys.readouterr().out
     assert run.summary["status"] == "finished"
