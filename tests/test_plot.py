@@ -127,7 +127,7 @@ def test_a_run_without_records_says_so(root):
 @needs_matplotlib
 def test_one_run_is_drawn_into_its_folder(root, capsys):
     run = fake_run(root)
-    assert plot_verb.command(("last",)) == 0
+    assert plot_verb.plot(("last",)) == 0
     png = (run.folder / "curves.png").read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", png[16:24])
@@ -151,11 +151,11 @@ def test_a_png_shows_the_curves(root):
 def test_a_folder_of_runs_is_drawn_here(root, capsys):
     for k in range(3):
         fake_run(root, id=f"r{k}", seed=k)
-    assert plot_verb.command(("runs/breakout",), out=(Path("x.html"),)) == 0
+    assert plot_verb.plot(("runs/breakout",), out=(Path("x.html"),)) == 0
     (curve,) = page_data(Path("x.html"))["curves"]
     assert curve["runs"] == ["r0", "r1", "r2"]
     assert "3 runs in 1 line." in capsys.readouterr().out
-    assert plot_verb.command(("runs", "r1"), out=(Path("y.html"),)) == 0
+    assert plot_verb.plot(("runs", "r1"), out=(Path("y.html"),)) == 0
     assert page_data(Path("y.html")) == page_data(Path("x.html"))
 
 
@@ -183,9 +183,9 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
     run = fake_run(root)
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'pip install "shoal\[plot\]"'):
-        plot_verb.command(("a",))
+        plot_verb.plot(("a",))
     assert not (run.folder / "curves.html").exists(), "told before anything is written"
-    assert plot_verb.command(("a",), out=(Path("x.html"),)) == 0
+    assert plot_verb.plot(("a",), out=(Path("x.html"),)) == 0
 
 
 @pytest.mark.parametrize(
@@ -200,13 +200,13 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
 def test_mistakes_are_told(root, options, said):
     fake_run(root)
     with pytest.raises(ConfigError, match=re.escape(said)):
-        plot_verb.command(("a",), **options)
+        plot_verb.plot(("a",), **options)
 
 
 def test_an_unknown_run_is_a_suggestion(root):
     fake_run(root)
     with pytest.raises(ConfigError, match="Did you mean 'breakout'"):
-        plot_verb.command(("breakot",))
+        plot_verb.plot(("breakot",))
 
 
 # ---- shoal runs ----
@@ -215,7 +215,7 @@ def test_an_unknown_run_is_a_suggestion(root):
 def test_each_run_is_a_row(root, capsys):
     evaluation = {"return": 487.25, "ci95": 1.0, "min": 1, "max": 500, "episodes": 100, "length": 487}
     run = fake_run(root, "cartpole", "20261115-120000", seed=7, eval=evaluation)
-    assert runs_verb.command() == 0
+    assert runs_verb.list_runs() == 0
     out = capsys.readouterr().out
     row = next(line for line in out.splitlines() if line.startswith("20261115"))
     returns = [r["episode/return"] for r in run.metrics()]
@@ -237,7 +237,7 @@ def test_each_run_is_a_row(root, capsys):
 )
 def test_status(root, capsys, more, status):
     fake_run(root, **more)
-    runs_verb.command(json=True)
+    runs_verb.list_runs(json=True)
     assert json.loads(capsys.readouterr().out)["status"] == status
 
 
@@ -247,7 +247,7 @@ def test_sorted_filtered_and_for_machines(root, capsys):
     fake_run(root, "maze", "c", scale=0.5, started="2026-11-15T12:00:03")
 
     def ids(**options):
-        runs_verb.command(json=True, **options)
+        runs_verb.list_runs(json=True, **options)
         return [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()]
 
     assert ids() == ["a", "b", "c"]
@@ -255,7 +255,7 @@ def test_sorted_filtered_and_for_machines(root, capsys):
     assert ids(env="maze") == ["a", "c"]
     assert ids(env="gymnasium:CartPole-v1") == ["b"]
     with pytest.raises(ConfigError, match="Did you mean 'maze'"):
-        runs_verb.command(env="mase")
+        runs_verb.list_runs(env="mase")
 
 
 def test_a_run_that_has_only_begun_is_listed(root, capsys):
@@ -263,7 +263,7 @@ def test_a_run_that_has_only_begun_is_listed(root, capsys):
     (run.folder / "metrics.jsonl").unlink()
     (run.folder / "config.toml").unlink()
     for options in ({}, {"sort": "return"}, {"sort": "wall_s"}):
-        assert runs_verb.command(**options) == 0
+        assert runs_verb.list_runs(**options) == 0
     assert "running" in capsys.readouterr().out
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_has_only_begun_is_listed(root, capsys):
 def test_the_table_fits(root, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     fake_run(root, "breakout", "20261115-120000", status="interrupted")
-    runs_verb.command(sort="sps")
+    runs_verb.list_runs(sort="sps")
     out = capsys.readouterr().out.splitlines()
     assert len(out[0]) <= width
     assert {"id", "env", "status", "steps", "return", "steps/s"} <= set(out[0].split())
@@ -280,7 +280,7 @@ def test_the_table_fits(root, capsys, monkeypatch, width):
 
 
 def test_none_yet_says_how_to_make_one(root, capsys):
-    assert runs_verb.command() == 0
+    assert runs_verb.list_runs() == 0
     assert "shoal train cartpole" in capsys.readouterr().out
-    assert runs_verb.command(json=True) == 0
+    assert runs_verb.list_runs(json=True) == 0
     assert capsys.readouterr().out == ""
