@@ -56,18 +56,23 @@ def verbs() -> dict[str, str]:
 
 
 def find(verb: str) -> Command:
-    """The command of a verb. Where a plugin is a plain function, that is its command."""
-    plugin: Any = COMMANDS.find(verbs().get(verb, verb))
-    return plugin if isinstance(plugin, Command) else Command(plugin)
+    """The command of a verb."""
+    return _load(verbs().get(verb, verb))
 
 
 def find_all() -> tuple[dict[str, Command], dict[str, str]]:
     """Every verb's command, in the order of the overview; and why a command of another package cannot be loaded."""
     commands: dict[str, Command] = {}
     broken: dict[str, str] = {}
-    for verb in verbs():
+    for verb, name in verbs().items():
         try:
-            commands[verb] = find(verb)
+            commands[verb] = _load(name)
         except ConfigError as error:
             broken[verb] = str(error)
     return dict(sorted(commands.items(), key=lambda item: (item[1].order, item[0]))), broken
+
+
+def _load(name: str) -> Command:
+    """The command of a plugin's name. A plain function is a command, too."""
+    plugin: Any = COMMANDS.find(name)
+    return plugin if isinstance(plugin, Command) else Command(plugin)
