@@ -279,7 +279,7 @@ def test_entry_points_of_other_packages(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reef\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[shoal.envs]\ncoral = reef:header\n")
-    code = "import shoal; vec = shoal.make('coral', 3); vec.reset(seed=0); print(vec.spec_env.name)"
+    code = "import shoal; vec = shoal.make('coral', 3); vec.reset(seed=0); print(vec.native_spec.name)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{tmp_path}:."}
     )

@@ -67,9 +67,7 @@ class AgentsEnv:
 
     def __init__(self, vec: Any) -> None:
         self.vec, self.num_envs = vec, vec.num_envs
-        face = getattr(vec, "face", None)
-        self.possible_agents = list(face.agents) if face else [f"agent_{k}" for k in range(vec.agents_per_env)]
-        self._alike = face is None or face.alike
+        self.possible_agents, self._alike = list(vec.agent_spaces.agents), vec.agent_spaces.alike
 
     def observation_space(self, agent: Any) -> Any:
         """Of one agent of one game."""

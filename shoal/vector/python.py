@@ -16,9 +16,9 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
-from shoal.spec import Array, Leaf
+from shoal.spec import AgentSpaces, Array, Leaf
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
-from shoal.vector.block import Block, Face
+from shoal.vector.block import Block
 from shoal.vector.runner import Info, Mail
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
@@ -30,20 +30,21 @@ class Range:
     """Envs [lo, hi) and views of every buffer on them, in the structure of the spaces."""
 
     def __init__(self, block: Block, lo: int, hi: int) -> None:
-        face, agents = block.face, len(block.face.agents)
+        agent_spaces, agents = block.agent_spaces, len(block.agent_spaces.agents)
         self.lo, self.hi = lo, hi
         self.rows = slice(lo * agents, hi * agents)
         self.env_id = np.arange(lo, hi, dtype=np.int32)
-        if face.alike:
+        if agent_spaces.alike:
             self.obs, self.final_obs = block.row_views("obs", lo, hi), block.row_views("final_obs", lo, hi)
         else:
-            names = enumerate(face.agents)
+            names = enumerate(agent_spaces.agents)
             self.obs, self.final_obs = {}, {}
             for k, name in names:
                 self.obs[name] = block.views("obs", k, lo, hi)
                 self.final_obs[name] = block.views("final_obs", k, lo, hi)
         for name in ("rewards", "terminated", "truncated", "done", "alive", "final_return", "final_length"):
             setattr(self, name, block.arrays[name][self.rows])
+        self.ended = block.arrays["ended"][lo:hi]
 
     rewards: Array
     terminated: Array
@@ -78,7 +79,7 @@ class PythonVec(VecEnv):
 
     def __init__(
         self,
-        face: Face,
+        agent_spaces: AgentSpaces,
         num_envs: int,
         block: Block,
         units: Sequence[tuple[int, int]],
@@ -90,16 +91,18 @@ class PythonVec(VecEnv):
         autoreset: str = "same_step",
         render_mode: str | None = None,
     ) -> None:
-        self.face, self.num_envs, self.block, self.units = face, num_envs, block, list(units)
-        self.agents_per_env, self.num_rows = len(face.agents), num_envs * len(face.agents)
+        self.agent_spaces, self.num_envs, self.block, self.units = agent_spaces, num_envs, block, list(units)
+        self.agents_per_env, self.num_rows = len(agent_spaces.agents), num_envs * len(agent_spaces.agents)
         self.copy, self.render_mode, self.zero_copy = copy, render_mode, zero_copy
-        if face.alike:
-            self.single_observation_space, self.single_action_space = face.observation_spaces[0], face.action_spaces[0]
+        if agent_spaces.alike:
+            self.single_observation_space = agent_spaces.observation_spaces[0]
+            self.single_action_space = agent_spaces.action_spaces[0]
         else:  # one dict by agent: of spaces, of observations, of actions
-            self.single_observation_space = spaces.Dict(dict(zip(face.agents, face.observation_spaces)))
-            self.single_action_space = spaces.Dict(dict(zip(face.agents, face.action_spaces)))
+            self.single_observation_space = spaces.Dict(dict(zip(agent_spaces.agents, agent_spaces.observation_spaces)))
+            self.single_action_space = spaces.Dict(dict(zip(agent_spaces.agents, agent_spaces.action_spaces)))
         self.metadata = {"autoreset_mode": AUTORESET[autoreset], "render_modes": ["rgb_array"]}
         self._same_step, self._disabled = autoreset == "same_step", autoreset == "disabled"
+        self._skips_steps = autoreset == "next_step"
         self._next_seeds = None if seed is None else check_seeds(seed, num_envs)
         self.seeds: Array | None = None  # of the last seeded reset, one per env
         self._started, self._closing = False, False
@@ -110,7 +113,7 @@ class PythonVec(VecEnv):
         self._received: list[int] = []  # units of the last recv, in its order
         self._ranges: dict[tuple[int, int], Range] = {}
         self._all, self._every = self._range(0, num_envs), list(range(len(self.units)))
-        space, self._plain_actions = face.action_spaces[0], None
+        space, self._plain_actions = agent_spaces.action_spaces[0], None
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
@@ -122,17 +125,26 @@ class PythonVec(VecEnv):
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all rows; by agent, and then of all envs, where agents differ."""
-        return batch_space(self.single_observation_space, self.num_rows if self.face.alike else self.num_envs)
+        return batch_space(self.single_observation_space, self.num_rows if self.agent_spaces.alike else self.num_envs)
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all rows; by agent, and then of all envs, where agents differ."""
-        return batch_space(self.single_action_space, self.num_rows if self.face.alike else self.num_envs)
+        return batch_space(self.single_action_space, self.num_rows if self.agent_spaces.alike else self.num_envs)
 
     @property
     def ended(self) -> Array:
         """(num_envs,) envs that wait for a reset; none ever do under same_step."""
         return self.block.arrays["ended"]
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Of batches that are always the same: num_groups, or a batch_size with zero_copy. Otherwise all envs."""
+        size = self._need
+        if size == len(self.units) or (size > 1 and not self.zero_copy):
+            return ((0, self.num_envs),)
+        starts = range(0, len(self.units) - size + 1, size)
+        return tuple((self.units[k][0], self.units[k + size - 1][1]) for k in starts)
 
     # ---- what subclasses define ----
 
@@ -205,9 +217,7 @@ class PythonVec(VecEnv):
         if len(self.units) == 1:
             mail = self._collect(self._wait(self._in_flight, 1))
             self._in_flight, self._received = [], self._every
-            result = self._result(self._all, mail)
-            result[4]["env_id"] = self._all.env_id
-            return result
+            return self._received_result(self._all, mail, self._all.env_id)
         need = min(self._need, len(self._in_flight))
         units = self._wait_block(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
         self._in_flight = [unit for unit in self._in_flight if unit not in units]
@@ -216,11 +226,16 @@ class PythonVec(VecEnv):
         mail = self._collect(ordered)
         lo, hi = self.units[ordered[0]][0], self.units[ordered[-1]][1]
         if hi - lo == sum(self.units[u][1] - self.units[u][0] for u in ordered):
-            found = self._range(lo, hi)
-            result = self._result(found, mail)
-            result[4]["env_id"] = found.env_id
-            return result
+            envs = self._range(lo, hi)
+            return self._received_result(envs, mail, envs.env_id)
         return self._gathered(ordered, mail)
+
+    def _received_result(self, envs: Range, mail: Mail, env_id: Array) -> Result:
+        result = self._result(envs, mail)
+        result[4]["env_id"] = env_id
+        if self._skips_steps:
+            result[4]["alive"] = self._alive_now(envs)
+        return result
 
     def _wait_block(self, need: int) -> list[int]:
         """With zero_copy: the earliest whole block of neighbours, so that its rows are one piece of memory."""
@@ -265,21 +280,16 @@ class PythonVec(VecEnv):
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
         return self._stats.drain()
 
-    def rows(self) -> Any:
-        """The Gymnasium face of several agents per env: every agent is one env of the batch."""
-        from shoal.vector.faces import RowsEnv
-
-        if not self.face.alike:
-            raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
-        return RowsEnv(self)
-
-    def agents(self) -> Any:
-        """The dict face of several agents per env: `{agent_id: batch over envs}`."""
-        from shoal.vector.faces import AgentsEnv
-
-        return AgentsEnv(self)
+    def current_infos(self) -> Info:
+        """Of all rows: whether they are alive."""
+        return {"alive": self._alive_now(self._all)}
 
     # ---- parts ----
+
+    def _alive_now(self, envs: Range) -> Array:
+        """(rows,) whether a row's next step is a transition: it is in the game, and its env has not ended."""
+        alive: Array = envs.alive & ~np.repeat(envs.ended, self.agents_per_env)
+        return alive
 
     def _range(self, lo: int, hi: int) -> Range:
         if (lo, hi) not in self._ranges:
@@ -375,7 +385,7 @@ class PythonVec(VecEnv):
     def _gathered(self, units: list[int], mail: Mail) -> Result:
         """Copies units that are not neighbours into one piece."""
         count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
-        block = Block(self.face, count)
+        block = Block(self.agent_spaces, count)
         agents, at = self.agents_per_env, 0
         moved: dict[int, int] = {}
         for unit in units:
@@ -384,12 +394,12 @@ class PythonVec(VecEnv):
                 block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
                     lo * agents : hi * agents
                 ]
+            block.arrays["ended"][at : at + hi - lo] = self.block.arrays["ended"][lo:hi]
             moved |= {lo * agents + k: at * agents + k for k in range((hi - lo) * agents)}
             at += hi - lo
         found = Range(block, 0, count)
-        result = self._result(found, [(moved[row], final, info) for row, final, info in mail])
-        result[4]["env_id"] = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
-        return result
+        env_id = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
+        return self._received_result(found, [(moved[row], final, info) for row, final, info in mail], env_id)
 
     def _units_of(self, env_id: Array) -> list[int]:
         key = env_id.dtype.str, env_id.tobytes()
@@ -429,14 +439,14 @@ class PythonVec(VecEnv):
             self._plain_actions[ranges[0][0] : ranges[0][1]] = actions
             return
         count = sum(hi - lo for lo, hi in ranges)
-        if self.face.alike:
+        if self.agent_spaces.alike:
             self._write_agent(actions, None, count * self.agents_per_env, ranges)
             return
-        if not isinstance(actions, dict) or sorted(actions) != sorted(self.face.agents):
+        if not isinstance(actions, dict) or sorted(actions) != sorted(self.agent_spaces.agents):
             got = sorted(actions) if isinstance(actions, dict) else type(actions).__name__
-            raise ActionError(f"actions are for {got}, expected a dict by agent: {list(self.face.agents)}.")
+            raise ActionError(f"actions are for {got}, expected a dict by agent: {list(self.agent_spaces.agents)}.")
         for check_only in (True, False):
-            for agent, name in enumerate(self.face.agents):
+            for agent, name in enumerate(self.agent_spaces.agents):
                 self._write_agent(actions[name], agent, count, ranges, check_only)
 
     def _all_allowed(self, actions: Array) -> bool:
@@ -449,7 +459,7 @@ class PythonVec(VecEnv):
         self, actions: Any, agent: int | None, rows: int, ranges: list[tuple[int, int]], check_only: bool = False
     ) -> None:
         """Writes the actions of one agent, or (None) of all rows."""
-        layout, space = self.face.action_layouts[agent or 0], self.face.action_spaces[agent or 0]
+        layout, space = self.agent_spaces.action_layouts[agent or 0], self.agent_spaces.action_spaces[agent or 0]
         parts = [
             checked_actions(actions, leaf, leaf_space, rows)
             for leaf, leaf_space in zip(layout.leaves, _leaf_spaces(space))
@@ -586,11 +596,11 @@ class PythonSerial(PythonVec):
     def __init__(self, slots: Sequence[Any], *, num_groups: int = 1, **options: Any) -> None:
         from shoal.vector.runner import Runner
 
-        face = slots[0].face
+        agent_spaces = slots[0].agent_spaces
         total = sum(slot.envs for slot in slots)
         if len(slots) % num_groups:
             raise ConfigError(f"num_groups={num_groups} does not divide the {len(slots)} envs.")
-        block = Block(face, total)
+        block = Block(agent_spaces, total)
         size = len(slots) // num_groups
         autoreset = options.get("autoreset", "same_step")
         self._runners, units, at = [], [], 0
@@ -601,7 +611,7 @@ class PythonSerial(PythonVec):
             units.append((runner.lo, runner.hi))
             at = runner.hi
         batch = total // num_groups if num_groups > 1 else None
-        super().__init__(face, total, block, units, batch_envs=batch, **options)
+        super().__init__(agent_spaces, total, block, units, batch_envs=batch, **options)
         self._mails: dict[int, Mail] = {}
         self._options: Info | None = None
 
