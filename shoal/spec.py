@@ -5,7 +5,7 @@ Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -306,9 +306,28 @@ class Layout:
                 part = part[key]
             view[row] = part
 
+    def leaves_of(self, batch: Any) -> list[Any]:
+        """The arrays of a batch that has the structure of the space, in the order of `leaves`."""
+        arrays = []
+        for leaf in self.leaves:
+            part = batch
+            for key in leaf.path:
+                part = part[key]
+            arrays.append(part)
+        return arrays
+
     def leaf_views(self, rows: Array) -> list[Array]:
         """One array per leaf, in order."""
         return [_view(rows, leaf) for leaf in self.leaves]
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """A structure of dicts and tuples with every leaf replaced by `function(leaf)`."""
+    if isinstance(value, dict):
+        return {key: map_leaves(function, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_leaves(function, part) for part in value)
+    return function(value)
 
 
 def unflatten(rows: Any, space: spaces.Space[Any] | Layout) -> Any:

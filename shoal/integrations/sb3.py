@@ -12,12 +12,13 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import ConfigError, ShoalError
-from shoal.spec import Array
+from shoal.spec import Array, map_leaves
 from shoal.vector.base import VecEnv as ShoalVec
 from shoal.vector.faces import RowsEnv
 
@@ -234,17 +235,9 @@ def _rows(infos: dict[str, Any], rows: list[int]) -> list[dict[str, Any]]:
 
 def _taken(obs: Any, rows: Any) -> Any:
     """A copy of some rows of an observation of any structure."""
-    if isinstance(obs, dict):
-        return {key: _taken(part, rows) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_taken(part, rows) for part in obs)
-    return obs[rows].copy() if isinstance(rows, slice) else obs[rows]
+    return map_leaves(lambda part: part[rows].copy() if isinstance(rows, slice) else part[rows], obs)
 
 
-def _part(obs: Any, place: int) -> Any:
+def _part(obs: Any, row: int) -> Any:
     """One row of an observation of any structure."""
-    if isinstance(obs, dict):
-        return {key: _part(part, place) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_part(part, place) for part in obs)
-    return obs[place]
+    return map_leaves(itemgetter(row), obs)

@@ -22,6 +22,7 @@ from shoal.native import cuda
 from shoal.native.batch import Memory, describe_episodes
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
+from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.serial import SerialVec
@@ -249,7 +250,7 @@ class CudaVec(NativeVecBase):
 
     def _take(self, actions: Any) -> None:
         torch = self._torch
-        tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(np.asarray(actions))
+        tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(as_array(actions))
         shape, is_box = tuple(self.actions.shape), self.native_spec.action_kind == "box"
         if tuple(tensor.shape) != shape:
             raise ActionError(f"actions have shape {tuple(tensor.shape)}, expected {shape}.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from shoal.errors import ActionError, ConfigError
-from shoal.spec import Array
+from shoal.spec import Array, map_leaves
 from shoal.vector.base import Result
 
 
@@ -102,16 +103,8 @@ class AgentsEnv:
 
     def _split(self, rows: Any) -> dict[Any, Any]:
         """Views, no copies: agent k's rows are every agents_per_env-th."""
-        return {name: _every(rows, k, self.vec.agents_per_env) for k, name in enumerate(self.possible_agents)}
-
-
-def _every(rows: Any, first: int, step: int) -> Any:
-    """Every step-th row of each array of a structure."""
-    if isinstance(rows, dict):
-        return {key: _every(part, first, step) for key, part in rows.items()}
-    if isinstance(rows, tuple):
-        return tuple(_every(part, first, step) for part in rows)
-    return rows[first::step]
+        step = self.vec.agents_per_env
+        return {name: map_leaves(itemgetter(slice(k, None, step)), rows) for k, name in enumerate(self.possible_agents)}
 
 
 def _interleaved(batches: list[Any]) -> Any:

@@ -16,6 +16,7 @@ from shoal.native import lib
 from shoal.native.batch import Memory
 from shoal.native.lib import Module
 from shoal.spec import Array
+from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, Result, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.shared import available_bytes
@@ -344,7 +345,7 @@ class NativeVec(NativeVecBase):
     def _take_actions(self, actions: Any, group: Group) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
-            actions = _as_array(actions)
+            actions = as_array(actions)
         take = self._take.get(actions.dtype)
         if take is None or actions.shape != group.action_shape or not actions.flags.carray:
             take, actions = self._coerce_actions(actions, group)
@@ -428,13 +429,6 @@ class NativeVec(NativeVecBase):
         drawn = lib.Draw(right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items)
         self.module.draw(self._address, env, ctypes.byref(drawn))
         return drawn, items
-
-
-def _as_array(actions: Any) -> Array:
-    try:
-        return np.asarray(actions)
-    except ValueError as error:
-        raise ActionError(f"actions are not an array: {error}. Nothing was stepped.") from None
 
 
 def _refuse_beyond_memory(needed: int, num_envs: int) -> None:

@@ -16,10 +16,12 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
-from shoal.spec import AgentSpaces, Array, Leaf
+from shoal.spec import AgentSpaces, Array, map_leaves
+from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block
 from shoal.vector.runner import Info, Mail
+from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
 
@@ -65,15 +67,6 @@ class _Infos(VectorEnv[Any, Any, Any]):
         return self._add_info(infos, info, row)
 
 
-def copied(value: Any) -> Any:
-    """A nested structure of arrays, copied."""
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(copied(part) for part in value)
-    return value.copy()
-
-
 class PythonVec(VecEnv):
     """Python envs behind the VecEnv API. Subclasses say how units are told to step and waited for."""
 
@@ -117,8 +110,8 @@ class PythonVec(VecEnv):
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
-        self._stats = _EpisodeSums()
-        self._games = _Games(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
+        self._stats = EpisodeSums()
+        self._games = GameSums(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
         self._told: dict[int, int] = {}  # the last command of each unit
         self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # units by what env_id was
 
@@ -178,7 +171,7 @@ class PythonVec(VecEnv):
         mail = self._collect(self._wait(units, len(units)))
         self._started, self._received = True, units
         infos = self._infos(self._all, mail)
-        return copied(self._all.obs) if self.copy else self._all.obs, infos
+        return map_leaves(np.copy, self._all.obs) if self.copy else self._all.obs, infos
 
     def step(self, actions: Any) -> Result:
         """One transition of every env."""
@@ -371,7 +364,7 @@ class PythonVec(VecEnv):
                 final_info["episode"], final_info["_episode"] = episode, done
             infos["_final_info"] = done
             if self._same_step or self.agents_per_env > 1:  # an agent that is out early has its last obs only there
-                infos["final_obs"] = copied(found.final_obs) if self.copy else found.final_obs
+                infos["final_obs"] = map_leaves(np.copy, found.final_obs) if self.copy else found.final_obs
                 infos["_final_obs"] = done
         return infos
 
@@ -379,7 +372,7 @@ class PythonVec(VecEnv):
         infos = self._infos(found, mail)
         if self.copy:
             flags = (found.rewards.copy(), found.terminated.copy(), found.truncated.copy())
-            return (copied(found.obs), *flags, infos)
+            return (map_leaves(np.copy, found.obs), *flags, infos)
         return found.obs, found.rewards, found.terminated, found.truncated, infos
 
     def _gathered(self, units: list[int], mail: Mail) -> Result:
@@ -462,7 +455,7 @@ class PythonVec(VecEnv):
         layout, space = self.agent_spaces.action_layouts[agent or 0], self.agent_spaces.action_spaces[agent or 0]
         parts = [
             checked_actions(actions, leaf, leaf_space, rows)
-            for leaf, leaf_space in zip(layout.leaves, _leaf_spaces(space))
+            for leaf, leaf_space in zip(layout.leaves, leaf_spaces(space))
         ]
         if check_only:
             return
@@ -478,114 +471,6 @@ class PythonVec(VecEnv):
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the envs."""
         raise NotImplementedError
-
-
-def _leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
-    if isinstance(space, spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in _leaf_spaces(part)]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in _leaf_spaces(part)]
-    return [space]
-
-
-def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: int) -> Array:
-    """One leaf of a batch of actions as an array that its space allows, or an ActionError; nothing is written."""
-    part = actions
-    try:
-        for key in leaf.path:
-            part = part[key]
-    except (KeyError, IndexError, TypeError):
-        raise ActionError(f"actions{leaf.name} is missing. Nothing was stepped.") from None
-    array = np.asarray(part)
-    where, shape = f"actions{leaf.name}", (rows, *leaf.shape)
-    if array.shape != shape:
-        raise ActionError(f"{where} have shape {array.shape}, expected {shape}. Nothing was stepped.")
-    if isinstance(space, spaces.Box):
-        if array.dtype.kind not in "iufb":
-            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise ActionError(f"{where} of row {row} is not finite: {array[row]}. Nothing was stepped.")
-        if leaf.dtype.kind in "iu" and array.dtype.kind == "f":
-            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-        if leaf.dtype.kind in "iu" and array.size:
-            limits = np.iinfo(leaf.dtype)
-            if int(array.min()) < limits.min or int(array.max()) > limits.max:
-                raise ActionError(f"{where} do not fit in {leaf.dtype}. Nothing was stepped.")
-        return array
-    if array.dtype.kind not in "iu" and not (array.dtype.kind == "b" and isinstance(space, spaces.MultiBinary)):
-        raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-    low: Any = 0
-    high: Any = 1
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n - 1)
-    elif isinstance(space, spaces.MultiDiscrete):
-        start = getattr(space, "start", 0)
-        low, high = start, start + space.nvec - 1
-    if array.size and ((array < low) | (array > high)).any():
-        place = tuple(np.argwhere((array < low) | (array > high))[0].tolist())
-        row, value = place[0], array[place]
-        bounds = f"{np.min(low)} .. {np.max(high)}"
-        raise ActionError(f"{where} of row {row} is {value}, out of range {bounds}. Nothing was stepped.")
-    return array
-
-
-class _Games:
-    """Games of several agents, put together from their rows: a game is over when everyone who was in it is done."""
-
-    def __init__(self, num_envs: int, agents: int) -> None:
-        self.agents = agents
-        self.totals = np.zeros((num_envs, agents))  # of each agent in this game
-        self.ticks = np.zeros(num_envs, np.int32)
-        self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
-
-    def add(self, sums: _EpisodeSums, arrays: dict[str, Array], lo: int, hi: int, stepped: bool) -> None:
-        rows = slice(lo * self.agents, hi * self.agents)
-        shape = (hi - lo, self.agents)
-        totals, ticks, was = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
-        if stepped:
-            done = arrays["done"][rows].reshape(shape)
-            totals += arrays["rewards"][rows].reshape(shape)
-            ticks += was.any(1)
-            over = (done | ~was).all(1) & was.any(1)
-            if over.any():
-                sums.add(totals[over].mean(1), ticks[over], totals[over].min(), totals[over].max())
-            totals[over], ticks[over] = 0.0, 0
-        else:
-            totals[:], ticks[:] = 0.0, 0
-        was[:] = arrays["alive"][rows].reshape(shape)
-
-
-class _EpisodeSums:
-    """Statistics of episodes since they were last drained, in the order in which they ended."""
-
-    def __init__(self) -> None:
-        self.returns: list[Array] = []
-        self.lengths: list[Array] = []
-        self.low, self.high = np.inf, -np.inf  # of single agents' returns, where games have several
-
-    def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
-        self.returns.append(returns)
-        self.lengths.append(lengths)
-        self.low, self.high = min(self.low, low), max(self.high, high)
-        if len(self.returns) > 4096:
-            self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
-
-    def drain(self) -> dict[str, Any]:
-        if not self.returns:
-            return {"episodes": 0}
-        columns = {"return": np.concatenate(self.returns), "length": np.concatenate(self.lengths)}
-        self.returns, self.lengths = [], []
-        result: dict[str, Any] = {"episodes": len(columns["return"])}
-        for name, values in columns.items():
-            exact = values.astype(np.float64)
-            # sorted, so that the sum does not depend on which worker came first
-            mean = float(np.sort(exact).sum()) / len(exact)
-            result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
-        if self.low <= self.high:
-            result["return"] |= {"min": float(self.low), "max": float(self.high)}
-        self.low, self.high = np.inf, -np.inf
-        return result
 
 
 class PythonSerial(PythonVec):
