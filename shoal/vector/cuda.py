@@ -26,7 +26,7 @@ from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.serial import SerialVec
-from shoal.vector.snapshot import pack_snapshot, read_snapshot
+from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 
 
 class CudaVec(NativeVecBase):
@@ -209,8 +209,11 @@ class CudaVec(NativeVecBase):
         ids = check_ids(env_ids, self.num_envs)
         if not self._started and len(ids) < self.num_envs:
             raise UsageError("restore() of some envs before reset(): the others have no state yet.")
-        records = self._to_device(read_snapshot(self.module, blob, len(ids)).copy())
-        self._launch_records("load", self._to_device(ids), records)
+        records = read_snapshot(self.module, blob, len(ids))
+        on_host = Batch(num_envs=self.num_envs, params_stride=self.struct.params_stride)
+        on_host.params = self._params.ctypes.data
+        check_records(self.module, records, ids, ctypes.addressof(on_host))
+        self._launch_records("load", self._to_device(ids), self._to_device(records))
         self._started = True
         return self._out(self.tensors["obs"])
 

@@ -20,7 +20,7 @@ from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, Result, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.shared import available_bytes
-from shoal.vector.snapshot import pack_snapshot, read_snapshot
+from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 
 DRAW_CAPACITY = 4096
 
@@ -264,6 +264,7 @@ class NativeVec(NativeVecBase):
         self._refuse_in_flight("restore")
         ids = self._check_ids(env_ids)
         records = read_snapshot(self.module, blob, len(ids))
+        check_records(self.module, records, ids, self._address)
         if not self._started:
             if len(ids) < self.num_envs:
                 raise UsageError("restore() of some envs before reset(): the others have no state yet.")

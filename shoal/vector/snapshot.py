@@ -40,7 +40,7 @@ def _identity(module: Module) -> dict[str, Any]:
 
 
 def read_snapshot(module: Module, blob: bytes, count: int) -> Array:
-    """The records of a blob, checked to be of this env and of `count` envs."""
+    """The records of a blob, checked to be of this env and of `count` envs. What they hold is not checked."""
     start = len(MAGIC) + 4
     if len(blob) < start or blob[: len(MAGIC)] != MAGIC:
         raise SnapshotError("these bytes are not a snapshot: they do not begin with its mark.")
@@ -65,4 +65,14 @@ def read_snapshot(module: Module, blob: bytes, count: int) -> Array:
         raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * module.record_bytes}.")
     if zlib.crc32(body) != crc:
         raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
-    return np.frombuffer(body, np.uint8)
+    return np.frombuffer(body, np.uint8).copy()  # aligned: C reads numbers from it
+
+
+def check_records(module: Module, records: Array, ids: Array, batch: int) -> None:
+    """Refuses records that would make C leave its memory. `batch` is the address of a Batch with the envs' params."""
+    bad = module.check(batch, ids.ctypes.data, len(ids), records.ctypes.data)
+    if bad >= 0:
+        raise SnapshotError(
+            f"env {bad} of this snapshot is in a state that {module.spec.name} cannot reach: the bytes were damaged or "
+            "forged. Nothing was restored."
+        )
