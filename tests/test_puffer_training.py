@@ -652,6 +652,78 @@ def test_truncations_are_bootstrapped():
         assert torch.allclose(batch.advantages.view(4, 4)[-1, 1:], truth[1:])
 
 
+LIMIT = {"TimeLimit.truncated": True}
+# how a game of agents a and b ends at its time limit, in all spellings in use: (flags, infos) of step's result
+TIME_LIMITS = {
+    "dones of agents": ([{"a": True, "b": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__, infos of agents": ([{"a": False, "b": False, "__all__": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__ alone, infos of agents": ([{"__all__": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__, infos of __all__": ([{"a": False, "b": False, "__all__": True}], {"a": {}, "b": {}, "__all__": LIMIT}),
+    "all dones, infos of __all__": ([{"a": True, "b": True, "__all__": True}], {"a": {}, "b": {}, "__all__": LIMIT}),
+    "__all__, infos of __common__": ([{"__all__": True}], {"__common__": LIMIT}),
+    "__all__, infos of the game": ([{"__all__": True}], LIMIT),
+    "truncated __all__": ([{"a": False, "b": False}, {"__all__": True}], {}),
+    "terminated __all__ of truncated agents": ([{"__all__": True}, {"a": True, "b": True, "__all__": False}], {}),
+    "both __all__ of truncated agents": ([{"__all__": True}, {"a": True, "b": True, "__all__": True}], {}),
+}
+ENDS = {
+    "dones": ([{"a": True, "b": True, "__all__": True}], {"a": {}, "b": {}}),
+    "__all__": ([{"a": False, "b": False, "__all__": True}], {}),
+    "__all__, infos say no": ([{"__all__": True}], {"__all__": {"TimeLimit.truncated": False}}),
+    "terminated __all__": ([{"__all__": True}, {"__all__": False}], {}),
+    "terminated, all truncated": ([{"a": True, "b": True}, {"__all__": True}], {}),
+}
+
+
+class Team(pufferlib.PufferEnv):
+    """Agents a and b see the steps so far plus 1, and end after 4 steps as they are told to."""
+
+    def __init__(self, flags=(), infos=None, buf=None):
+        super().__init__(buf)
+        self.num_agents = 2
+        self.single_observation_space = self.make_space((1,))
+        self.single_action_space = self.make_discrete(2)
+        self.flags, self.infos = flags, infos
+
+    def reset(self):
+        self.steps = 0
+        return self._look()
+
+    def step(self, actions):
+        self.steps += 1
+        is_over = self.steps == 4
+        none = [dict.fromkeys(("a", "b", "__all__"), False) for _ in self.flags]
+        return self._look(), dict.fromkeys("ab", 1.0), *(self.flags if is_over else none), self.infos if is_over else {}
+
+    def _look(self):
+        return {name: np.full(1, self.steps + 1.0, np.float32) for name in "ab"}
+
+
+@pytest.mark.parametrize("spelling", [*TIME_LIMITS, *ENDS])
+def test_a_time_limit_of_a_game_is_bootstrapped(spelling):
+    """V(final_obs) is 5, gamma 0.5: the last reward is worth 1 + 2.5 where the time limit ended the game, else 1."""
+    flags, infos = {**TIME_LIMITS, **ENDS}[spelling]
+    is_limit = spelling in TIME_LIMITS
+    env = Serial(lambda: Team(flags, infos), num_envs=2)
+    trainer = PuffeRL(env=env, policy=Judge(), num_steps=4, gamma=0.5)
+    trainer.evaluate()
+    batch, rollout = ppo.assess(trainer.trainer.learners[0]), rollout_of(trainer)
+    assert rollout.dones[-1].all()
+    assert not rollout.dones[:-1].any()
+    truth = 1.0 + (2.5 if is_limit else 0.0) - 4.0
+    assert torch.allclose(batch.advantages.view(4, 4)[-1], torch.tensor(truth))
+
+
+def test_an_agent_that_ends_by_itself_is_not_cut_off_with_the_others():
+    flags = [{"a": True, "b": False, "__all__": True}]
+    vec = Serial(lambda: Team(flags, {"__all__": LIMIT}), num_envs=1)
+    vec.reset()
+    for _ in range(4):
+        *_, dones, infos = vec.step(np.zeros(2, int))
+    assert dones.all()
+    assert [info["TimeLimit.truncated"] for info in infos] == [False, True]
+
+
 @pytest.mark.parametrize("kind", ["alone", "vector"])
 def test_masked_agents_teach_nothing(kind):
     found = []
