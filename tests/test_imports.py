@@ -41,7 +41,7 @@ WALLS = {
     | {"runs", "checkpoint", "log", "seats", "plugins", "seeds"},
     "profile": {"algos", "nn", "train", "vector"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
-    | {"config", "nn", "algos", "checkpoint", "log", "runs", "train"},
+    | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
     | {
         "conformance",

@@ -81,7 +81,7 @@ class GuideEnv:
         if len(result) != 4:
             raise BadOutput(f"step returned {len(result)} values, not (obs, reward, done, info)")
         obs, reward, done, info = result
-        truncated = bool(done) and bool(info and info.get("TimeLimit.truncated", False))
+        truncated = bool(done) and bool(info and info.get(TIME_LIMIT, False))
         return obs, reward, bool(done) and not truncated, truncated, info
 
     def render(self) -> Any:
@@ -146,21 +146,21 @@ class GuideAgents:
         return obs, infos
 
     def step(self, actions: dict[Any, Any]) -> tuple[dict[Any, Any], ...]:
-        """One transition of all agents. `__all__` ends the game for everyone."""
+        """One transition of all agents. `__all__` ends the game for all of them."""
         result = self.env.step(actions)
         if len(result) == 5:
             obs, rewards, terminated, truncated, infos = result
-        else:
+            ends = {name: end_of(name, terminated, truncated) for name in self.agents}
+        elif len(result) == 4:
             obs, rewards, dones, infos = result
-            truncated = {k: bool(dones[k] and infos.get(k, {}).get("TimeLimit.truncated")) for k in dones}
-            terminated = {k: bool(dones[k]) and not truncated[k] for k in dones}
-        flags = []
-        for given in (terminated, truncated):
-            everyone = bool(given.get("__all__", False))
-            flags.append({name: everyone or bool(given.get(name, False)) for name in self.agents})
-        self.agents = [name for name in self.agents if name in obs and not (flags[0][name] or flags[1][name])]
-        infos = {name: info for name, info in infos.items() if name in self.possible_agents}
-        return obs, rewards, *flags, infos
+            ends = {name: end_of_done(name, self.agents, dones, infos or {}) for name in self.agents}
+        else:
+            raise BadOutput(f"step returned {len(result)} values, not (obs, rewards, dones, infos)")
+        terminations = {name: end == TERMINATED for name, end in ends.items()}
+        truncations = {name: end == TRUNCATED for name, end in ends.items()}
+        self.agents = [name for name in self.agents if name in obs and not ends[name]]
+        infos = {name: info for name, info in (infos or {}).items() if name in self.possible_agents}
+        return obs, rewards, terminations, truncations, infos
 
     def render(self) -> Any:
         """The env's frame."""
@@ -169,6 +169,40 @@ class GuideAgents:
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
+
+
+TERMINATED, TRUNCATED = "terminated", "truncated"
+EVERYONE = "__all__"
+OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos that are about no single agent; the second is RLlib's
+TIME_LIMIT = "TimeLimit.truncated"
+
+
+def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]) -> str:
+    """How an agent's episode ended, if it did: its own flags come before those of the whole game."""
+    for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
+        if flags.get(name):
+            return end
+    for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
+        if flags.get(EVERYONE):
+            return end
+    return ""
+
+
+def end_of_done(name: Any, agents: Sequence[Any], dones: Mapping[Any, Any], infos: Mapping[Any, Any]) -> str:
+    """How an agent's episode ended, if it did, where one flag says both.
+
+    `TimeLimit.truncated` marks a time limit: in the agent's own info, or, where `__all__` ended the game, in an info of
+    the whole game. An agent whose own flag is set while another's is not has ended by itself.
+    """
+    is_whole_game = bool(dones.get(EVERYONE))
+    if not (is_whole_game or dones.get(name)):
+        return ""
+    own = (infos.get(name) or {}).get(TIME_LIMIT)
+    if own is not None:
+        return TRUNCATED if own else TERMINATED
+    by_itself = dones.get(name) and not all(dones.get(other) for other in agents)
+    limits = [infos.get(TIME_LIMIT), *((infos.get(key) or {}).get(TIME_LIMIT) for key in OF_THE_GAME)]
+    return TRUNCATED if is_whole_game and not by_itself and any(limits) else TERMINATED
 
 
 def _of_agent(space: Any, agent: Any, agents: list[Any]) -> Any:

@@ -192,7 +192,7 @@ class Vec:
         for row in np.flatnonzero(terminated | truncated).tolist():
             info = rows.setdefault(row, {})
             info |= _pick(infos.get("final_info", {}), row)
-            info["TimeLimit.truncated"] = bool(truncated[row])
+            info[adapt.TIME_LIMIT] = bool(truncated[row])
             if "episode" in info:
                 info["episode_return"], info["episode_length"] = info["episode"]["r"], info["episode"]["l"]
             if "final_obs" in infos and not self._resets_itself:

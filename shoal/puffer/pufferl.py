@@ -15,7 +15,6 @@ import dataclasses
 import json
 import math
 import os
-import shutil
 import sys
 import time
 import warnings
@@ -23,17 +22,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal import checkpoint
 from shoal.algos.ppo import PPO
-from shoal.algos.rollout import Truncated
 from shoal.config import from_dict
-from shoal.errors import CheckpointError, ConfigError, did_you_mean
-from shoal.puffer import loggers, rows
+from shoal.errors import did_you_mean
+from shoal.puffer import loggers, rows, saving
+from shoal.puffer.exceptions import APIUsageError
 from shoal.puffer.policies import Adapted
-from shoal.runs import write_atomic
+from shoal.seeds import stream_seed
 from shoal.train import Options, Trainer
 
 __all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger"]
@@ -62,6 +62,7 @@ UNUSED = (
 METADATA_LIMIT = 1 << 19  # bytes
 NUM_STEPS = 128
 FOREVER = 1 << 60
+ACTION_STREAM = "get_action.generator"  # in the state of a checkpoint
 
 
 class PuffeRL:
@@ -119,7 +120,7 @@ class PuffeRL:
         num_steps = options.pop("bptt_horizon", num_steps)
         table |= _translated(options)
         if anneal_lr and table["total_steps"] == FOREVER:
-            raise ConfigError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
+            raise APIUsageError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
         self.vecenv = self.env = made(env, num_envs, num_workers)
         try:
             vec, self._env_seed = rows.vec_for(self.env)
@@ -137,7 +138,10 @@ class PuffeRL:
         self.policy = self.uncompiled_policy = policy if isinstance(policy, nn.Module) else self._policy()
         self.logger = logger if logger is not None else loggers.NoLogger()
         self._is_logging = True
+        self._has_episodes = False  # whether the envs were reset
         self._is_fresh = False  # whether there is a rollout that nobody learned from
+        self._starts: list[tuple[Tensor, Tensor]] = []  # of episodes that the next rollout begins with
+        self._action_stream = torch.Generator().manual_seed(stream_seed(seed, "get_action"))
         self._interval: list[dict[str, float]] = []
         self._reward = dict.fromkeys(("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan)
         self._began = self._logged = time.perf_counter()
@@ -161,8 +165,10 @@ class PuffeRL:
         trainer = self.trainer
         torch.set_num_threads(trainer.threads)
         start = time.perf_counter()
-        if not trainer._started:
+        if not self._has_episodes:
             trainer.start(self._env_seed)
+            self._has_episodes = True
+        self._start_episodes()
         trainer.collect()
         now = time.perf_counter()
         self._is_fresh = True
@@ -201,6 +207,7 @@ class PuffeRL:
         trainer.learn()
         trainer.wall_s += time.perf_counter() - start
         self._is_fresh = False
+        self._start_episodes()
         found = trainer.drain()
         self._interval.append(found)
         self.losses = {
@@ -279,89 +286,101 @@ class PuffeRL:
             learner.config = train
 
     @torch.no_grad()
-    def get_action(self, obs: Any, deterministic: bool = False) -> Any:
-        """Actions for a batch of observations, as the env's step takes them. A recurrent policy has forgotten all."""
-        player = self.trainer.player(deterministic)
-        player.reset(len(obs) if not isinstance(obs, (dict, tuple)) else len(next(iter(_leaves(obs)))))
-        return player.act(obs, {})
+    def get_action(
+        self,
+        obs: Any,
+        deterministic: bool = False,
+        mask: Any = None,
+        infos: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Actions for a batch of observations, as the env's `step` takes them.
 
-    # ---- saving and going on ----
+        Successive calls draw from one random stream, which begins with the seed of the trainer. A recurrent policy
+        starts every call without memory.
+
+        Args:
+            obs: (rows, ...), in the structure of the observation space.
+            deterministic: the most probable action, not a random one.
+            mask: (rows, choices), 0 or false for what is not allowed.
+            infos: of the env's last step; its `action_mask` is used where there is no `mask`.
+        """
+        player = self.trainer.player(deterministic)
+        player.generator = self._action_stream
+        num_rows = len(next(iter(leaves(obs))))
+        player.reset(num_rows)
+        given = mask if mask is not None else (infos or {}).get("action_mask")
+        return player.act(obs, {} if given is None else {"action_mask": self._checked_mask(given, num_rows)})
+
+    def _checked_mask(self, mask: Any, num_rows: int) -> Any:
+        choices = self.trainer.actors[0].head.choices
+        if not choices:
+            raise APIUsageError(f"{self.trainer.actors[0].head} have no choices to mask: leave mask out.")
+        array = np.asarray(mask)
+        if array.shape != (num_rows, choices):
+            raise APIUsageError(
+                f"mask has shape {array.shape}, expected {(num_rows, choices)}: a flag for each choice."
+            )
+        return array.astype(np.int8)
+
+    # ---- checkpoints ----
 
     def save_checkpoint(self, path: str | Path | None = None, metadata: Mapping[str, Any] | None = None) -> str:
-        """Writes a folder from which load_checkpoint goes on to the bit. No pickle: metadata is what JSON can hold.
+        """Writes a folder from which load_checkpoint resumes exactly.
 
-        Whatever was at the path stays until the new one is whole.
+        An older checkpoint at the path is removed once the new one is complete. Nothing else in the folder is touched.
+
+        Args:
+            path: the folder; default: `checkpoints/<step>`.
+            metadata: numbers, text, lists and dicts. Nothing is pickled.
         """
         trainer = self.trainer
         folder = Path(path) if path is not None else Path("checkpoints") / f"{self.global_step:012d}"
         try:
             text = json.dumps(dict(metadata or {}))
         except (TypeError, ValueError) as error:
-            raise ConfigError(
+            raise APIUsageError(
                 f"metadata: {error}. It is written as JSON: give numbers, text, lists and dicts."
             ) from None
         if len(text) > METADATA_LIMIT:
-            raise ConfigError(f"metadata takes {len(text):,} bytes; {METADATA_LIMIT:,} are allowed.")
-        if folder.is_file():
-            raise CheckpointError(
-                f"{folder} is a file, and checkpoints are folders. Choose another path, or remove it."
-            )
+            raise APIUsageError(f"metadata takes {len(text):,} bytes; {METADATA_LIMIT:,} are allowed.")
         files = trainer.state()
-        files["state"] |= self._unlearned()
+        files["state"][ACTION_STREAM] = self._action_stream.get_state()
+        if self._is_fresh:
+            files["state"] |= saving.unlearned(trainer.learners)
         facts = {**trainer.counters(), "metadata": json.loads(text), "learning_rate": self.learning_rate}
         facts |= {"is_fresh": self._is_fresh, "reward": {k: v for k, v in self._reward.items() if v == v}}
-        saved = checkpoint.save(folder, trainer.step, files, facts, keep=0)
-        write_atomic(folder / "latest.json", json.dumps({"checkpoint": saved.name}).encode())
-        for old in folder.glob("[0-9]" * 12):
-            if old.name != saved.name:
-                shutil.rmtree(old, ignore_errors=True)
+        saving.save(folder, trainer.step, files, facts)
         return str(folder)
 
     def load_checkpoint(self, path: str | Path) -> dict[str, Any]:
-        """Goes on from a checkpoint: weights, optimizer, random streams, envs, counters. Returns its metadata."""
+        """Resumes from a checkpoint: weights, optimizer, random streams, envs, counters. Returns its metadata."""
         trainer = self.trainer
-        files, meta = checkpoint.load(_found(Path(path)))
+        files, meta = checkpoint.load(saving.find(Path(path)))
         trainer.restore(files, meta)
+        self._has_episodes = True
         if "learning_rate" in meta:
             self.learning_rate = float(meta["learning_rate"])
-        self._is_fresh = bool(meta.get("is_fresh", False))
-        if self._is_fresh:
-            self._relearn(files["state"])
+        if ACTION_STREAM in files["state"]:
+            self._action_stream.set_state(files["state"][ACTION_STREAM])
+        starts = [] if trainer.exact else saving.episode_starts(trainer.learners)
+        self._is_fresh = bool(meta.get("is_fresh")) and saving.restore_unlearned(trainer.learners, files["state"])
+        self._starts = starts if self._is_fresh else []
         self._reward |= {k: float(v) for k, v in meta.get("reward", {}).items()}
         self._interval.clear()
         self._logged_step, self._logged = trainer.step, time.perf_counter()
         if not trainer.exact:
             warnings.warn(
-                f"{type(self.env).__name__}: its envs cannot give their state, so they start new episodes; weights, "
-                "optimizer and random streams go on as they were.",
+                f"{type(self.env).__name__}: the state of its envs cannot be saved, so they start new episodes. "
+                "Weights, optimizer and random streams resume.",
                 stacklevel=2,
             )
-        found: dict[str, Any] = meta.get("metadata", {})
-        return found
+        metadata: dict[str, Any] = meta.get("metadata", {})
+        return metadata
 
-    def _unlearned(self) -> dict[str, Tensor]:
-        """The rollout that train has not seen yet, where there is one."""
-        kept: dict[str, Tensor] = {}
-        for k, learner in enumerate(self.trainer.learners if self._is_fresh else ()):
-            kept |= {f"{k}.rollout.{i}": part for i, part in enumerate(learner.rollout.tensors())}
-            for i, cut in enumerate(learner.rollout.truncated):
-                parts = [torch.tensor(cut.t), cut.rows, *cut.obs, *cut.state]
-                kept |= {f"{k}.cut.{i:06d}.{j:03d}": part for j, part in enumerate(parts)}
-        return kept
-
-    def _relearn(self, state: Mapping[str, Tensor]) -> None:
-        for k, learner in enumerate(self.trainer.learners):
-            rollout = learner.rollout
-            for i, part in enumerate(rollout.tensors()):
-                part.copy_(state[f"{k}.rollout.{i}"])
-            cuts: dict[str, list[Tensor]] = {}
-            for name in sorted(name for name in state if name.startswith(f"{k}.cut.")):
-                cuts.setdefault(name.split(".")[2], []).append(state[name])
-            leaves = len(rollout.obs)
-            rollout.truncated[:] = [
-                Truncated(int(parts[0]), parts[1], parts[2 : 2 + leaves], tuple(parts[2 + leaves :]))
-                for parts in cuts.values()
-            ]
+    def _start_episodes(self) -> None:
+        """After load_checkpoint, ends what was kept of the old episodes: the next rollout begins with new ones."""
+        saving.copy_back(self._starts)
+        self._starts = []
 
     def close(self) -> str | None:
         """Ends the envs and the logger."""
@@ -390,7 +409,7 @@ def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
 
         if num_envs is None:
             called = repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-            raise ConfigError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
+            raise APIUsageError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
         many: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
         return make(env, num_envs, **many) if isinstance(env, str) else emulate(env, num_envs, **many)
     has = getattr(env, "num_workers", num_workers)
@@ -404,7 +423,7 @@ def sizes(rows_: int, batch_size: int | None, num_steps: int | None, minibatch_s
     """(steps of every row, minibatches) from what was given."""
     if batch_size is not None and num_steps is not None and batch_size != rows_ * num_steps:
         fit = batch_size // rows_
-        raise ConfigError(
+        raise APIUsageError(
             f"batch_size={batch_size} is not num_steps={num_steps} of {rows_} rows, {rows_ * num_steps}. "
             + (f"Leave out num_steps for rollouts of {fit} steps, or " if fit and batch_size % rows_ == 0 else "")
             + f"leave out batch_size for {rows_ * num_steps}. (minibatch_size divides a batch.)"
@@ -412,18 +431,20 @@ def sizes(rows_: int, batch_size: int | None, num_steps: int | None, minibatch_s
     if num_steps is None and batch_size is not None:
         if batch_size < rows_ or batch_size % rows_:
             near = max(1, round(batch_size / rows_)) * rows_
-            raise ConfigError(f"batch_size={batch_size} is no multiple of the {rows_} rows of env. Try {near}.")
+            raise APIUsageError(f"batch_size={batch_size} is no multiple of the {rows_} rows of env. Try {near}.")
         num_steps = batch_size // rows_
     num_steps = NUM_STEPS if num_steps is None else num_steps
     if num_steps < 1:
-        raise ConfigError(f"num_steps={num_steps} must be at least 1.")
+        raise APIUsageError(f"num_steps={num_steps} must be at least 1.")
     batch = rows_ * num_steps
     if minibatch_size is None:
         return num_steps, min(4, batch)
     if not 1 <= minibatch_size <= batch or batch % minibatch_size:
         count = max(1, round(batch / max(1, minibatch_size)))
         near = next(k for k in (*range(count, 0, -1), 1) if batch % k == 0)
-        raise ConfigError(f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}.")
+        raise APIUsageError(
+            f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}."
+        )
     return num_steps, batch // minibatch_size
 
 
@@ -431,7 +452,7 @@ def refuse_ranks() -> None:
     """Raises under torchrun with several processes: each would train a policy of its own."""
     count = int(os.environ.get("WORLD_SIZE", "1") or 1)
     if count > 1:
-        raise ConfigError(
+        raise APIUsageError(
             f"WORLD_SIZE={count}: training over several processes or GPUs is not there yet, and {count} processes "
             "would train alone beside each other. Run one, without torchrun: python train.py."
         )
@@ -444,17 +465,17 @@ def check_device(device: Any) -> None:
         return
     if kind == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
-        raise ConfigError(
+            raise APIUsageError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
+        raise APIUsageError(
             f"device='{device}': PuffeRL does not train on a GPU yet. Use 'shoal train --device cuda', or 'cpu'."
         )
-    raise ConfigError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
+    raise APIUsageError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
 
 
 def _used(config: Mapping[str, Any]) -> dict[str, Any]:
     """PufferLib 3's config without what says nothing here."""
     if config.get("precision", "float32") != "float32":
-        raise ConfigError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
+        raise APIUsageError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
     return {key: value for key, value in config.items() if key not in UNUSED}
 
 
@@ -463,7 +484,7 @@ def _number(value: Any) -> int | None:
     if value is None or value == "auto":
         return None
     if isinstance(value, bool) or int(value) != value:
-        raise ConfigError(f"{value!r} is not a number of steps.")
+        raise APIUsageError(f"{value!r} is not a number of steps.")
     return int(value)
 
 
@@ -477,7 +498,7 @@ def _translated(options: Mapping[str, Any]) -> dict[str, Any]:
             choices = sorted(
                 {*known, *NAMES, "batch_size", "num_steps", "minibatch_size", "anneal_lr", "seed", "device"}
             )
-            raise ConfigError(f"PuffeRL has no option '{name}'.{did_you_mean(name, choices)}")
+            raise APIUsageError(f"PuffeRL has no option '{name}'.{did_you_mean(name, choices)}")
         is_count = isinstance(value, float) and value == int(value) and ours in ("total_steps", "epochs")
         table[ours] = int(value) if is_count else value
     return table
@@ -485,12 +506,12 @@ def _translated(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _adapter(policy: Any) -> Callable[..., nn.Module]:
     if not callable(policy):
-        raise ConfigError(f"policy is a {type(policy).__name__}: give a torch module, or a function that makes one.")
+        raise APIUsageError(f"policy is a {type(policy).__name__}: give a torch module, or a function that makes one.")
 
     def make(observation_space: Any, action_space: Any) -> nn.Module:
         module = policy if isinstance(policy, nn.Module) else policy(observation_space, action_space)
         if not isinstance(module, nn.Module):
-            raise ConfigError(f"policy made a {type(module).__name__}, not a torch module.")
+            raise APIUsageError(f"policy made a {type(module).__name__}, not a torch module.")
         return Adapted(module, observation_space, action_space)
 
     return make
@@ -517,18 +538,6 @@ def merged(parts: list[dict[str, float]]) -> dict[str, float]:
     return out
 
 
-def _found(path: Path) -> Path:
-    """The checkpoint that a path means: what save_checkpoint wrote, a folder of checkpoints, or a checkpoint itself."""
-    if (path / "meta.json").is_file() or not path.is_dir():
-        return path
-    whole = sorted(path.glob("[0-9]" * 12))
-    try:
-        latest = path / str(json.loads((path / "latest.json").read_text())["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
-        latest = whole[-1] if whole else path
-    return latest if latest in whole else whole[-1] if whole else path
-
-
-def _leaves(value: Any) -> list[Any]:
+def leaves(value: Any) -> list[Any]:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else None
-    return [value] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
+    return [value] if parts is None else [leaf for part in parts for leaf in leaves(part)]

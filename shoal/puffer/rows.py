@@ -187,7 +187,7 @@ class Played(VecEnv):
             done = np.asarray(result[2], np.bool_)
             truncated = np.zeros_like(done)
             for row in np.flatnonzero(done):
-                truncated[row] = bool(_of_row(infos, int(row)).get("TimeLimit.truncated", False))
+                truncated[row] = bool(_of_row(infos, int(row)).get(adapt.TIME_LIMIT, False))
             terminated = done & ~truncated
         told = self._told(infos)
         if truncated.any():
@@ -268,7 +268,7 @@ class Played(VecEnv):
 def _of_row(infos: Any, row: int) -> Info:
     """What the infos say of one row: a sequence of dicts, or Gymnasium's dict of arrays."""
     if isinstance(infos, dict):
-        return {key: infos[key][row] for key in ("final_obs", "TimeLimit.truncated") if key in infos}
+        return {key: infos[key][row] for key in ("final_obs", adapt.TIME_LIMIT) if key in infos}
     if isinstance(infos, Sequence) and row < len(infos):
         info: Info = infos[row] or {}
         return info
