@@ -97,7 +97,7 @@ def test_memory_of_a_refused_env_is_given_back(monkeypatch):
         within(5.0),
         pytest.raises(EnvCrashed, match="env 0 raised in its setup: .*: Cannot allocate") as caught,
     ):
-        shoal.make(Actor, 2, backend="process", num_workers=2)
+        shoal.make(Actor, 2, backend="process", num_workers=2, start_method="fork")
     assert type(caught.value.__cause__) is ConfigError
 
 
