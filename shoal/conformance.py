@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal import registry
 from shoal.errors import CompileFailed, ShoalError
-from shoal.native import build, lib
+from shoal.native import build, lib, simd
 from shoal.native.lib import Module
 from shoal.spec import Array
 from shoal.vector.native import NativeVec
@@ -34,6 +34,10 @@ class Failure(Exception):
     """The env breaks the contract: the fact and the next move."""
 
 
+class Warn(Exception):
+    """The env keeps the contract, but not as well as it could: the fact and the next move."""
+
+
 class Skip(Exception):
     """The check cannot be made on this machine: why."""
 
@@ -43,7 +47,7 @@ class Outcome:
     """How one check went."""
 
     name: str
-    status: str  # passed, failed or skipped
+    status: str  # passed, warned, failed or skipped
     text: str
 
 
@@ -380,6 +384,16 @@ def check_layouts(subject: Subject) -> str:
     return f"{best}, {', '.join(others)}"
 
 
+def check_simd(subject: Subject) -> str:
+    """many envs are stepped by one instruction"""
+    found = simd.report(subject.source, lib.best_variant())
+    if found.is_simd is False:
+        raise Warn(found.text)
+    if found.is_simd is None:
+        raise Skip(found.text)
+    return found.text
+
+
 def check_snapshot(subject: Subject) -> str:
     """snapshot, restore and go on equals not stopping"""
     steps = subject.steps // 4
@@ -439,6 +453,7 @@ CHECKS: list[Callable[[Subject], str]] = [
     check_batch_size,
     check_threads,
     check_layouts,
+    check_simd,
     check_snapshot,
     check_forged,
     check_episodes,
@@ -461,6 +476,8 @@ def run_checks(name: str | Path, steps: int = 2000, preset: str | None = None) -
             title = (check.__doc__ or check.__name__).strip()
             try:
                 yield Outcome(title, "passed", check(subject))
+            except Warn as warning:
+                yield Outcome(title, "warned", str(warning))
             except Skip as skip:
                 yield Outcome(title, "skipped", str(skip))
             except (Failure, ShoalError) as failure:

@@ -82,6 +82,45 @@ def test_without_the_bindings_the_install_line_is_told(monkeypatch):
         cuda.nvrtc()
 
 
+@pytest.fixture
+def torch_with_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+def test_the_gpu_backend_needs_the_bindings_and_nvrtc(torch_with_a_gpu, monkeypatch):
+    """`--device auto` asks this first: a GPU alone is not enough."""
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    assert not cuda.gpu_backend_available()
+    assert "pip install cuda-bindings" in cuda.gpu_backend_missing()
+
+    def fail():
+        raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
+
+    broken = SimpleNamespace(nvrtcVersion=fail)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(nvrtc=broken, driver=None))
+    assert not cuda.gpu_backend_available()
+    assert "NVRTC cannot be loaded: libnvrtc.so.13" in cuda.gpu_backend_missing()
+
+
+def test_the_gpu_backend_is_available_with_all_of_them(torch_with_a_gpu):
+    pytest.importorskip("cuda.bindings")
+    assert cuda.gpu_backend_available()
+    assert cuda.gpu_backend_missing() == ""
+
+
+@no_gpu
+def test_without_a_gpu_the_backend_says_why():
+    assert not cuda.gpu_backend_available()
+    assert "built for CPUs only" in cuda.gpu_backend_missing() or "no GPU can be used" in cuda.gpu_backend_missing()
+
+
+def test_without_torch_the_backend_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "needs torch" in cuda.gpu_backend_missing()
+
+
 def test_python_envs_have_no_cuda_backend():
     with pytest.raises(ConfigError, match="cuda"):
         shoal.make("gymnasium:CartPole-v1", 2, backend="cuda")

@@ -24,7 +24,7 @@ from shoal.spec import RESERVED_PARAMS, Array
 def find(name: str) -> Callable[..., Any]:
     """A function that makes the Gymnasium env of that id."""
     try:
-        gymnasium.spec(name)
+        gymnasium.spec(name)  # by its name: a worker process imports the module of `module:Name-v0` itself
     except gymnasium.error.Error as error:
         raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
     return partial(gymnasium.make, name, disable_env_checker=True)

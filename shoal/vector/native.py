@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.memory import free_bytes
 from shoal.native import lib
 from shoal.native.batch import Memory
 from shoal.native.lib import Module
@@ -19,7 +20,6 @@ from shoal.spec import Array
 from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, Result, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
-from shoal.vector.shared import available_bytes
 from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 
 DRAW_CAPACITY = 4096
@@ -433,7 +433,7 @@ class NativeVec(NativeVecBase):
 
 
 def _refuse_beyond_memory(needed: int, num_envs: int) -> None:
-    free = available_bytes()
+    free = free_bytes()
     if free is not None and needed > free:
         raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory and {free:,} are free. Use fewer.")
 

@@ -65,7 +65,7 @@ def read_snapshot(module: Module, blob: bytes, count: int) -> Array:
         raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * module.record_bytes}.")
     if zlib.crc32(body) != crc:
         raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
-    return np.frombuffer(body, np.uint8).copy()  # aligned: C reads numbers from it
+    return np.array(np.frombuffer(body, np.uint8))  # a copy is aligned: C reads numbers from it
 
 
 def check_records(module: Module, records: Array, ids: Array, batch: int) -> None:

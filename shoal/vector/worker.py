@@ -35,6 +35,7 @@ from shoal.vector.block import Block
 from shoal.vector.faults import call_env, pack
 from shoal.vector.python import CALL, CLOSE, RESET
 from shoal.vector.runner import Mail, Runner, slot_for
+from shoal.vector.start_methods import unpack_work
 
 OK, MAIL_HERE, MAIL_IN_PIPE, RAISED, CALLED = range(5)  # how a command went; from MAIL_IN_PIPE on, the pipe says more
 MAIL_BYTES = 1 << 16  # for the infos of a step, in shared memory; longer ones go through the pipe
@@ -76,7 +77,7 @@ def main(creators: bytes | list[Any], pipe: Any, parent: int, from_main: bool, a
 def _work(creators: bytes | list[Any], pipe: Any) -> None:
     slots: list[Any] = []
     try:
-        makers = cloudpickle.loads(creators) if isinstance(creators, bytes) else creators
+        makers = unpack_work(creators) if isinstance(creators, bytes) else creators
         for maker in makers:
             slots.append(slot_for(maker()))
         spaces = [slot.agent_spaces for slot in slots]
