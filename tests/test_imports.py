@@ -17,6 +17,7 @@ WALLS = {
     "errors": set(),
     "plugins": {"errors"},
     "seeds": set(),
+    "stats": set(),
     "spec": {"errors"},
     "registry": {"errors"},
     "native": {"errors", "spec"},
@@ -36,7 +37,7 @@ WALLS = {
     "seats": {"errors", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
-    "plot": {"errors", "spec", "log", "runs"},
+    "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log", "seats", "plugins", "seeds"},
     "profile": {"algos", "nn", "train", "vector"},
