@@ -178,7 +178,7 @@ class Mp4:
 
 
 class Gif:
-    """Every frame holds only the rectangle that changed, with a palette of its own: up to 256 colours are exact.
+    """Every frame holds only the pixels that changed, with a palette of its own: up to 255 colours are exact.
 
     A frame's time is in whole hundredths of a second, so that 30 fps is 3, 4, 3, 3, 4: right in the long run. Players
     show less than 2 hundredths as 10, so that above 50 fps some frames are left out, never the last.
@@ -213,22 +213,35 @@ class Gif:
         self.file.close()
 
     def _write(self, until: int) -> None:
-        from PIL import GifImagePlugin, Image
+        from PIL import GifImagePlugin
 
         assert self.waiting is not None
         changed = np.ones(self.waiting.shape[:2], bool)
         if self.before is not None:
             changed = (self.waiting != self.before).any(2)
-        rows, columns = np.flatnonzero(changed.any(1)), np.flatnonzero(changed.any(0))
-        milliseconds = 10 * min(until - self.shown, 65535)
-        options: dict[str, Any] = {"duration": milliseconds, "disposal": 1, "include_color_table": True}
-        if len(rows):
-            top, left = int(rows[0]), int(columns[0])
-            part = self.waiting[top : rows[-1] + 1, left : columns[-1] + 1]
-            data = GifImagePlugin.getdata(
-                Image.fromarray(np.ascontiguousarray(part)).quantize(256), (left, top), **options
-            )
-        else:  # one transparent pixel: the picture stays
-            data = GifImagePlugin.getdata(Image.new("P", (1, 1)), (0, 0), transparency=0, **options)
+        rows, columns = _extent(changed.any(1)), _extent(changed.any(0))
+        image, transparent = _quantized(self.waiting[rows, columns], changed[rows, columns])
+        options = {"duration": 10 * min(until - self.shown, 65535), "disposal": 1, "transparency": transparent}
+        data = GifImagePlugin.getdata(image, (columns.start, rows.start), include_color_table=True, **options)
         self.file.write(b"".join(data))
         self.before, self.shown = self.waiting, until
+
+
+def _extent(changed: Array) -> slice:
+    """From the first to the last index that is true; one element where none is."""
+    places = np.flatnonzero(changed)
+    return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 1)
+
+
+def _quantized(pixels: Array, changed: Array) -> tuple[Any, int]:
+    """Pixels by a palette of at most 255 colours, and one more that means "as before": its index is returned."""
+    from PIL import Image
+
+    colours = np.where(changed[..., None], pixels, pixels[changed][:1] if changed.any() else 0).astype(np.uint8)
+    image = Image.fromarray(colours).quantize(255)
+    palette = image.getpalette() or []
+    transparent = len(palette) // 3
+    indices = np.where(changed, np.asarray(image), transparent).astype(np.uint8)
+    image = Image.fromarray(indices)
+    image.putpalette([*palette, 0, 0, 0])  # makes it an image of mode P
+    return image, transparent
