@@ -227,7 +227,7 @@ class Gif:
         self.before, self.shown = self.waiting, until
 
 
-def _extent(changed: Array) -> slice:
+def _extent(changed: Any) -> slice:
     """From the first to the last index that is true; one element where none is."""
     places = np.flatnonzero(changed)
     return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 1)

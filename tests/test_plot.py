@@ -228,7 +228,7 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'pip install "shoal\[plot\]"'):
         plot_verb.command(("a",))
-    assert not (run.folder / "curves.html").exists(), "told before anything is written"
+    assert not (run.folder / "curves.html").exists(), "raised before anything is written"
     assert plot_verb.command(("a",), out=(Path("x.html"),)) == 0
 
 
@@ -241,7 +241,7 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
         ({"smooth": float("nan")}, "--smooth nan"),
     ],
 )
-def test_mistakes_are_told(root, options, said):
+def test_mistakes_are_reported(root, options, said):
     fake_run(root)
     with pytest.raises(ConfigError, match=re.escape(said)):
         plot_verb.command(("a",), **options)

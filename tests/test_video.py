@@ -249,7 +249,7 @@ def test_a_fault_while_drawing_keeps_what_was_there(tmp_path, kind):
 
 @contextlib.contextmanager
 def small_disk(size: int):
-    """No file can grow beyond so many bytes: the disk says no as a full one does."""
+    """No file can grow beyond `size` bytes: writing fails as it does on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -260,7 +260,7 @@ def small_disk(size: int):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 30])
-def test_a_full_disk_is_told_and_leaves_no_file(tmp_path, kind, count):
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path, kind, count):
     with small_disk(400), pytest.raises(ConfigError, match=f"a{kind} cannot be written: "):
         video.write(tmp_path / f"a{kind}", noise(count))
     assert not list(tmp_path.iterdir())
@@ -283,7 +283,7 @@ def test_without_a_suffix_the_best_that_is_installed(tmp_path, monkeypatch):
     assert len(read(tmp_path / "a.gif")[0]) == 12
 
 
-def test_what_is_missing_is_told_with_the_line_to_type(tmp_path, monkeypatch):
+def test_what_is_missing_is_reported_with_the_line_to_type(tmp_path, monkeypatch):
     missing(monkeypatch, "av")
     with pytest.raises(ConfigError, match=r'pip install "shoal\[video\]"\. Or write a \.gif\.'):
         video.write(tmp_path / "a.mp4", moving())
