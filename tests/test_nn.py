@@ -561,7 +561,7 @@ def _keys(*names: str) -> list[str]:
 
 HEADS = _keys("body.layers.layers.0", "actor", "critic")
 CNN = "body.encoder.parts.0.cnn.layers"
-# what the state dicts of every kind of policy have been since the first release
+# the keys of state dicts before cores and encoders became plugins (commit 167f0e7)
 STATE_DICTS = {
     "none": HEADS,
     "lstm": [*HEADS[:2], *_keys("core.input"), "core.hidden.weight", *HEADS[2:]],
