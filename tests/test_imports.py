@@ -18,6 +18,7 @@ WALLS = {
     "plugins": {"errors"},
     "seeds": set(),
     "memory": set(),
+    "stats": set(),
     "spec": {"errors"},
     "registry": {"errors"},
     "native": {"errors", "spec"},
@@ -37,7 +38,7 @@ WALLS = {
     "seats": {"errors", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
-    "plot": {"errors", "spec", "log", "runs"},
+    "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log", "seats", "plugins", "seeds"},
     "profile": {"algos", "nn", "train", "vector"},

@@ -237,12 +237,12 @@ def test_every_way_to_see_images_works(kind):
     assert encoder(sampled(space, 2)).shape == (2, encoder.features)
 
 
-def test_an_image_too_small_for_nature_is_told():
+def test_an_image_too_small_for_nature_is_reported():
     with pytest.raises(ConfigError, match="nature needs 36 pixels a side; this image has 10 x 10. Use grid."):
         Encoder(OBSERVATIONS["small grid"], "nature")
 
 
-def test_a_space_without_an_encoder_is_told():
+def test_a_space_without_an_encoder_is_reported():
     with pytest.raises(ConfigError, match="Text"):
         Encoder(spaces.Text(3))
 
@@ -561,7 +561,7 @@ def _keys(*names: str) -> list[str]:
 
 HEADS = _keys("body.layers.layers.0", "actor", "critic")
 CNN = "body.encoder.parts.0.cnn.layers"
-# what the state dicts of every kind of policy have been since the first release
+# the keys of state dicts before cores and encoders became plugins (commit 167f0e7)
 STATE_DICTS = {
     "none": HEADS,
     "lstm": [*HEADS[:2], *_keys("core.input"), "core.hidden.weight", *HEADS[2:]],
@@ -623,7 +623,7 @@ def test_no_layers_is_a_linear_policy():
 
 
 class Plain(nn.Module):
-    """A user's policy that returns what it is told to."""
+    """A user's policy that returns what its test gives it."""
 
     def __init__(self, outputs: Any, state: Any = None) -> None:
         super().__init__()
@@ -666,7 +666,7 @@ def test_a_users_policy_is_taken_as_it_is(outputs):
         (Plain(lambda n: (zeros(n, 3), zeros(n), zeros(1, n, 4)), lambda n: zeros(1, n, 4)), "rows"),
     ],
 )
-def test_a_users_policy_that_does_not_fit_is_told(policy, message):
+def test_a_users_policy_that_does_not_fit_is_reported(policy, message):
     with pytest.raises(ConfigError, match=message):
         actor_of(policy=policy)
 

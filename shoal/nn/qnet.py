@@ -31,7 +31,7 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Dense(nn.Module):
-    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One has no first axis."""
+    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One: no first axis."""
 
     def __init__(self, agents: int, inputs: int, outputs: int, std: float, layer_norm: bool = False) -> None:
         super().__init__()

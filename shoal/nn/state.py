@@ -50,7 +50,7 @@ class StateStructure:
 
 
 def state_structure(policy: Any) -> StateStructure:
-    """How a policy nests its state. Found once, by its initial state for one row, and kept on the policy."""
+    """How a policy nests its state. Found once, from its initial state for one row, and cached on the policy."""
     structure: StateStructure | None = getattr(policy, "_state_structure", None)
     if structure is None:
         structure = StateStructure(policy.initial_state(1) if hasattr(policy, "initial_state") else ())
@@ -68,7 +68,8 @@ def initial_state(policy: Any, rows: int) -> State:
 def initial_row(policy: Any) -> State | None:
     """What `clear_state` takes as `initial` for this policy: its initial state for one row, or None for zeros.
 
-    A learned initial state has a gradient, and is never None. It changes with every update: ask again after each.
+    A learned initial state is never None, and changes with every update: call this again after each. Call it outside
+    of torch.inference_mode, where nothing has a gradient.
     """
     with torch.enable_grad():
         state = initial_state(policy, 1)
