@@ -1,10 +1,10 @@
-"""Options as dataclasses: each number is written once; its flag, help, check, TOML key and sweep range follow from it.
+"""Options as dataclasses: each default is written once; its flag, help, check, TOML key and sweep range are derived.
 
     @dataclass(frozen=True)
     class PPO:
         learning_rate: float = opt(3e-4, "step size of the optimizer", low=0.0, sweep=LogUniform(1e-5, 1e-1))
 
-Knows nothing of what the options are for.
+Knows nothing of what the options mean.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Uniform:
-    """A sweep draws evenly between the two."""
+    """A sweep draws uniformly between low and high."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """A sweep draws evenly in the logarithm."""
+    """A sweep draws uniformly in the logarithm."""
 
     low: float
     high: float
@@ -56,14 +56,23 @@ def opt(
     sweep: Uniform | LogUniform | None = None,
     is_count: bool = False,
     choices: Callable[[], Sequence[str]] | None = None,
+    metavar: str | None = None,
 ) -> Any:
-    """A field of an options dataclass: its default, its meaning, its range (ends included), its range in a sweep.
+    """A field of an options dataclass.
 
-    A count is an int that may be written as 20M, 4096 or 1e6. `choices` lists the values that a str may have, where
-    they are not known when the dataclass is written (`CORES.names`); a Literal lists them where they are.
+    Args:
+        default: its value where none is given.
+        help: its meaning, a phrase without a full stop: `discount per step`.
+        low: the least value that is accepted.
+        high: the greatest value that is accepted.
+        sweep: the range that a sweep draws from.
+        is_count: an int that may be written as 20M, 4096 or 1e6.
+        choices: lists the values that a str may have, where they are not known when the dataclass is written
+            (`CORES.names`); a Literal lists them where they are.
+        metavar: what stands for the value in `--help`: FILE.
     """
-    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count, "choices": choices}
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
+    return dataclasses.field(default=default, metadata={**metadata, "choices": choices, "metavar": metavar})
 
 
 def parse_count(text: str) -> int:
@@ -72,10 +81,10 @@ def parse_count(text: str) -> int:
     >>> parse_count("1.5M")
     1500000
     """
-    found = re.fullmatch(r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE]\+?[0-9]{1,3})?)\s*([kKmMbBgG]?)\s*", text)
+    parts = re.fullmatch(r"\s*([0-9][0-9_]*\.?[0-9]*(?:[eE]\+?[0-9]{1,3})?)\s*([kKmMbBgG]?)\s*", text)
     scale = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
-    if found:
-        value = Decimal(found[1].replace("_", "")) * scale[found[2].lower()]
+    if parts:
+        value = Decimal(parts[1].replace("_", "")) * scale[parts[2].lower()]
         if value < 2**63 and value == int(value):
             return int(value)
     raise ConfigError(f"'{text}' is not a count. Write it as 20M, 500k, 4096 or 1e6.")
@@ -90,15 +99,15 @@ def check(config: Any, where: str) -> None:
             if value != value:
                 raise ConfigError(f"{name} is not a number.")
             if low is not None and value < low:
-                raise ConfigError(f"{name} is below {low}, the least that makes sense.")
+                raise ConfigError(f"{name} is below {low}, the least value.")
             if high is not None and value > high:
-                raise ConfigError(f"{name} is above {high}, the most that makes sense.")
+                raise ConfigError(f"{name} is above {high}, the greatest value.")
 
 
 def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
     """The type of a field: a Literal of its choices, where it has them."""
-    listed = field.metadata.get("choices")
-    return typing.Literal[tuple(listed())] if listed is not None else hint
+    choices = field.metadata.get("choices")
+    return typing.Literal[tuple(choices())] if choices is not None else hint
 
 
 def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None) -> T:
@@ -125,7 +134,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, or a ConfigError that says what is wrong with it."""
+    """The contents of a TOML file. One that cannot be read raises ConfigError with the reason."""
     try:
         data: dict[str, Any] = toml.loads(path.read_text())
     except FileNotFoundError:
@@ -138,7 +147,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML spells it (True and False also in Python's way), or else the text itself."""
+    """A value in TOML's notation (True and False also in Python's), or else the text itself."""
     try:
         return toml.loads(f"value = {text.lower() if text in ('True', 'False') else text}")["value"]
     except toml.TOMLDecodeError:
@@ -153,11 +162,11 @@ def write_toml(data: Mapping[str, Any]) -> str:
 
 
 def flags(cls: type[T]) -> type[T]:
-    """Gives tyro the help of every field (and of the fields' own fields) and returns the class."""
+    """Gives tyro the help of every field, also of nested dataclasses, and returns the class."""
     import tyro
     from tyro.constructors import PrimitiveConstructorSpec
 
-    hints = typing.get_type_hints(cls)  # without what an earlier call has added
+    hints = typing.get_type_hints(cls)  # without what an earlier call added
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         hint = hint_of(field, hints[field.name])
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -165,11 +174,17 @@ def flags(cls: type[T]) -> type[T]:
         text = field.metadata.get("help")
         if text is None:
             continue
-        parts = [tyro.conf.arg(help=text)]
+        about = tyro.conf.arg(help=text, metavar=field.metadata.get("metavar"), help_behavior_hint=default_hint)
+        parts: list[Any] = [about]
         if field.metadata["is_count"]:
             parts.append(PrimitiveConstructorSpec(1, "N", _count_from_flag, _is_int, lambda value: [str(value)]))
         cls.__annotations__[field.name] = functools.reduce(lambda t, part: Annotated[t, part], parts, hint)
     return cls
+
+
+def default_hint(default: str) -> str:
+    """What `--help` says of a default. An empty one is none."""
+    return f"(default: {default if default not in ('', repr('')) else 'none'})"
 
 
 def _count_from_flag(words: list[str]) -> int:
@@ -184,7 +199,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    """The value as the field's type wants it, or a ConfigError."""
+    """The value in the field's type. One of another type raises ConfigError."""
     origin, choices = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         if value not in choices:
@@ -193,10 +208,12 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         plain = [choice for choice in choices if choice is not type(None)]
         return None if value is None else _checked(value, plain[0], where)
-    if origin is tuple and isinstance(value, (list, tuple)):
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{where} = {value!r} must be a list, not {type(value).__name__}.")
         return tuple(_checked(part, choices[0], where) for part in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint in (int, float, str, bool) and (type(value) is not hint):
-        raise ConfigError(f"{where} = {value!r} is a {type(value).__name__}, not a {hint.__name__}.")
+        raise ConfigError(f"{where} = {value!r} must be {hint.__name__}, not {type(value).__name__}.")
     return value

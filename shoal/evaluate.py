@@ -1,19 +1,22 @@
-"""Plays whole episodes with a player and says how well it did; records it on video.
+"""Plays whole episodes with a player and scores them; records them on video.
 
-**Which episodes count.** Taking the first 100 episodes that end on many envs would prefer the short ones. So each env
-has a quota beforehand, and exactly its first so many episodes count, however long they take.
+**Which episodes count.** The first 100 episodes that end on many envs would mostly be short ones. So each env has a
+quota that is fixed beforehand: exactly its first episodes up to that number count, however long they take.
 
 **Held-out seeds.** Training with seed s starts its envs from the seeds s, s + 1, ...; evaluation with seed s starts
-its envs from s + HELD_OUT on. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as
-episodes each episode has a seed of its own; an env that plays several goes on from its own stream.
+its envs from s + HELD_OUT. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as episodes
+each episode has a seed of its own; an env that plays several continues its random stream.
 
-Knows vector envs; has never heard of torch. Where a player comes from is the trainer's business.
+**Greedy and sampled.** The likeliest action each time is not always the better way to play: in a maze a policy that
+draws its actions leaves a corner in which the greedy one stays for ever. `play_modes` scores both.
+
+Knows vector envs; has never heard of torch. Players come from the trainer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,37 +38,37 @@ Episode = tuple[float, int, dict[str, float]]  # return, length, stats
 
 
 class Player(Protocol):
-    """What chooses actions: a trained policy, a script, chance. A row is one agent of one env."""
+    """Chooses actions: a trained policy, a script, chance. A row is one agent of one env."""
 
     def reset(self, num_rows: int) -> None:
-        """Forgets everything; so many rows begin."""
+        """Clears all memory; `num_rows` rows begin."""
 
     def act(self, obs: Any, infos: dict[str, Any]) -> Any:
         """The actions of all rows, as `vec.step` takes them. `obs` may be overwritten by the next step."""
 
     def observe(self, done: Array) -> None:
-        """(num_rows,) rows that begin anew or are out of the game: their memory is to be cleared."""
+        """(num_rows,) rows that start an episode or are out of the game: their memory is to be cleared."""
 
 
 class RandomPlayer:
-    """Chance, within the action masks: the score that a policy has to beat."""
+    """Uniform random actions within the action masks: the score that a policy has to beat."""
 
     def __init__(self, action_space: spaces.Space[Any], seed: int = 0) -> None:
         self.space, self.rng = action_space, np.random.default_rng(seed)
         self.space.seed(seed)
 
     def reset(self, num_rows: int) -> None:
-        """Nothing to forget."""
+        """No memory to clear."""
 
     def act(self, obs: Any, infos: dict[str, Any]) -> Any:
-        """Any action that is allowed, each as likely."""
+        """Any allowed action, with equal probability."""
         mask = infos.get("action_mask")
         if isinstance(mask, np.ndarray) and isinstance(self.space, spaces.MultiDiscrete) and self.space.nvec.ndim == 1:
             return (self.rng.random(mask.shape) * (mask != 0)).argmax(1)
         return self.space.sample()
 
     def observe(self, done: Array) -> None:
-        """Nothing to clear."""
+        """No memory to clear."""
 
 
 class ScriptedPlayer:
@@ -75,29 +78,29 @@ class ScriptedPlayer:
         self.choose = choose
 
     def reset(self, num_rows: int) -> None:
-        """Nothing to forget."""
+        """No memory to clear."""
 
     def act(self, obs: Any, infos: dict[str, Any]) -> Any:
-        """What the function says."""
+        """The result of the function."""
         return self.choose(obs)
 
     def observe(self, done: Array) -> None:
-        """Nothing to clear."""
+        """No memory to clear."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What some episodes came to, in the order of the envs that played them.
+    """Returns, lengths and stats of episodes, in the order of the envs that played them.
 
-    With several agents the return of an episode is the mean over its agents (that the player answers for: `judged`),
-    as in `drain_stats`, and its length the steps of the game. An episode that was cut at
-    `max_steps` counts with its return so far and has no stats.
+    With several agents the return of an episode is the mean over its agents (those that the player is judged by:
+    `judged`), as in `drain_stats`, and its length the steps of the game. An episode that was cut at `max_steps` counts
+    with its return so far and has no stats.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     stats: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    cut: int = 0  # episodes that did not end by themselves
+    cut: int = 0  # episodes that were ended at max_steps
 
     @property
     def mean(self) -> float:
@@ -139,8 +142,42 @@ class Score:
         return f"{text}, min {show(self.min)}, max {show(self.max)}"
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of several ways to choose actions, by name; `chosen` is the one that stands for the run."""
+
+    scores: dict[str, Score]
+    chosen: str
+
+    @property
+    def score(self) -> Score:
+        """The score of the chosen mode."""
+        return self.scores[self.chosen]
+
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers for JSON: those of the chosen mode, and under `modes` those of each."""
+        return {
+            **self.score.facts(),
+            "mode": self.chosen,
+            "modes": {name: s.facts() for name, s in self.scores.items()},
+        }
+
+    def describe(self) -> str:
+        """One sentence for each mode, the chosen one first."""
+        order = sorted(self.scores, key=lambda name: name != self.chosen)
+        return "; ".join(f"{name} {self.scores[name].describe()}" for name in order)
+
+    def better(self) -> str | None:
+        """The mode whose mean return is higher, where that is more than chance: the intervals do not overlap."""
+        ranked = sorted(self.scores, key=lambda name: self.scores[name].mean)
+        if len(ranked) < 2 or min(len(score.returns) for score in self.scores.values()) < 2:
+            return None
+        low, high = self.scores[ranked[-2]], self.scores[ranked[-1]]
+        return ranked[-1] if high.mean - high.ci95 > low.mean + low.ci95 else None
+
+
 def show(value: float) -> str:
-    """A number as a person reads it: one digit behind the point, more where it is small."""
+    """A number for people: one decimal, more where it is small."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.1f}"
     digits = 1 - math.floor(math.log10(abs(value)))
@@ -148,15 +185,15 @@ def show(value: float) -> str:
 
 
 def mean(values: tuple[float, ...]) -> float:
-    """The mean; exact sums, so that it does not depend on the order."""
+    """The mean, by exact sums: it does not depend on the order."""
     return math.fsum(values) / len(values)
 
 
 def ci95(values: tuple[float, ...]) -> float:
     """Half the width of the 95 % confidence interval of the mean, by Student's t: t s / sqrt(n). One value: infinite.
 
-    Not by bootstrap: t needs no random numbers, so that the same episodes give the same interval, and for few
-    episodes the bootstrap's intervals are too narrow.
+    Not by bootstrap: t needs no random numbers, so that the same episodes give the same interval, and with few episodes
+    the intervals of the bootstrap are too narrow.
     """
     count = len(values)
     if count < 2:
@@ -167,7 +204,7 @@ def ci95(values: tuple[float, ...]) -> float:
 
 
 def t_975(freedom: int) -> float:
-    """Student's t that 2.5 % lie above: from a table, then Fisher's expansion in 1 / freedom (right to 4 digits)."""
+    """The 97.5 % quantile of Student's t: from a table, then Fisher's expansion in 1 / freedom (to 4 digits)."""
     table = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
     if freedom <= len(table):
         return table[freedom - 1]
@@ -188,29 +225,51 @@ def play(
     max_steps: int = MAX_STEPS,
     progress: Callable[[int], None] | None = None,
 ) -> Score:
-    """Plays so many episodes on held-out seeds and returns their score.
+    """Plays episodes on held-out seeds and returns their score.
 
     Args:
-        make: called as `make(num_envs=..., seed=...)`, and closed in the end; `functools.partial(shoal.make, "pong")`
-            does. Or envs that are there already (same-step autoreset): they are reset, and not closed.
+        make: called as `make(num_envs=..., seed=...)`, and the result is closed in the end, for example
+            `functools.partial(shoal.make, "pong")`. It may return another number of envs: as many as training uses, on
+            its backend. Or existing envs (same-step autoreset): they are reset, and not closed.
         player: chooses the actions.
-        episodes: how many; spread over the envs as evenly as can be.
+        episodes: the number of episodes, spread evenly over the envs.
         seed: env i starts from `seed + HELD_OUT + i`.
-        num_envs: at most so many envs, where `make` makes them.
-        max_steps: an episode that is longer is cut there and counted in `Score.cut`.
-        progress: is told how many episodes are over.
+        num_envs: the greatest number of envs that `make` is asked for.
+        max_steps: a longer episode is cut there and counted in `Score.cut`.
+        progress: called with the number of episodes that have ended.
+    """
+    players = {"": player}
+    return play_modes(
+        make, players, episodes, seed, chosen="", num_envs=num_envs, max_steps=max_steps, progress=progress
+    ).score
+
+
+def play_modes(
+    make: Callable[..., VecEnv] | VecEnv,
+    players: Mapping[str, Player],
+    episodes: int,
+    seed: int = 0,
+    *,
+    chosen: str,
+    num_envs: int = 128,
+    max_steps: int = MAX_STEPS,
+    progress: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Plays the same held-out seeds with each player, such as `greedy` and `sampled`, on the same envs.
+
+    The arguments are those of `play`; `chosen` names the player whose score stands for all.
     """
     for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ConfigError(f"{name}={value!r} must be an int of at least 1.")
     first = held_out(seed)
-    if isinstance(make, VecEnv):
-        return _play(make, player, episodes, first, max_steps, progress)
-    vec = make(num_envs=min(episodes, num_envs), seed=first)
+    vec = make if isinstance(make, VecEnv) else make(num_envs=min(episodes, num_envs), seed=first)
     try:
-        return _play(vec, player, episodes, first, max_steps, progress)
+        scores = {name: _play(vec, player, episodes, first, max_steps, progress) for name, player in players.items()}
     finally:
-        vec.close()
+        if vec is not make:
+            vec.close()
+    return Evaluation(scores, chosen)
 
 
 def held_out(seed: int) -> int:
@@ -227,11 +286,11 @@ def _play(
         raise ConfigError("play() needs envs with autoreset='same_step', which is shoal.make's default.")
     envs, agents = vec.num_envs, vec.agents_per_env
     used = min(episodes, envs)
-    judged = getattr(player, "judged", None) or slice(None)  # where it plays against others, their returns are theirs
+    judged = getattr(player, "judged", None) or slice(None)  # the returns of opponents do not count
     quota = np.array([episodes // used + (env < episodes % used) if env < used else 0 for env in range(envs)])
     played = np.zeros(envs, np.int64)
-    totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the episodes that go on
-    found: list[list[Episode]] = [[] for _ in range(envs)]
+    totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the current episodes
+    results: list[list[Episode]] = [[] for _ in range(envs)]
     cut_count = 0
     obs, infos = vec.reset(seed=seed)
     alive = _alive(infos, vec.num_rows)
@@ -247,7 +306,7 @@ def _play(
         for env in np.flatnonzero(ended & (played < quota)).tolist():
             rows = slice(env * agents, (env + 1) * agents)
             total, length = float(totals[rows][judged].mean()), int(ticks[env])
-            found[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
+            results[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
             played[env] += 1
             cut_count += int(cut[env])
             if progress:
@@ -259,7 +318,7 @@ def _play(
         if (again := cut & (played < quota)).any():
             obs, infos = vec.reset(options={"reset_mask": again})
             alive = _alive(infos, vec.num_rows)
-    every = [result for results in found for result in results]
+    every = [result for of_env in results for result in of_env]
     names = dict.fromkeys(name for _, _, stats in every for name in stats)
     return Score(
         tuple(total for total, _, _ in every),
@@ -270,15 +329,15 @@ def _play(
 
 
 def _alive(infos: dict[str, Any], num_rows: int) -> Array:
-    """(num_rows,) who may act; a copy. Everyone, where there is one agent per env."""
+    """(num_rows,) the rows that may act, as a copy; all of them where there is one agent per env."""
     alive = infos.get("alive")
     return np.ones(num_rows, np.bool_) if alive is None else np.array(alive, np.bool_)
 
 
 def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: int) -> Episode:
-    """(return, length, stats) of the episode that env has just ended, by the env's own account where it has one.
+    """(return, length, stats) of the episode that env has just ended.
 
-    An env that records its own episodes (before it scales rewards or skips frames, say) knows best.
+    The env's own record of it is preferred: it may scale rewards or skip frames.
     """
     final = infos.get("final_info", {})
     rows = range(env * vec.agents_per_env, (env + 1) * vec.agents_per_env)
@@ -293,7 +352,7 @@ def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: i
 
 
 def _value(info: Any, name: str, rows: range, default: float) -> float:
-    """A number from vector infos: of the last of the rows that have it."""
+    """A number from vector infos: that of the last row that has it."""
     if not isinstance(info, dict) or name not in info or f"_{name}" not in info:
         return default
     values, mask = info[name], info[f"_{name}"]
@@ -308,7 +367,7 @@ def _value(info: Any, name: str, rows: range, default: float) -> float:
 
 
 def can_draw(vec: VecEnv) -> bool:
-    """Whether `record` can show such envs: they have `env_draw`, or the render mode `rgb_array`."""
+    """Whether `record` can film these envs: they have `env_draw`, or the render mode `rgb_array`."""
     if hasattr(vec, "frame"):
         return vec.spec_env.has_draw
     return "rgb_array" in (_metadata(vec).get("render_modes") or ())
@@ -325,18 +384,18 @@ def record(
     *,
     max_steps: int = 5000,
 ) -> Path:
-    """Writes a video of env 0, from its first frame to the last frame of its last episode, and returns where it is.
+    """Writes a video of env 0, from its first frame to the last frame of its last episode, and returns its path.
 
     Args:
-        make: called as `make(num_envs=1, seed=..., autoreset="disabled", render_mode="rgb_array")`, and closed in the
-            end. Or envs that were made so: with autoreset an env would show its next episode before this one's end.
+        make: called as `make(num_envs=1, seed=..., autoreset="disabled", render_mode="rgb_array")`, and the result is
+            closed in the end. Or envs made with these options: with autoreset the last frame would be lost.
         player: chooses the actions.
-        path: a .mp4 or .gif file; without a suffix the best that is installed (`shoal.video.check`).
-        episodes: how many, one after the other.
-        seed: env 0 starts from `seed + HELD_OUT`: where `play` with this seed begins too.
-        fps: frames per second; default: what the env says, else 30.
-        width: of the picture, for native envs; Python envs draw in a size of their own.
-        max_steps: an episode that is longer is cut there.
+        path: a .mp4 or .gif file; without a suffix the best format that is installed (`shoal.video.check`).
+        episodes: the number of episodes, one after the other.
+        seed: env 0 starts from `seed + HELD_OUT`, as in `play`.
+        fps: frames per second; default: the env's own, else 30.
+        width: of the picture in pixels, for native envs; Python envs have a size of their own.
+        max_steps: a longer episode is cut there.
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -355,9 +414,9 @@ def _record(
     vec: VecEnv, player: Player, path: Path, episodes: int, seed: int, fps: float | None, width: int, max_steps: int
 ) -> Path:
     if vec.autoreset_mode != AutoresetMode.DISABLED:
-        raise ConfigError("record() needs envs with autoreset='disabled', or their last frame could not be shown.")
+        raise ConfigError("record() needs envs with autoreset='disabled': with autoreset the last frame is lost.")
     if not can_draw(vec):
-        raise ConfigError(f"this env cannot draw itself: {_cannot(vec)}. There is no video of it.")
+        raise ConfigError(f"this env cannot be filmed: {_cannot(vec)}.")
     rate = _rate(vec) if fps is None else fps
     return video.write(path, _frames(vec, player, episodes, seed, width, max_steps), rate)
 
@@ -399,14 +458,14 @@ def _frame(vec: Any, width: int) -> Array:
     except Exception as error:  # no OpenGL, no pygame, ...
         raise ConfigError(f"the env's render() raised {type(error).__name__}: {error}") from error
     if drawn is None:
-        raise ConfigError("the env's render() gave no picture. Make the envs with render_mode='rgb_array'.")
+        raise ConfigError("the env's render() returned None. Make the envs with render_mode='rgb_array'.")
     return drawn if isinstance(drawn, np.ndarray) else np.asarray(drawn)
 
 
 def _metadata(vec: Any) -> dict[str, Any]:
-    """What env 0 says of itself."""
-    found = vec.call("metadata", env_ids=[0])[0]
-    return found if isinstance(found, dict) else {}
+    """The metadata of env 0."""
+    metadata = vec.call("metadata", env_ids=[0])[0]
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _rate(vec: Any) -> float:

@@ -1,6 +1,6 @@
-"""Times things that step, fairly: they take turns, and a result says where and when it was measured.
+"""Measures speed fairly: what is compared takes turns, and a result records where and when it was measured.
 
-Takes anything that steps, so that `shoal bench`, `shoal tune` and `benchmarks/*.py` time peers by the same code.
+Measures anything with a `step`, so that `shoal bench`, `shoal tune` and `benchmarks/*.py` time peers by the same code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CALIBRATION_S = 0.02
 
 @dataclass(frozen=True)
 class Stepper:
-    """Something to measure: one call of `step` steps `envs` envs of `agents` agents each."""
+    """What is measured: one call of `step` steps `envs` envs of `agents` agents each."""
 
     step: Callable[[], object]
     envs: int
@@ -34,7 +34,7 @@ class Stepper:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was measured of a Stepper: the mean time of a call, once for each repeat."""
+    """The measurement of a Stepper: the mean time of a call, for each repeat."""
 
     envs: int
     agents: int
@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def us_per_call(self) -> float:
-        """Microseconds that a call takes, the median."""
+        """Median of the microseconds per call."""
         return 1e6 * statistics.median(self.seconds_per_call)
 
 
@@ -70,10 +70,9 @@ def measure(
 ) -> dict[str, Sample]:
     """Times each stepper for about `seconds`, in `repeats` slices.
 
-    The steppers take turns, a slice each and then the next round, so that a busy moment of the machine
-    is shared by all and no ratio rests on two times of day. How many calls fill a slice is found by a short trial,
-    and after that from the slice before. With `fresh`, a stepper is made for its slice and closed after it, so that
-    idle processes of one do not disturb another.
+    The steppers take turns, one slice each per round, so that a busy moment of the machine affects all of them. The
+    number of calls in a slice comes from a short trial, and later from the slice before. With `fresh` a stepper is made
+    for its slice and closed after it, so that idle processes of one do not disturb another.
     """
     steppers: dict[str, Stepper] = {}
     samples: dict[str, Sample] = {}
@@ -116,7 +115,7 @@ def _time(step: Callable[[], object], calls: int) -> float:
 
 
 def _calibrate(step: Callable[[], object]) -> float:
-    """About how long a call takes. Also warms caches, and lets envs that began together drift apart."""
+    """About how long a call takes. Also warms caches, and lets the episodes of the envs drift apart."""
     step()
     calls = 1
     while (took := _time(step, calls)) < CALIBRATION_S:

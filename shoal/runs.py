@@ -273,7 +273,17 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
         if name in (run.id, f"{run.env}/{run.id}", run.env, folder_name(name) if run.env == folder_name(name) else ""):
             return run
     known = [*(run.id for run in runs), *{run.env for run in runs}]
-    raise ConfigError(f"no run '{text}'.{did_you_mean(name, known)} 'shoal runs' lists all {len(runs)}.")
+    raise ConfigError(f"no run '{text}' in {root}/.{did_you_mean(name, known)} 'shoal runs' lists the runs.")
+
+
+def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
+    """The newest run of an env that has checkpoints, did not finish, and that no process trains."""
+    name = folder_name(env)
+    for run in reversed(all_runs(root)):
+        is_finished = (run.summary or {}).get("status") == "finished"
+        if run.env == name and not is_finished and run.checkpoints() and not run.is_running:
+            return run
+    return None
 
 
 def process_began(pid: int) -> float | None:

@@ -1,7 +1,7 @@
-"""Which way of stepping is fastest for this env on this machine, and where a step's time goes.
+"""The fastest way to step an env on this machine, and where the time of a step goes.
 
-`autotune` tries serial and processes with several numbers of workers and batch sizes, interleaved, and says which call
-to make and why. `profile` takes one step apart.
+`autotune` measures the serial backend and processes with several numbers of workers and batch sizes, interleaved, and
+returns the fastest call and the reason. `profile` divides the time of one step into its parts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Env = str | Path | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to step the envs, and how fast it was."""
+    """One way to step the envs, and its measured speed."""
 
     options: dict[str, Any]
     sample: Sample
 
     @property
     def steps_per_s(self) -> float:
-        """Env steps per second, the median."""
+        """Median of the env steps per second."""
         return self.sample.median
 
     @property
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `autotune` found: all settings, the fastest first; the call to make; and why, in a sentence."""
+    """The result of `autotune`: all settings, the fastest first; the call to make; and the reason in a sentence."""
 
     settings: list[Setting]
     step_us: float  # of one env alone
@@ -59,7 +59,7 @@ class Tuning:
 
     @property
     def best(self) -> Setting:
-        """The fastest."""
+        """The fastest setting."""
         return self.settings[0]
 
 
@@ -72,7 +72,7 @@ def autotune(
     progress: Progress | None = None,
     **params: Any,
 ) -> Tuning:
-    """Measures `env` with every backend that suits it and returns the settings by speed, with the call to make."""
+    """Measures `env` with every backend that fits and returns the settings by speed, with the fastest call."""
     count = check_num_envs(num_envs)
     probe = make(env, 1, backend="serial", **params)
     probe.reset(seed=0)
@@ -96,14 +96,14 @@ def _candidates(count: int, is_native: bool) -> list[dict[str, Any]]:
     if is_native:
         threads = sorted({1, cores // 2, cores} - {0})
         return [{"backend": "serial"}, *({"backend": "threads", "num_threads": k} for k in threads if k > 1)]
-    found: list[dict[str, Any]] = [{"backend": "serial"}]
+    candidates: list[dict[str, Any]] = [{"backend": "serial"}]
     for workers in sorted({1, cores // 2, cores - 1, cores, 2 * cores} - {0}):
         if workers > count or count % workers:
             continue
-        found.append({"backend": "process", "num_workers": workers})
+        candidates.append({"backend": "process", "num_workers": workers})
         if workers > 1 and workers % 2 == 0:
-            found.append({"backend": "process", "num_workers": workers, "batch_size": count // 2})
-    return found
+            candidates.append({"backend": "process", "num_workers": workers, "batch_size": count // 2})
+    return candidates
 
 
 def _stepper(env: Env, count: int, options: dict[str, Any], params: dict[str, Any]) -> Stepper:
@@ -136,7 +136,7 @@ def _take(actions: Any, rows: int) -> Any:
 
 
 def _step_us(vec: Any, is_native: bool, seconds: float = 0.2) -> float:
-    """What a step of one env itself costs, in microseconds."""
+    """The time of one env step in microseconds, without the backend."""
     vec.action_space.seed(0)
     action = vec.action_space.sample()
     vec.step(action)
@@ -151,14 +151,14 @@ def _reason(settings: list[Setting], step_us: float) -> str:
     cost = f"your env takes {step_us:.0f} us per step" if step_us >= 10 else f"your env takes {step_us:.1f} us per step"
     gain = best.steps_per_s / serial.steps_per_s
     if best is serial:
-        return f"{cost}: handing it to other processes costs more than it saves, so serial is fastest"
+        return f"{cost}: other processes cost more time than they save, so serial is fastest"
     if "batch_size" in best.options:
         return (
-            f"{cost}, and taking the first {best.options['batch_size']} that are ready keeps {cores} cores busy: "
-            f"{gain:.1f} times serial"
+            f"{cost}, and batches of the first {best.options['batch_size']} ready envs keep {cores} cores busy: "
+            f"{gain:.1f} times as fast as serial"
         )
     where = "threads" if best.options["backend"] == "threads" else "processes"
-    return f"{cost}, enough to share out over {cores} cores: {where} give {gain:.1f} times serial"
+    return f"{cost}, enough work for {cores} cores: {where} are {gain:.1f} times as fast as serial"
 
 
 @dataclass(frozen=True)
@@ -174,15 +174,15 @@ class Part:
 def profile(
     env: Env, num_envs: int = 64, *, num_workers: int | None = None, seconds: float = 0.5, **params: Any
 ) -> list[Part]:
-    """Where the time of a step in processes goes: the env itself, copying, the parent's Python, waiting.
+    """The parts of a step's time in worker processes: the env itself, copying, the parent's Python, waiting.
 
-    Each layer is timed alone and in the same process, then all of them together over processes; what the whole takes
-    beyond its parts is waiting: waking processes up, and workers that are done before others.
+    Each layer is timed alone in this process, then all of them together in worker processes. What the whole takes
+    beyond its parts is waiting: waking processes, and waiting for the slowest worker.
     """
     count = check_num_envs(num_envs)
     serial: Any = make(env, count, backend="serial", seed=0, **params)
     if not hasattr(serial, "face"):
-        raise ConfigError("profile takes Python envs apart; a native env steps in C alone. Try 'shoal bench env'.")
+        raise ConfigError("profile is for Python envs: all of a native env's step is C. Try 'shoal bench env'.")
     serial.reset()
     serial.action_space.seed(0)
     actions = [serial.action_space.sample() for _ in range(8)]
@@ -205,17 +205,17 @@ def profile(
     parallel = min(workers, available_cores())
     parts = {
         "env": (env_s / parallel, f"env.step itself, over {parallel} cores"),
-        "copy": ((runner_s - env_s) / parallel, "checking and copying what it returned, in the workers"),
+        "copy": ((runner_s - env_s) / parallel, "checking and copying its results, in the workers"),
         "python": (max(0.0, serial_s - runner_s), "actions in, infos out, in the parent"),
     }
     known = sum(seconds for seconds, _ in parts.values())
-    parts["wait"] = (max(0.0, whole_s - known), "waking up, and waiting for the slowest worker")
+    parts["wait"] = (max(0.0, whole_s - known), "waking processes, and waiting for the slowest worker")
     whole = max(whole_s, known)
     return [Part(name, 1e6 * s / total, s / whole, meaning) for name, (s, meaning) in parts.items()]
 
 
 def _seconds_in_envs(runner: Any, seconds: float) -> float:
-    """How much of a runner's step is spent inside env.step, by a clock around each call."""
+    """The seconds of a runner's step that are spent inside env.step, by a clock around each call."""
     spent = [0.0]
 
     def timed(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from shoal.log.base import RunFacts, open_all
 
 
-def facts(folder: Path, **changes) -> RunFacts:
+def facts(folder: str | Path, **changes) -> RunFacts:
     """A run of breakout on two cores."""
     known = RunFacts(
-        folder, "20261115-121500", "breakout", "ppo", "threads", "cpu", seed=1, num_envs=4096, num_rows=4096,
+        Path(folder), "20261115-121500", "breakout", "ppo", "threads", "cpu", seed=1, num_envs=4096, num_rows=4096,
         horizon=64, num_threads=2, total_steps=20_000_000, num_params=35_076,
     )  # fmt: skip
     return replace(known, **changes)
@@ -63,7 +63,7 @@ def main() -> None:
             if k % 20 == 19:
                 loggers.note(f"checkpoint saved at {record['step'] / 1e6:.1f}M")
             if k == count // 3:
-                loggers.warn("logger wandb is switched off: ConnectionError: no route to host; metrics.jsonl goes on")
+                loggers.warn("logger wandb is switched off: ConnectionError: no route to host; metrics.jsonl continues")
             if k == count // 2:
                 print("a line that an env printed")
         screen = loggers._loggers.get("console")

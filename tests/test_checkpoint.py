@@ -28,6 +28,7 @@ from shoal.runs import Run
 from shoal.train import Trainer, load_player, options_for, train
 from tests.training import tiny, train_tiny
 
+ROOT = Path(__file__).parent.parent
 FILES = {
     "weights": {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor(3)},
     "state": {"envs": checkpoint.from_bytes(b"bytes"), "empty": checkpoint.from_bytes(b"")},
@@ -122,7 +123,7 @@ before = own() if Path("/proc/self/status").exists() else 0
 loaded = checkpoint.load(path)
 print(own() - before if before else 0)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     saving, loading = map(int, done.stdout.split())
     assert saving < 60, "MB; chunks of a transposed one are copied"
     assert loading < 60, "the tensors are backed by the file"
@@ -190,7 +191,11 @@ def test_a_run_that_is_being_trained_is_refused(tmp_path, how):
     """Defect 12. Also after a kill whose workers live on."""
     run = Run(tmp_path)
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path), how], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", HOLD, str(tmp_path), how],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
     )
     try:
         assert holder.stdout.readline() == "held\n"

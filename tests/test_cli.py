@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -17,12 +19,14 @@ import pytest
 
 import shoal
 from shoal import conformance, registry
-from shoal.cli import bench, check, pages
+from shoal.cli import bench, check, command, pages
 from shoal.cli import main as cli
-from shoal.cli.main import VERBS, main
+from shoal.cli.command import COMMANDS, Command, verbs
+from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.measure import Stepper, measure
 from shoal.native import lib
+from tests.strict import strict_json
 
 ROOT = Path(__file__).parent.parent
 TINY = ("--seconds", "0.02", "--repeats", "2", "--num-envs", "16")
@@ -34,15 +38,6 @@ def wide_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
 
-def strict_json(text: str):
-    """Parses what every JSON parser can parse: Python's also takes NaN and Infinity."""
-
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
 # ---- finding a verb, help, errors and exit codes ----
 
 
@@ -50,18 +45,18 @@ def strict_json(text: str):
 def test_overview_names_every_verb_and_an_example(capsys, argv):
     assert main(argv) == 0
     out = capsys.readouterr().out
-    for verb in VERBS:
+    for verb in verbs():
         assert re.search(rf"^  {verb} +[A-Z]\w+ .+\.$", out, re.MULTILINE), verb
     assert "shoal bench env all" in out
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_help_explains_every_option(capsys, verb):
-    if getattr(cli.load(verb), "takes_words", False):
+    if command.find(verb).parses_words:
         pytest.skip("its flags are dataclass fields: tests/test_cli_train.py")
     assert main([*verb.split(), "--help"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    function = cli.load(verb)
+    function = command.find(verb).run
     doc = inspect.getdoc(function) or ""
     assert f"shoal {verb} " in out.split("Try:")[1], "an example"
     for name, parameter in inspect.signature(function).parameters.items():
@@ -74,6 +69,100 @@ def test_help_explains_every_option(capsys, verb):
             value = parameter.default
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
             assert f"(default: {shown})" in out, name
+
+
+# ---- commands from outside ----
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """Adds a command, as another package does."""
+
+    def add(name, plugin):
+        monkeypatch.setitem(COMMANDS._registered, name, plugin)
+
+    return add
+
+
+def greet(name: str = "you", /, *, times: int = 1) -> int:
+    """Greet someone.
+
+    Args:
+        name: Who is greeted.
+        times: How often.
+    """
+    print(f"Hello, {name}." * times)
+    return 3
+
+
+def test_a_command_may_come_from_outside(capsys, outside):
+    """Overview, help, flags, examples, suggestions and the exit code follow from the function."""
+    outside("greet_person", Command(greet, order=15, examples={"shoal greet person Ada": "say hello to Ada"}))
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^  greet person +Greet someone\.$", out, re.MULTILINE)
+    assert re.search(r"^  shoal greet person Ada +say hello to Ada$", out, re.MULTILINE)
+    rows = [line.strip() for line in out.splitlines()]
+    places = [next(k for k, row in enumerate(rows) if row.startswith(verb)) for verb in ("train", "greet", "eval")]
+    assert places == sorted(places), "in the order that it asks for"
+    assert main(["greet", "person", "Ada", "--times", "2"]) == 3
+    assert capsys.readouterr().out == "Hello, Ada.Hello, Ada.\n"
+    assert main(["greet", "person", "--help"]) == 0
+    assert "How often." in capsys.readouterr().out
+    assert main(["greet"]) == 0
+    assert "greet person" in capsys.readouterr().out
+    assert main(["greet", "Ada"]) == 2
+    assert "Did you mean 'shoal greet person Ada'?" in capsys.readouterr().err
+
+
+def test_a_command_may_be_a_plain_function(capsys, outside):
+    outside("hello", greet)
+    assert main(["hello", "Bo"]) == 3
+    assert main(["helo"]) == 2
+    assert "Did you mean 'hello'?" in capsys.readouterr().err
+
+
+def test_a_command_that_cannot_be_loaded_hides_no_other(capsys, monkeypatch):
+    def load():
+        raise ImportError("no module named 'nothing'")
+
+    point = SimpleNamespace(name="odd", value="nothing:odd", load=load)
+    monkeypatch.setattr(COMMANDS, "_entry_points", lambda: {"odd": point})
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^  odd +command 'odd' of 'nothing:odd' cannot be loaded: ImportError", out, re.MULTILINE)
+    assert re.search(r"^  train +Train", out, re.MULTILINE)
+    assert main(["odd"]) == 2
+    assert main(["envs", "cartpole"]) == 0
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_overview_keeps_its_columns_apart(capsys, monkeypatch, width):
+    """Defect 37: a long example ran into its meaning, and summaries wrapped to the first column."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    table = out.split("Verbs\n")[1].rpartition("\n\n")[0]
+    assert all(line.startswith("  ") for line in table.splitlines() if line and line != "Examples")
+    assert re.search(r"^  shoal tune gymnasium:CartPole-v1(\s{2,}|\n +)the fastest", out, re.MULTILINE)
+
+
+def test_output_replaces_what_the_encoding_lacks():
+    """Defect 31, for every command: a pipe of ASCII gets +- for ±, not an error."""
+    code = (
+        "from shoal.cli.command import COMMANDS; from shoal.cli.main import main; from shoal.cli.screen import console;"
+        "COMMANDS.register('odd', lambda: console().print('8 ± 1 …') or print('9 ± 1') or 0);"
+        "raise SystemExit(main(['odd']))"
+    )
+    for encoding, shown in (("ascii", "8 +- 1 ...\n9 +- 1\n"), ("utf-8", "8 ± 1 …\n9 ± 1\n")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )
+        assert (done.returncode, done.stdout.decode(encoding)) == (0, shown), done.stderr
 
 
 def test_help_is_whole_after_arguments(capsys):
@@ -121,20 +210,20 @@ def test_mistakes_exit_2_with_the_next_move(capsys, argv, said):
 
 
 def test_exit_codes(capsys, monkeypatch):
-    def verb(error):
-        def command() -> int:
+    def failing(error):
+        def fail() -> int:
             """Fail."""
             raise error
 
-        return command
+        return Command(fail)
 
-    monkeypatch.setattr(cli, "load", lambda name: verb(KeyboardInterrupt()))
+    monkeypatch.setattr(cli, "find", lambda verb: failing(KeyboardInterrupt()))
     assert main(["envs"]) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
-    monkeypatch.setattr(cli, "load", lambda name: verb(ConfigError("num_envs=0. Try [bold]1[/bold].")))
+    monkeypatch.setattr(cli, "find", lambda verb: failing(ConfigError("num_envs=0. Try [bold]1[/bold].")))
     assert main(["envs"]) == 2
     assert capsys.readouterr().err == "error: num_envs=0. Try [bold]1[/bold].\n"
-    monkeypatch.setattr(cli, "load", lambda name: verb(ZeroDivisionError()))
+    monkeypatch.setattr(cli, "find", lambda verb: failing(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):  # a fault of ours keeps its traceback
         main(["envs"])
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import shoal.train
 from shoal.cli.main import main
 from shoal.cli.train import parse
+from shoal.config import opt
 from shoal.errors import ConfigError, ShoalError
+from shoal.log import base, wandb
 from shoal.runs import Run, all_runs, find
 from shoal.train import TABLES
 from tests.training import STEPS, train_tiny
 
+ROOT = Path(__file__).parent.parent
 TINY = (
     "--vec.num-envs 16 --vec.torch-threads 1 --train.horizon 8 --train.minibatches 2 --train.epochs 1 --nn.hidden 16 "
     "--eval.episodes 0 --console off --device cpu"
@@ -108,8 +116,84 @@ def test_python_envs_take_their_own_keywords():
 def test_values_of_python_envs_are_data(tmp_path):
     """Nothing is evaluated."""
     evil = f"__import__('pathlib').Path({str(tmp_path / 'ran')!r}).touch()"
-    assert parse(["gymnasium:CartPole-v1", "--env.goal", evil]).options.env == {"goal": evil}
+    assert parse(["gymnasium:CartPole-v1", "--env.render-mode", evil]).options.env == {"render_mode": evil}
     assert not (tmp_path / "ran").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Extra:
+    """A table that Options might get."""
+
+    depth: int = opt(3, "levels of the search", low=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class More(shoal.train.Options):
+    """Options with more fields."""
+
+    colour: str = opt("red", "colour of the policy", choices=lambda: ["red", "blue"])
+    extra: Extra = dataclasses.field(default_factory=Extra)
+
+
+def test_every_field_of_the_options_is_a_flag(monkeypatch):
+    """None is listed a second time in the command line."""
+    known = shoal.train.options_for
+    monkeypatch.setattr(shoal.train, "Options", More)
+    monkeypatch.setattr(shoal.train, "options_for", lambda env, *layers: More(**vars(known(env, *layers))))
+    given = options("--colour", "blue", "--extra.depth", "5", "--algo", "dqn", "--train.batch-size", "64")
+    assert (given.colour, given.extra.depth, given.algo, given.train.batch_size) == ("blue", 5, "dqn", 64)
+    with pytest.raises(ConfigError, match=r"--extra\.depth 0 is below 1"):
+        options("--extra.depth", "0")
+    with pytest.raises(SystemExit):
+        options("--colour", "green")
+
+
+def test_a_logger_from_outside_has_flags(monkeypatch, capsys):
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        url: str = opt("localhost", "server that receives the numbers")
+        every: int = opt(1, "records between two messages", low=1)
+
+    monkeypatch.setitem(base.LOGGERS._registered, "http", base.LoggerType(lambda facts, o: base.Logger(), Options))
+    assert main(["train", "cartpole", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--http.url" in shown
+    assert "server that receives the numbers" in shown
+    assert "loggers besides metrics.jsonl: tensorboard, wandb, http" in " ".join(shown.replace("│", " ").split())
+    request = parse(["cartpole", "--log", "http", "--http.url", "there", "--wandb.project", "p"])
+    assert request.log_options == {"http": {"url": "there", "every": 1}}
+    assert main(["train", "cartpole", *TINY, "--log", "http", "--http.every", "0"]) == 2
+    assert "--http.every 0 is below 1" in capsys.readouterr().err
+    assert all_runs() == []
+    assert main(["train", "cartpole", *TINY, "--log", "http", "--train.total-steps", "128"]) == 0
+
+
+def test_wandb_defaults_are_those_of_its_logger():
+    request = parse(["cartpole", "--log", "wandb"])
+    assert request.log_options["wandb"] == dataclasses.asdict(wandb.Options())
+
+
+@pytest.mark.parametrize("words", ["puffer_cartpole --train.total-timesteps 7k", "cartpole --train.total_timesteps=7k"])
+def test_spellings_of_pufferlib(words):
+    assert parse(words.split()).options.train.total_steps == 7000
+
+
+def test_names_of_pufferlib_need_no_pufferlib():
+    code = (
+        "import sys; from shoal.cli.main import main; code = main(['train', 'atari-pong']);"
+        "assert not [name for name in sys.modules if name.startswith('shoal.puffer')]; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2
+    assert "gymnasium:ALE/Pong-v5" in done.stderr
+
+
+def test_bench_train_has_help_of_its_own(capsys):
+    assert main(["bench", "train", "cartpole", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Measure how fast an env trains")
+    assert "usage: shoal bench train cartpole" in out
+    assert "--seconds N" in out
 
 
 # ---- what is wrong ----
@@ -154,11 +238,11 @@ def test_a_wrong_flag_exits_with_2_and_a_suggestion(capsys, words):
 
 WRONG_TOML = {
     "[train]\nlearning_rat = 1.0": "Did you mean 'learning_rate'",
-    "[train]\nlearning_rate = '1e-3'": "is a str, not a float",
+    "[train]\nlearning_rate = '1e-3'": "must be float, not str",
     "[train]\nepochs = 2.5": "epochs",
     "[train]\nepochs = true": "bool",
-    "[train]\nnormalize_obs = 'False'": "is a str, not a bool",
-    "[train]\nnormalize_obs = 0": "is a int, not a bool",
+    "[train]\nnormalize_obs = 'False'": "must be bool, not str",
+    "[train]\nnormalize_obs = 0": "must be bool, not int",
     "[train]\ntotal_steps = '1+1'": "not a count",
     "[train]\ngamma = nan": "not a number",
     "[train]\ngamma = inf": "above",
@@ -168,7 +252,7 @@ WRONG_TOML = {
     "[vec]\nnum_envs = -1": "below 0",
     "[tran]\ngamma = 0.9": "Did you mean 'train'",
     "sede = 3": "Did you mean 'seed'",
-    "seed = '3'": "is a str, not a int",
+    "seed = '3'": "must be int, not str",
     "train = 3": "table",
     "env = 3": "table",
     "[env]\ngravty = 1.0": "Did you mean 'gravity'",
@@ -202,6 +286,23 @@ def test_a_wrong_toml_beside_a_header_is_told(tmp_path, capsys):
 def test_an_env_that_is_none_exits_with_2(capsys, words):
     assert main(["train", *words, *TINY]) == 2
     assert "error:" in capsys.readouterr().err
+    assert all_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("gymnasium:Pendulum-v1 --env.gg 3", "has no param 'gg'. Did you mean 'g'?"),
+        ("gymnasium:CartPole-v1 --env.sutton-barto-rewrd True", "Did you mean 'sutton_barto_reward'?"),
+        ("gymnasium:CartPole-v1 --env.max-episode-step 3", "Did you mean 'max_episode_steps'?"),
+    ],
+)
+def test_a_param_that_a_python_env_lacks_is_told(capsys, words, said):
+    """Defect 36: before any process starts, and without a traceback."""
+    assert main(["train", *words.split()]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert said in err
+    assert "Traceback" not in err
     assert all_runs() == []
 
 
@@ -256,6 +357,66 @@ def test_resume_without_a_run_is_told(capsys):
     assert "has no runs yet" in capsys.readouterr().err
 
 
+# ---- packages from outside ----
+
+PLUGIN = """
+from dataclasses import dataclass
+from shoal.cli.command import Command
+from shoal.config import opt
+from shoal.log import Logger, LoggerType
+
+@dataclass(frozen=True)
+class Options:
+    file: str = opt("steps.txt", "file that the steps are written to")
+
+class Steps(Logger):
+    def __init__(self, facts, options):
+        self.file = open(facts.folder / options.file, "w")
+
+    def log(self, record):
+        self.file.write(str(int(record["step"])) + chr(10))
+
+    def close(self, summary):
+        self.file.close()
+
+LOGGER = LoggerType(Steps, Options)
+
+def count(number: int = 3) -> int:
+    '''Count to a number.
+
+    Args:
+        number: The last number.
+    '''
+    print(*range(1, number + 1))
+    return 0
+
+COMMAND = Command(count)
+"""
+
+
+def test_a_package_adds_a_command_and_a_logger_by_entry_points(tmp_path):
+    """One file outside of Shoal: they are listed, with help and flags, and a run logs with it."""
+    (tmp_path / "plugged.py").write_text(PLUGIN)
+    info = tmp_path / "plugged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    points = "[shoal.commands]\ncount_up = plugged\n[shoal.loggers]\nsteps = plugged\n"
+    (info / "entry_points.txt").write_text(points)
+
+    def run_shoal(*words):
+        path = os.pathsep.join([str(tmp_path), str(ROOT)])
+        environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
+        done = subprocess.run([sys.executable, "-m", "shoal", *words], capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "count up     Count to a number." in run_shoal()
+    assert run_shoal("count", "up", "--number", "4") == "1 2 3 4\n"
+    words = ["--log", "steps", "--steps.file", "mine.txt", "--train.total-steps", "256"]
+    run_shoal("train", "cartpole", *TINY, *words)
+    assert (find("last").folder / "mine.txt").read_text() == "256\n"
+
+
 # ---- end to end ----
 
 
@@ -280,5 +441,5 @@ def test_train_eval_plot_runs(env, tmp_path, capsys):
 def test_errors_are_ours():
     with pytest.raises(ShoalError):
         parse(["cartpole", "--config", "nowhere.toml"])
-    with pytest.raises(ConfigError, match="which env"):
+    with pytest.raises(ConfigError, match="no env given"):
         parse([])

@@ -5,17 +5,24 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from shoal.log import base, console
-from shoal.log.console import Dashboard, History, Lines, Series, chart, frame, hint
+from shoal.log.base import MetricRow
+from shoal.log.console import Dashboard, Lines
+from shoal.log.frame import chart, frame
+from shoal.log.history import POINTS, USUAL_METRICS, History, Series, hint
 from tests.demo_dashboard import facts, records
 
+ROOT = Path(__file__).parent.parent
 PHASES = ("env", "inference", "copy", "learn", "other")
 
 
@@ -112,11 +119,11 @@ def test_progress_and_time_left():
 
 def test_every_number_is_there():
     (record,) = records(1)
-    record |= {"gpu_percent": 43.0, "gpu_memory_mb": 1234.0, "eval/return": 321.5}
+    record["eval/return"] = 321.5
     record |= {"loss/q": 0.0234, "q_played": 17.3, "epsilon": 0.456, "replay_fill": 0.789}  # of Q-learning
     shown = text(history([record, record]))
     for key in (
-        *console.LEARNING,
+        *(row.name for row in USUAL_METRICS),
         "episode/return",
         "episode/length",
         "episode/bricks",
@@ -127,9 +134,106 @@ def test_every_number_is_there():
     for words in ("breakout", "4,096 envs", "threads x2", "35.1k params", "seed 1", "runs/breakout/x", "cpu 187 %"):
         assert words in shown
     assert "memory 412 MB" in shown
-    assert "gpu 43 %" in shown
-    assert "gpu memory 1.2 GB" in shown
-    assert "gpu" not in text(history(records(2)))
+
+
+def test_the_rows_are_those_that_the_algorithm_declares():
+    rows = (MetricRow("loss/world", "world model", "world"), MetricRow("kl", "KL", "kl"), MetricRow("absent", "absent"))
+    record = {"step": 5, "wall_s": 1.0, "kl": 0.25, "loss/world": 1.5, "surprise": 7.25, "episode/return": 1.0}
+    told = history([record], metrics=rows)
+    assert [row.label for row in told.learning()] == ["world model", "KL", "surprise"], "declared, then by its own name"
+    shown = text(told)
+    assert re.search(r"world model +1\.500", shown)
+    assert re.search(r"surprise +7\.250", shown)
+    out = Console(file=io.StringIO(), width=200)
+    lines = Lines(told.facts, out)
+    lines.log(record)
+    assert re.search(r"world +1\.500  kl +0\.2500  left", out.file.getvalue())
+
+
+def test_a_logged_metric_without_a_declaration_has_a_row():
+    (record,) = records(1)
+    rows = history([record | {"own": 1.0}]).learning()
+    assert [row.label for row in rows if row.name == "own"] == ["own"]
+    assert not {row.name for row in rows} & {"step", "sps", "wall_s", "time", "cpu_percent", "episode/return"}
+
+
+def test_progress_never_exceeds_100_percent():
+    out = Console(file=io.StringIO(), width=200)
+    lines = Lines(facts("x", total_steps=10_000), out)
+    lines.log({"step": 16_384, "wall_s": 1.0})
+    assert "16.4k 100%" in out.file.getvalue()
+    assert "164%" not in text(history([{"step": 16_384, "wall_s": 1.0}], total_steps=10_000))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"total_steps": 10_000, "steps_per_iteration": 16_384}, "the run ends at 16.4k steps, not at 10k"),
+        ({"total_steps": 1_000_000, "steps_per_iteration": 16_384}, ""),
+        ({"total_steps": 10_000}, ""),
+        ({"total_steps": 40_000, "steps_per_iteration": 16_384, "resumed_from": 32_768}, "ends at 49.2k"),
+        ({"total_steps": 40_000, "steps_per_iteration": 16_384, "resumed_from": 40_000}, ""),
+    ],
+)
+def test_a_run_that_is_longer_than_asked_for_says_so_at_the_start(changes, said):
+    out = Console(file=io.StringIO(), width=200)
+    Lines(facts("x", **changes), out)
+    shown = out.file.getvalue()
+    assert said in shown
+    assert ("an iteration is" in shown) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("folder", "named"), [("runs/breakout/{}", "{}"), ("/data/my runs/b/{}", "'/data/my runs/b/{}'")]
+)
+def test_what_to_type_next_works_wherever_the_run_is(folder, named):
+    """Defect 37: `shoal eval ID` finds runs in runs/ only."""
+    id = facts("x").id
+    out = Console(file=io.StringIO(), width=200)
+    Lines(facts(folder.format(id)), out).close(END)
+    assert f"Next: shoal eval {named.format(id)} " in out.file.getvalue()
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed(tmp_path):
+    out = Console(file=io.StringIO(), width=200)
+    Lines(facts(tmp_path), out).close({**END, "status": "failed", "eval": None})
+    assert "--resume" not in out.file.getvalue()
+    assert "shoal eval" not in out.file.getvalue()
+
+
+def test_both_ways_of_choosing_actions_are_in_the_summary():
+    out = Console(file=io.StringIO(), width=200)
+    greedy, sampled = END["eval"] | {"return": 0.0}, END["eval"] | {"return": 0.9}
+    Lines(facts("x"), out).close({**END, "eval": {**greedy, "modes": {"greedy": greedy, "sampled": sampled}}})
+    shown = out.file.getvalue()
+    assert re.search(r"Return 0 ± .* evaluation episodes, 12 \.\. 640, greedy\.", shown)
+    assert re.search(r"Return 0\.9 ± .* evaluation episodes, 12 \.\. 640, sampled actions\.", shown)
+
+
+@pytest.mark.parametrize(
+    ("environment", "shown"),
+    [
+        ({"LANG": "C.UTF-8"}, "476 ± 8"),
+        ({"LANG": "C"}, "476 ± 8"),
+        ({"LC_ALL": "en_US.UTF-8"}, "476 ± 8"),
+        ({"PYTHONIOENCODING": "ascii"}, "476 +- 8"),
+        ({"PYTHONIOENCODING": "latin-1"}, "476 ± 8"),
+    ],
+)
+def test_text_is_whole_in_a_pipe(environment, shown):
+    """Defect 31: `±` was printed as `?`."""
+    code = (
+        "from tests.demo_dashboard import facts; from shoal.log import console; logger = console.open(facts('x'));"
+        "logger.note('evaluation: return 476 ± 8'); summary = {'step': 1, 'wall_s': 1.0, 'sps': 1.0};"
+        "logger.close(summary | {'eval': {'return': 476, 'ci95': 8, 'episodes': 3}})"
+    )
+    known = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=known | environment, check=True, cwd=ROOT
+    )
+    out = done.stdout.decode(environment.get("PYTHONIOENCODING", "utf-8"))
+    assert f"evaluation: return {shown}" in out
+    assert f"{shown} (95 % confidence)" in out.replace("Return ", "")
 
 
 def test_agents_are_told_where_there_are_several():
@@ -197,7 +301,7 @@ def test_a_long_run_keeps_a_bounded_curve_of_all_of_it():
     series = Series()
     for k in range(100_000):
         series.add(float(k))
-    assert len(series.values) < console.POINTS
+    assert len(series.values) < POINTS
     assert series.values == sorted(series.values)
     assert series.values[0] < 500
     assert series.values[-1] > 99_000
@@ -339,7 +443,7 @@ def play(make, summary=END):
 def test_the_end_says_what_was_reached_and_what_to_try(make):
     shown = play(make)
     assert "Finished: 20M steps in 1m05s, 308k steps/s." in shown
-    assert "Return 401.2 +- 7.3 (95 % confidence) over 100 evaluation episodes, 12 .. 640." in shown
+    assert "Return 401.2 ± 7.3 (95 % confidence) over 100 evaluation episodes, 12 .. 640." in shown
     for command in ("shoal eval", "shoal plot", "shoal train breakout --resume"):
         assert f"{command} 20261115-121500" in shown
     assert "--train.total-steps 40M" in shown

@@ -17,12 +17,11 @@ from gymnasium import spaces
 
 import shoal
 from shoal import evaluate, video
-from shoal.cli import main as cli
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.evaluate import HELD_OUT, RandomPlayer, Score, ScriptedPlayer, play, record
-from tests import test_cli
 from tests.envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
+from tests.strict import strict_json
 from tests.test_video import read
 
 RIGHT = ScriptedPlayer(lambda obs: np.ones(len(obs), np.int64))
@@ -319,7 +318,7 @@ def test_a_score_by_hand():
     assert (score.mean, score.min, score.max, score.length) == (3.0, 1.0, 6.0, 25.0)
     assert score.ci95 == pytest.approx(3.18245 * math.sqrt(14 / 3) / 2)
     assert score.describe() == "3.0 ± 3.4 (95 % confidence, 4 episodes), min 1.0, max 6.0"
-    facts = test_cli.strict_json(json.dumps(score.facts()))
+    facts = strict_json(json.dumps(score.facts()))
     assert facts == {"return": 3.0, "ci95": score.ci95, "min": 1.0, "max": 6.0, "episodes": 4, "length": 25.0}
 
 
@@ -327,7 +326,7 @@ def test_of_one_episode_no_interval_is_claimed():
     score = Score((5.0,), (7,))
     assert score.ci95 == math.inf
     assert score.describe() == "5.0 (1 episode)"
-    assert test_cli.strict_json(json.dumps(score.facts()))["ci95"] is None
+    assert strict_json(json.dumps(score.facts()))["ci95"] is None
     assert Score((5.0, 5.0), (7, 7)).ci95 == 0.0
 
 
@@ -394,7 +393,7 @@ def test_what_cannot_be_recorded_is_told(tmp_path):
     assert evaluate.can_draw(shoal.make(DrawnEnv, 1))
     assert evaluate.can_draw(shoal.make("cartpole", 1))
     cases = [
-        (shoal.make(SeedEnv, 1, autoreset="disabled"), {}, "cannot draw itself: it has no render mode 'rgb_array'"),
+        (shoal.make(SeedEnv, 1, autoreset="disabled"), {}, "cannot be filmed: it has no render mode 'rgb_array'"),
         (shoal.make("cartpole", 1), {}, "autoreset='disabled'"),
         (shoal.make("cartpole", 1, autoreset="disabled"), {"episodes": 0}, "episodes=0"),
         (shoal.make("cartpole", 1, autoreset="disabled"), {"fps": 0}, "fps=0"),
@@ -415,7 +414,7 @@ def test_a_render_that_raises_or_gives_nothing_is_told(tmp_path):
         def render(self) -> Any:
             return None
 
-    for kind, said in ((Blind, "render() raised OSError: no OpenGL"), (Silent, "render() gave no picture")):
+    for kind, said in ((Blind, "render() raised OSError: no OpenGL"), (Silent, "render() returned None")):
         with pytest.raises(ConfigError, match=re.escape(said)):
             record(partial(shoal.make, kind, backend="serial"), RIGHT, tmp_path / "a.gif")
     assert not list(tmp_path.iterdir())
@@ -435,21 +434,22 @@ def run(tmp_path, monkeypatch):
     (folder / "checkpoints" / "best.json").write_text('{"checkpoint": "000000002000"}')
     (folder / "run.json").write_text('{"id": "20250101-120000", "env": "cartpole", "seed": 4}')
     upright = ScriptedPlayer(lambda obs: (obs[:, 2] + 0.3 * obs[:, 3] > 0).astype(np.int64))
-    asked: dict[str, Any] = {"player": upright, "kwargs": {"env": "cartpole", "max_steps": 30}}
+    asked: dict[str, Any] = {
+        "player": upright,
+        "players": {},
+        "modes": [],
+        "kwargs": {"env": "cartpole", "max_steps": 30},
+    }
 
-    def load_player(run, checkpoint, device="cpu", greedy=False):
-        asked.update(checkpoint=checkpoint.name, greedy=greedy, device=device)
-        return asked["player"], asked["kwargs"]
+    def load_player(run, checkpoint, greedy=None):
+        asked.update(checkpoint=checkpoint.name)
+        asked["modes"].append("greedy" if greedy else "sampled")
+        return asked["players"].get(asked["modes"][-1], asked["player"]), asked["kwargs"]
 
     monkeypatch.setitem(sys.modules, "shoal.train", SimpleNamespace(load_player=load_player))
-    monkeypatch.setitem(cli.VERBS, "eval", "shoal.cli.evaluate:command")
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.chdir(tmp_path)
     return SimpleNamespace(folder=folder, asked=asked)
-
-
-def test_eval_help_is_whole(capsys, run):
-    test_cli.test_help_explains_every_option(capsys, "eval")
 
 
 def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
@@ -457,18 +457,71 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     assert main(["eval", "cartpole", "--episodes", "20"]) == 0
     out = capsys.readouterr().out
     assert "cartpole, run 20250101-120000, checkpoint of step 2,000" in out
-    assert "20 episodes on held-out seeds, actions drawn from the policy" in out
-    assert re.search(r"^return +30\.0 +± 0\.0 +30\.0 +30\.0", out, re.MULTILINE)
+    assert "20 episodes on held-out seeds for each" in out
+    assert [line.split()[0] for line in out.splitlines() if "mean" in line] == ["sampled", "greedy"]
+    assert len(re.findall(r"^return +30\.0 +± 0\.0 +30\.0 +30\.0", out, re.MULTILINE)) == 2
     assert re.search(r"^length +30\.0 ", out, re.MULTILINE)
     assert re.search(r"^tilt +[\d.]+ +± [\d.]+ +[\d.]+ +[\d.]+", out, re.MULTILINE)
-    found = re.search(r"Video of 1 episode: (\S+)", out)
+    found = re.search(r"Video of 1 episode, sampled: (\S+)", out)
     path = run.folder / "videos" / f"000000002000.{'mp4' if video.can_write('.mp4') else 'gif'}"
     assert found
     assert (run.folder.parents[2] / found[1]).samefile(path)
     assert len(read(path)[0]) == 31
-    for line in ("shoal plot runs/cartpole/20250101-120000", "--greedy", "shoal train --resume"):
+    for line in ("shoal plot runs/cartpole/20250101-120000", "shoal train --resume"):
         assert line in out
-    assert run.asked["greedy"] is False
+
+
+def test_eval_shows_both_ways_of_choosing_actions(capsys, run):
+    """Defect 30: a greedy policy that returns 0 hid a sampled one that returns 0.9."""
+    run.asked["players"] = {"greedy": ScriptedPlayer(lambda obs: np.zeros(len(obs), np.int64))}
+    (run.folder / "config.toml").write_text("[eval]\ngreedy = true\n")
+    assert main(["eval", "last", "--episodes", "20", "--video", "none"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines() if "mean" in line] == ["greedy", "sampled"], "the run's first"
+    returns = [float(text) for text in re.findall(r"^return +([\d.]+) ", out, re.MULTILINE)]
+    assert returns[0] < 15
+    assert returns[1] == 30.0
+    assert "The sampled policy plays better." in out
+    assert main(["eval", "last", "--episodes", "20", "--video", "none", "--json"]) == 0
+    facts = strict_json(capsys.readouterr().out)
+    assert facts["greedy"] is True
+    assert facts["mode"] == "greedy"
+    assert (facts["modes"]["greedy"]["return"], facts["modes"]["sampled"]["return"]) == (facts["return"], 30.0)
+    for flag, mode in (("--greedy", "greedy"), ("--sample", "sampled")):
+        assert main(["eval", "last", "--episodes", "2", "--video", "none", "--json", flag]) == 0
+        assert list(strict_json(capsys.readouterr().out)["modes"]) == [mode]
+    assert main(["eval", "last", "--greedy", "--sample"]) == 2
+    assert "mutually exclusive" in capsys.readouterr().err
+
+
+def test_a_policy_that_must_draw_its_actions_is_scored_both_ways():
+    """In a corridor of two doors that look alike, the likeliest action is always the wrong one."""
+    rng = np.random.default_rng(0)
+    greedy = ScriptedPlayer(lambda obs: np.zeros(len(obs), np.int64))
+    sampled = ScriptedPlayer(lambda obs: rng.integers(0, 2, len(obs)))
+    result = evaluate.play_modes(
+        partial(shoal.make, "cartpole", max_steps=100), {"greedy": greedy, "sampled": sampled}, 32, chosen="greedy"
+    )
+    assert result.score is result.scores["greedy"]
+    assert result.better() == "sampled"
+    facts = result.facts()
+    assert facts["return"] == facts["modes"]["greedy"]["return"] < facts["modes"]["sampled"]["return"]
+    assert result.describe().startswith("greedy ")
+    alone = play(partial(shoal.make, "cartpole", max_steps=100), greedy, 32)
+    assert alone == result.scores["greedy"], "the same seeds, whoever played before"
+
+
+def test_envs_may_be_fewer_than_asked_for():
+    """Defect 8: a trainer evaluates with as many envs as it trains with, on the same backend."""
+    asked = []
+
+    def make(num_envs, seed):
+        asked.append(num_envs)
+        return shoal.make("cartpole", 4, seed=seed, max_steps=10)
+
+    assert len(play(make, RIGHT, 30, num_envs=8).returns) == 30
+    assert len(play(make, RIGHT, 3, num_envs=8).returns) == 3, "envs beyond the episodes do not count"
+    assert asked == [8, 3]
 
 
 def test_eval_looks_where_training_was_told_to_put_runs(capsys, run, tmp_path):
@@ -483,7 +536,7 @@ def test_eval_takes_the_checkpoint_that_was_asked_for(run):
     for words, name in ((["last"], "3000"), (["best"], "2000"), (["1000"], "1000"), (["1_000"], "1000")):
         assert main(["eval", "last", "--episodes", "2", "--video", "none", "--greedy", "--checkpoint", *words]) == 0
         assert run.asked["checkpoint"] == name.zfill(12)
-        assert run.asked["greedy"] is True
+        assert set(run.asked["modes"]) == {"greedy"}
     assert not (run.folder / "videos").exists()
 
 
@@ -495,7 +548,7 @@ def test_eval_as_json(capsys, run, tmp_path):
     assert printed == (tmp_path / "lines.jsonl").read_text().splitlines()
     assert len(printed) == 2
     assert printed[0] == printed[1]
-    facts = test_cli.strict_json(printed[0])
+    facts = strict_json(printed[0])
     assert (facts["return"], facts["episodes"], facts["seed"], facts["video"]) == (30.0, 3, 9, "a.gif")
     assert facts["returns"] == [30.0] * 3
     assert set(facts["stats"]) == {"tilt"}
@@ -536,7 +589,7 @@ def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, ru
     run.asked.update(player=RIGHT, kwargs={"env": SeedEnv})
     assert main(["eval", "last", "--episodes", "2"]) == 0
     out = capsys.readouterr().out
-    assert "cannot draw itself" in out
+    assert "cannot be drawn" in out
     assert "is_success" in out
     monkeypatch.setattr(video, "can_write", lambda suffix: False)
     run.asked["kwargs"] = {"env": "cartpole"}
@@ -560,6 +613,6 @@ def test_eval_keeps_the_score_when_the_video_fails(capsys, monkeypatch, run):
 
 
 def test_eval_says_how_many_episodes_were_cut(capsys, monkeypatch, run):
-    monkeypatch.setattr(evaluate, "play", partial(play, max_steps=10))
+    monkeypatch.setattr(evaluate, "play_modes", partial(evaluate.play_modes, max_steps=10))
     assert main(["eval", "last", "--episodes", "3", "--video", "none"]) == 0
-    assert "3 episodes were cut at" in capsys.readouterr().out
+    assert "3 sampled episodes were cut at" in capsys.readouterr().out

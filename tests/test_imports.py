@@ -57,7 +57,6 @@ WALLS = {
         "evaluate",
         "train",
         "profile",
-        "puffer",
         "plugins",
     },
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import sys
@@ -11,21 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from shoal.config import opt
 from shoal.errors import ConfigError
-from shoal.log import base, jsonl, open_all, tensorboard, wandb
-from shoal.log.base import Guarded, Loggers, RunFacts
+from shoal.log import Logger, base, jsonl, open_all, tensorboard, wandb
+from shoal.log.base import Guarded, Loggers, LoggerType, RunFacts
 from tests.demo_dashboard import facts, records
+from tests.strict import strict_json
 
 END = {"status": "finished", "step": 10, "wall_s": 1.0, "sps": 10.0, "eval": None, "reason": ""}
 
 
 def lines(folder: Path) -> list[dict]:
     """The records of a run's file, by a parser that takes no NaN."""
-
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    return [json.loads(line, parse_constant=refuse) for line in (folder / jsonl.NAME).read_text().splitlines()]
+    return [strict_json(line) for line in (folder / jsonl.NAME).read_text().splitlines()]
 
 
 def write(folder: Path, record: dict, **changes) -> None:
@@ -226,18 +225,18 @@ def test_the_run_goes_on_and_the_local_log_is_complete(tmp_path, monkeypatch, ca
     """The whole fan: jsonl beside loggers that raise in open, in log, and that block."""
     gate = threading.Event()
 
-    def raises(facts):
+    def raises(facts, options):
         raise ConnectionError("offline")
 
-    def blocks(facts):
+    def blocks(facts, options):
         gate.wait(60)
 
     class Bad(Recorder):
         def log(self, record):
             raise ZeroDivisionError
 
-    modules = {"a": raises, "b": blocks, "c": lambda facts: Bad()}
-    monkeypatch.setattr(base, "find", lambda name: types.SimpleNamespace(open=modules[name]))
+    for name, opener in {"a": raises, "b": blocks, "c": lambda facts, options: Bad()}.items():
+        monkeypatch.setitem(base.LOGGERS._registered, name, LoggerType(opener))
     monkeypatch.setattr(base, "PATIENCE_S", 0.05)
     monkeypatch.setattr(Guarded.__init__, "__kwdefaults__", {"queue": 5, "patience_s": 0.05})
     loggers = open_all(facts(tmp_path), "abc", console="off")
@@ -301,6 +300,42 @@ def test_warnings_go_to_the_screen_where_there_is_one(capsys):
 
 def test_a_logger_is_a_file():
     assert base.names() == ["tensorboard", "wandb"]
+    assert base.LOGGERS.stock() == ("jsonl", "tensorboard", "wandb")
+
+
+def test_a_logger_may_come_from_outside(tmp_path, monkeypatch):
+    """Its options are checked like those of stock loggers."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        path: str = opt("numbers.txt", "file that is written")
+        every: int = opt(1, "records between two lines", low=1)
+
+    class Text(Logger):
+        def __init__(self, facts, options):
+            self.file = (facts.folder / options.path).open("w")
+
+        def log(self, record):
+            self.file.write(f"{record['step']}\n")
+
+        def close(self, summary):
+            self.file.close()
+
+    monkeypatch.setitem(base.LOGGERS._registered, "text", LoggerType(Text, Options))
+    loggers = open_all(facts(tmp_path), ["text"], {"text": {"path": "mine.txt"}}, console="off")
+    loggers.log({"step": 7})
+    loggers.note("the base class ignores it")
+    loggers.close(END)
+    assert (tmp_path / "mine.txt").read_text() == "7\n"
+    wrong = {"Did you mean 'path'": {"pth": "x"}, "below 1": {"every": 0}, "must be int, not str": {"every": "x"}}
+    for said, given in wrong.items():
+        with pytest.raises(ConfigError, match=said):
+            open_all(facts(tmp_path / "none"), ["text"], {"text": given}, console="off")
+
+
+def test_wandb_has_one_default_mode():
+    """The command line's and Python's: W&B's own."""
+    assert wandb.Options().mode == "online"
 
 
 @pytest.mark.parametrize(
@@ -398,7 +433,7 @@ def test_wandb_knows_a_run_that_failed(tmp_path, fake, summary):
 
 
 def test_wandb_never_asks_at_the_prompt(tmp_path, fake):
-    with pytest.raises(ConfigError, match="'wandb login', or use the mode offline"):
+    with pytest.raises(ConfigError, match="'wandb login', or use --wandb.mode offline"):
         open_all(facts(tmp_path), ["wandb"], console="off")
     fake.api.api_key = "x"
     open_all(facts(tmp_path), ["wandb"], console="off").close(END)

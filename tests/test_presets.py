@@ -112,7 +112,7 @@ def test_help_shows_the_preset_s_values_as_defaults(header, capsys, monkeypatch)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--env.fall FLOAT how far the ball falls in a step (default: 0.1)" in shown
     assert "--env.wind {calm,breeze,storm} the wind (default: storm)" in shown
-    assert "over which the others go: easy, hard (default: hard)" in shown
+    assert "which other params override: easy, hard (default: hard)" in shown
 
 
 @pytest.mark.parametrize("flag", ["--env.preset hrad", "--env.wind gale", "--env.reach 7", "--env.lives 9"])

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
+from shoal.cli.command import Command
+
 WIDE = 100  # columns from which on the list has room for a summary beside each env
 
 
-def command(
+def envs(
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
     /,
     *,
@@ -19,16 +21,16 @@ def command(
 ) -> int:
     """List the envs, or show the page of one.
 
-    A page says what the env is, its spaces, params and stats, and how to use it.
+    A page describes the env, its spaces, params and stats, and how to use it.
 
     Try:
-        shoal envs                list them all
-        shoal envs breakout       the page of one
-        shoal envs ./my_env.h     the page of a header of yours
-        shoal envs --json         all of it, for machines
+        shoal envs                list all
+        shoal envs breakout       the page of one env
+        shoal envs ./my_env.h     the page of your own header
+        shoal envs --json         everything as JSON
 
     Args:
-        name: The env to show: a name from the list, or the path of an env header. Without it, all are listed.
+        name: The env to show: a name from the list, or the path of an env header. Without it all are listed.
         json: Print JSON: an object for one env, an array for the list.
     """
     from shoal import registry
@@ -45,11 +47,11 @@ def command(
 
 
 def show(markdown: str) -> None:
-    """Prints a page, at a width that reads well."""
+    """Prints a page at a width that reads well."""
     from rich.markdown import Heading, Markdown
     from rich.text import Text
 
-    from shoal.cli.main import console
+    from shoal.cli.screen import console
 
     class PlainHeading(Heading):
         """At the left and without a box."""
@@ -64,18 +66,18 @@ def show(markdown: str) -> None:
     lines = _lines(out, Page(markdown, code_theme="ansi_dark"), min(out.width, 100))
     blank = [not line.plain.strip() for line in lines]
     for k, line in enumerate(lines):
-        if not (blank[k] and (k == 0 or blank[k - 1])):  # markdown's generous spacing, by half
+        if not (blank[k] and (k == 0 or blank[k - 1])):  # halves the blank lines that rich's markdown prints
             out.print(line, soft_wrap=True)
 
 
 def list_table() -> int:
-    """Prints the envs; one that does not build says so in its row."""
+    """Prints the envs. One that does not build has the error in its row."""
     from rich.table import Table
     from rich.text import Text
 
     from shoal import registry
-    from shoal.cli.main import console, suggest
     from shoal.cli.pages import action_text, obs_text, steps_text, summary
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ShoalError
     from shoal.native import lib
 
@@ -99,7 +101,7 @@ def list_table() -> int:
             title, justify="right" if right else "left", no_wrap=True, style="cyan" if title == "env" else ""
         )
     if wide:
-        table.add_column("what it is")
+        table.add_column("description")
         for row in rows:
             table.add_row(*row)
         out.print(table)
@@ -113,12 +115,12 @@ def list_table() -> int:
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
     out.print(f"\n{len(names)} envs.")
-    suggest(out, {f"shoal envs {example}": "all about one of them", "shoal new my_env": "begin an env of your own"})
+    suggest(out, {f"shoal envs {example}": "the page of one env", "shoal new my_env": "start an env of your own"})
     return 0
 
 
 def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
-    """What rich would print, line by line."""
+    """The lines that rich would print."""
     from rich.text import Text
 
     rendered = out.render_lines(renderable, out.options.update_width(width), pad=False)
@@ -126,7 +128,7 @@ def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
 
 
 def list_json() -> int:
-    """Prints what `describe` says of every env; of one that does not build, its error."""
+    """Prints `describe` of every env as JSON; of one that does not build, the error."""
     from shoal import registry
     from shoal.cli.pages import describe
     from shoal.errors import ShoalError
@@ -139,3 +141,10 @@ def list_json() -> int:
 
     print(jsonlib.dumps([entry(name) for name in registry.known_names()], indent=2))
     return 0
+
+
+COMMAND = Command(
+    envs,
+    order=50,
+    examples={"shoal envs": "the envs that Shoal comes with", "shoal envs breakout": "the page of one env"},
+)

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import tyro
 
+from shoal.cli.command import Command
+
 TEMPLATE = Path(__file__).parent / "new_env.h.in"
 
 
-def command(
+def new(
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")],
     /,
     *,
@@ -20,7 +22,7 @@ def command(
 ) -> int:
     """Write an env header to start your own env from.
 
-    It is a small complete game with comments: change it line by line into yours.
+    It is a small complete game with comments. Change it line by line into yours.
 
     Try:
         shoal new my_env
@@ -28,10 +30,10 @@ def command(
 
     Args:
         name: The env's name: lower-case letters, digits and _. The file is NAME.h.
-        dir: The folder to write it to.
-        force: Write over a file that is there.
+        dir: The folder to write to.
+        force: Overwrite an existing file.
     """
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
 
     path = write_header(name, dir, force)
     shown = path if path.is_absolute() or str(path).startswith("..") else f"./{path}"
@@ -40,8 +42,8 @@ def command(
     suggest(
         out,
         {
-            f"shoal check {shown}": "does it keep what an env must keep?",
-            f"shoal bench env {shown}": "how fast is it?",
+            f"shoal check {shown}": "find mistakes in it",
+            f"shoal bench env {shown}": "measure its speed",
             f"shoal envs {shown}": "its page",
         },
     )
@@ -74,7 +76,10 @@ def write_header(name: str, folder: Path, force: bool = False) -> Path:
         with path.open("w" if force else "x") as file:
             file.write(TEMPLATE.read_text().replace("@NAME@", name))
     except FileExistsError:
-        raise ConfigError(f"{path} is there already. Choose another name, or --force to write over it.") from None
+        raise ConfigError(f"{path} exists. Choose another name, or overwrite it with --force.") from None
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}. Choose another folder with --dir.") from None
     return path
+
+
+COMMAND = Command(new, order=90, examples={"shoal new my_env": "a header to start your own env from"})

@@ -1,4 +1,4 @@
-"""What there is to say about an env, gathered from its header and its spec: as data, and as a page of markdown.
+"""The documentation of an env, from its header and its spec: as data, and as a page of markdown.
 
 The terminal (`shoal envs NAME`) and the docs (`scripts/docs`) show the same page.
 """
@@ -17,12 +17,12 @@ from shoal import registry
 from shoal.native import lib
 from shoal.spec import Array, Const, EnvSpec, Param
 
-SHOWN_BOUNDS = 8  # bounds of more elements than these are shown by their extremes
+SHOWN_BOUNDS = 8  # bounds of more elements are shown by their extremes
 FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # what a header's comment explains as `obs: …`
 
 
 def describe(header: Path) -> dict[str, Any]:
-    """Everything about an env as plain data, ready for JSON. A bound that is infinite is None."""
+    """Everything about an env as plain data for JSON. An infinite bound is None."""
     spec = lib.load(header).spec
     first, rest = registry.summary(header)
     observation = {"dtype": str(spec.obs_dtype), "shape": spec.obs_shape}
@@ -84,7 +84,7 @@ def gymnasium_id(header: Path) -> str | None:
 
 
 def page(header: Path) -> str:
-    """All about one env, as markdown."""
+    """The page of one env, as markdown."""
     spec = lib.load(header).spec
     _first, rest = registry.summary(header)
     parts = [
@@ -99,7 +99,7 @@ def page(header: Path) -> str:
     if spec.consts:
         parts += [
             "## Consts",
-            "Compile-time: given as params are, but another value rebuilds the env: a C compiler and a second.",
+            "Compile-time values, given like params. Another value rebuilds the env, which needs a C compiler.",
             _table(
                 ("const", "default", "meaning"),
                 [(f"`{c.name}`", str(c.default), c.help + _range_text(c)) for c in spec.consts],
@@ -110,13 +110,13 @@ def page(header: Path) -> str:
         parts += [
             "## Presets",
             f'Named sets of values: `{_make(header, spec)[:-1]}, preset="{name}")`, or on the command line '
-            f"`--env.preset {name}`. Other params and consts that are given go over them.",
+            f"`--env.preset {name}`. Params and consts that are given as well override them.",
             "\n".join(f"- **{p.name}**: {p.help}. ({_settings(p.settings)})" for p in spec.presets),
         ]
     if spec.stats:
         parts += [
             "## Stats",
-            'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` sums them up.',
+            'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` summarizes them.',
             _table(
                 ("stat", "over the episode", "meaning"),
                 _grouped([(s.name, s.kind, s.help) for s in spec.stats]),
@@ -174,7 +174,7 @@ def _make(header: Path, spec: EnvSpec, example: bool = False) -> str:
 
 
 def _shown(header: Path) -> str:
-    """A header's path as a person here would type it."""
+    """A header's path as a user in this folder would type it."""
     here = Path.cwd()
     return f"./{header.relative_to(here)}" if header.is_relative_to(here) else str(header)
 
@@ -204,7 +204,7 @@ def _range_text(entry: Param | Const) -> str:
 
 
 def _allowed(entry: Param | Const) -> dict[str, Any]:
-    """What the value of a param or const may be, where that is said."""
+    """The allowed values of a param or const, where they are declared."""
     limits = {"low": entry.low, "high": entry.high} if np.isfinite([entry.low, entry.high]).all() else {}
     return {**limits, **({"choices": entry.choices} if isinstance(entry, Param) and entry.choices else {})}
 

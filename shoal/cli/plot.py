@@ -9,8 +9,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from shoal.cli.command import Command
 
-def command(
+
+def plot(
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")] = ("last",),
     /,
     *,
@@ -25,8 +27,8 @@ def command(
 ) -> int:
     """Draw the learning curves of runs, with the spread over their seeds.
 
-    Runs that differ in nothing but their seed become one line: their mean, and a band around it. The page needs
-    nothing but a browser; hovering or the arrow keys show its values.
+    Runs that differ only in their seed become one line: their mean, with a band around it. Writes a picture and a page
+    for the browser, which shows values on hovering and with the arrow keys.
 
     Try:
         shoal plot last
@@ -35,15 +37,15 @@ def command(
         shoal plot runs/cartpole --y entropy --smooth 5 --out entropy.png
 
     Args:
-        runs: Runs: folders, ids that 'shoal runs' lists, the name of an env for its newest, a folder of runs, or last.
-        y: What to draw: a key of metrics.jsonl.
-        x: Against what: steps, or seconds of training.
-        smooth: Average over this percentage of the x axis; 0 draws what was logged.
-        band: The band over several seeds: from the least to the most, or the mean's 95 % confidence interval.
-        out: Files to write, .png or .html; by default both, in the run's folder or, for several runs, here.
+        runs: The runs: folders, ids from 'shoal runs', the name of an env (its newest run), a folder of runs, or last.
+        y: The metric to draw: a key of metrics.jsonl.
+        x: The x axis: steps, or seconds of training.
+        smooth: The window of the moving average, in percent of the x axis; 0 draws the logged values.
+        band: The band over several seeds: from minimum to maximum, or the 95 % confidence interval of the mean.
+        out: The files to write, .png or .html; by default both, in the run's folder or, for several runs, here.
     """
     from shoal import plot
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ConfigError
 
     if not 0 <= smooth <= 100:
@@ -53,35 +55,37 @@ def command(
             raise ConfigError(f"--out {path} must end in .png or .html.")
         if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--out {path} cannot be written. Choose a file in a folder that exists and is yours.")
-    found = find(runs)
-    folder = found[0].folder if len(found) == 1 else Path()
+    chosen = find(runs)
+    folder = chosen[0].folder if len(chosen) == 1 else Path()
     paths = out or (folder / "curves.png", folder / "curves.html")
     if any(path.suffix == ".png" for path in paths):
         plot.check_matplotlib()  # before anything is written
-    figure = plot.figure(found, y, x, smooth, band)
+    figure = plot.figure(chosen, y, x, smooth, band)
     screen = console()
     for path in paths:
         (plot.write_png if path.suffix == ".png" else plot.write_html)(figure, path)
         screen.print(f"wrote {path}", soft_wrap=True)
-    lines, many = len(figure.curves), len(found)
+    lines, many = len(figure.curves), len(chosen)
     about = f"{figure.title}: {figure.y_label} of {many} run{'s' * (many > 1)} in {lines} line{'s' * (lines > 1)}."
     screen.print(about, soft_wrap=True)
-    if many == 1 and len(list(found[0].folder.parent.glob("*/run.json"))) > 1:
-        suggest(
-            screen, {f"shoal plot {found[0].folder.parent}": "all runs of this env: seeds become one line with a band"}
-        )
+    if many == 1 and len(list(chosen[0].folder.parent.glob("*/run.json"))) > 1:
+        hint = "all runs of this env: seeds become one line with a band"
+        suggest(screen, {f"shoal plot {chosen[0].folder.parent}": hint})
     return 0
 
 
 def find(names: Sequence[str]) -> list[Any]:
-    """The runs that these words mean; a folder of runs means all of them."""
+    """The runs of these names; a folder of runs stands for all of them."""
     from shoal import runs
 
-    found: list[Any] = []
+    chosen: list[Any] = []
     for name in names or ("last",):
         inside = sorted(Path(name).glob("*/run.json")) + sorted(Path(name).glob("*/*/run.json"))
         if inside and not (Path(name) / "run.json").is_file():
-            found += [runs.Run(path.parent) for path in inside]
+            chosen += [runs.Run(path.parent) for path in inside]
         else:
-            found.append(runs.find(name))
-    return list({run.folder.resolve(): run for run in found}.values())
+            chosen.append(runs.find(name))
+    return list({run.folder.resolve(): run for run in chosen}.values())
+
+
+COMMAND = Command(plot, order=30, examples={"shoal plot last": "its learning curve"})

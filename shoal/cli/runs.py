@@ -1,9 +1,10 @@
-"""`shoal runs`: what was trained here, how far it came and how it ended."""
+"""`shoal runs`: lists the runs with their progress and results."""
 
 from __future__ import annotations
 
 import json as jsonlib
 import math
+import shlex
 import time
 from datetime import datetime
 from pathlib import Path
@@ -11,22 +12,24 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from shoal.cli.command import Command
+
 Key = Literal["started", "env", "status", "step", "return", "best", "eval", "sps", "wall_s"]
 
 STATUS_STYLES = {"running": "green", "finished": "", "interrupted": "yellow", "failed": "bold red", "killed": "red"}
 
 
-def command(
+def list_runs(
     *,
     env: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
     sort: Key = "started",
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
     json: bool = False,
 ) -> int:
-    """List the runs: what was trained, how far it came, how it ended.
+    """List the runs: env, status, steps, returns, speed.
 
-    Runs are in the order of their start, the newest last, where the eye is. 'return' is the mean of the last
-    interval's episodes, 'best' that of the best interval, 'eval' that of held-out episodes at the end.
+    The newest run is last, next to the prompt. 'return' is the mean return of the last interval, 'best' that of the
+    best interval, 'eval' that of the evaluation at the end.
 
     Try:
         shoal runs
@@ -34,24 +37,25 @@ def command(
         shoal runs --json
 
     Args:
-        env: Only the runs of this env.
-        sort: By what, the greatest last.
-        runs: The folder that they are in.
-        json: Print one line of JSON per run, for machines.
+        env: List only the runs of this env.
+        sort: The column to sort by, the greatest value last.
+        runs: The folder that the runs are in.
+        json: Print one line of JSON per run.
     """
-    from shoal.cli.main import console, suggest
+    from shoal.cli.screen import console, suggest
     from shoal.errors import ConfigError, did_you_mean
-    from shoal.runs import all_runs, folder_name
+    from shoal.runs import ROOT, all_runs, folder_name
 
     rows = [describe(run) for run in all_runs(runs)]
     names = {row["env"] for row in rows}
     if env is not None:
-        some = [row for row in rows if env in (row["env"], row["folder"].parent.name) or folder_name(env) == row["env"]]
-        if rows and not some:
+        wanted = (env, folder_name(env))
+        matching = [row for row in rows if row["env"] in wanted or row["folder"].parent.name in wanted]
+        if rows and not matching:
             raise ConfigError(
                 f"no runs of '{env}'.{did_you_mean(env, names)} There are runs of {', '.join(sorted(names))}."
             )
-        rows = some
+        rows = matching
     rows.sort(key=lambda row: _rank(row[sort]))
     if json:
         for row in rows:
@@ -65,15 +69,16 @@ def command(
     out.print(_table(rows, out.width, sort))
     last = max(rows, key=lambda row: (row["started"], row["id"]))
     out.print(f"\n{len(rows)} run{'s' * (len(rows) > 1)} in {runs}/.", soft_wrap=True)
-    hints = {f"shoal plot {last['id']}": "draw the newest", f"shoal eval {last['id']}": "watch it play"}
+    name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
+    hints = {f"shoal plot {name}": "draw the newest", f"shoal eval {name}": "watch it play"}
     if last["status"] in ("interrupted", "killed"):
-        hints = {f"shoal train {last['env']} --resume {last['id']}": "go on with the newest", **hints}
+        hints = {f"shoal train {last['env']} --resume {name}": "continue the newest", **hints}
     suggest(out, hints)
     return 0
 
 
 def describe(run: Any) -> dict[str, Any]:
-    """One run in numbers; None where there is none."""
+    """One run as plain values; None where a value is not known."""
     records, facts, summary = run.metrics(), run.facts, run.summary or {}
     last = records[-1] if records else {}
     returns = [record["episode/return"] for record in records if _is_number(record.get("episode/return"))]
@@ -98,7 +103,7 @@ def describe(run: Any) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
-    """As many columns as the terminal has room for; what matters least goes first."""
+    """As many columns as the terminal has room for; the least important are left out first."""
     from rich.table import Table
     from rich.text import Text
 
@@ -144,9 +149,12 @@ def _age(started: str) -> str:
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """What is not there comes first."""
+    """Unknown values come first."""
     return (value is not None, value if value is not None else 0)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+COMMAND = Command(list_runs, order=40, examples={})

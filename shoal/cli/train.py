@@ -1,12 +1,12 @@
-"""`shoal train`: from a command line to a run. The flags are the fields of the options (shoal/train.py)."""
+"""`shoal train`: from a command line to a run. The flags are the fields of `shoal.train.Options` and of the loggers."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import inspect
-import re
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,14 +14,18 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv
+from shoal.cli import aliases
+from shoal.cli.command import Command
+from shoal.cli.screen import console, report, show_help
+from shoal.config import opt
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv, did_you_mean
 
 
-def command(args: Sequence[str]) -> int:
+def train(args: Sequence[str]) -> int:
     """Train a policy on an env, with a live dashboard, checkpoints and an evaluation.
 
-    ENV is what 'shoal envs' lists, a header's path, or gymnasium:CartPole-v1 and the like. Stock envs come with tuned
-    options; flags go over them. Ctrl-C saves a checkpoint and leaves; --resume goes on from it.
+    ENV is a name from 'shoal envs', the path of a header, or an id such as gymnasium:CartPole-v1. Stock envs have tuned
+    options; flags override them. Ctrl-C saves a checkpoint and stops; --resume continues from it.
 
     Try:
         shoal train cartpole
@@ -30,14 +34,13 @@ def command(args: Sequence[str]) -> int:
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train --resume last
     """
-    from shoal.cli.main import console, report
-
-    begin_early(args)
-    from shoal.train import Stopped, train
+    prebuild(args)
+    from shoal.train import Stopped
+    from shoal.train import train as start
 
     request = parse(list(args))
     try:
-        run = train(
+        run = start(
             request.env,
             options=request.options,
             resume=request.resume,
@@ -49,24 +52,24 @@ def command(args: Sequence[str]) -> int:
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
-    except (TrainingError, CheckpointError, EnvCrashed) as error:  # nothing is wrong with the command
+    except (TrainingError, CheckpointError, EnvCrashed) as error:  # nothing is wrong with the command line
         report(error)
         return 1
     return 0 if (run.summary or {}).get("status") == "finished" else 1
 
 
-def begin_early(args: Sequence[str]) -> None:
-    """Lets compilers work on a native env for the GPU while torch is imported, which takes a second or two."""
+def prebuild(args: Sequence[str]) -> None:
+    """Compiles a native env for the GPU while torch is imported, which takes a second or two."""
     if not args or any(word in ("-h", "--help") for word in args):
         return
     from shoal import registry
     from shoal.native import ahead
 
-    with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake, which is told later
-        args = puffer_words(list(args))
+    with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake that `parse` reports
+        args = aliases.translate(args)
         header, file = registry.find(args[0]), _value(args, "--config")
-        below = {} if file is None else config.read_toml(Path(file))
-        if (_value(args, "--device") or below.get("device")) != "cpu":
+        tables = {} if file is None else config.read_toml(Path(file))
+        if (_value(args, "--device") or tables.get("device")) != "cpu":
             ahead.begin(header)
 
 
@@ -84,180 +87,166 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Wandb:
-    """Options of `--log wandb`."""
+class Session:
+    """Flags of the command itself: they are not options of the run."""
 
-    mode: Literal["online", "offline", "disabled"] = config.opt("offline", "offline: written here, to be synced later")
-    project: str = config.opt("shoal", "where the run is shown")
-    entity: str = config.opt("", "whose project; empty: your own")
-    name: str = config.opt("", "of the run; empty: its id here")
+    config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
+    resume: str = opt(
+        "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
+    )
+    runs: str = opt("runs", "folder that the runs are in", metavar="FOLDER")
+    console: Literal["auto", "dashboard", "lines", "off"] = opt(
+        "auto", "progress display; auto: the dashboard on a terminal, lines elsewhere"
+    )
 
 
-def parse(args: list[str]) -> Request:
-    """Reads the env, its tuned values, --config and --resume first: they are the defaults of all other flags."""
+def parse(args: list[str], verb: str = "train", text: str | None = None) -> Request:
+    """The request of a command line of this verb, whose help begins with `text` (default: that of `train`).
+
+    The env, --config, --resume and the flags that choose other defaults are read first: tuned values and the values of
+    a resumed run are the defaults of all other flags, and `--help` shows them.
+    """
     from shoal import runs
-    from shoal.train import ALGORITHM_NAMES, options_for
+    from shoal.train import options_for
 
-    args = puffer_words(args)
+    args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
     env = args[0] if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
     root = Path(_value(rest, "--runs") or runs.ROOT)
-    resume: Any = _value(rest, "--resume")
-    layers: list[Any] = []
+    layers: list[Mapping[str, Any]] = []
     if (file := _value(rest, "--config")) is not None:
         layers.append(config.read_toml(Path(file)))
-    if resume is not None and resume != "auto" and not asks_help:
-        resume = runs.find(resume, root)
-        layers.append(resume.config)
-        found = resume.facts.get("env", resume.env)
-        if env is not None and env != found:
-            raise ConfigError(f"--resume {resume.id} is a run of {found}, not of {env}. Leave the env out.")
-        env = found
-    if resume == "auto" and env is not None and not asks_help:
-        from shoal.train import _run_to_resume
-
-        resume = _run_to_resume(env, "auto", root)
-        layers += [resume.config] if resume is not None else []
+    resumed = None if asks_help else _resumed(_value(rest, "--resume"), env, root)
+    if resumed is not None:
+        layers.append(resumed.config)
+        env = str(resumed.facts.get("env", resumed.env))
     if env is None and not asks_help:
-        raise ConfigError("which env? 'shoal train cartpole' trains on one; 'shoal envs' lists all.")
-    if (device := _value(rest, "--device")) in ("auto", "cpu", "cuda"):  # a GPU has tuned values of its own
-        layers.append({"device": device})
-    if (algo := _value(rest, "--algo")) in ALGORITHM_NAMES:  # each has options of its own
-        layers.append({"algo": algo})
-    if (preset := _value(rest, "--env.preset")) is not None:
-        layers.append({"env": {"preset": preset}})
-    options = options_for(env, *layers) if env is not None else options_for("")
+        raise ConfigError("no env given. Try 'shoal train cartpole'; 'shoal envs' lists all envs.")
+    layers += _default_choosers(rest)
+    options = options_for(env or "", *layers)
     params = _param_fields(env, options.env)
     given: dict[str, Any] = {}
-    if params is None:  # a Python env: its own keyword arguments, whatever they are
+    if params is None:  # a Python env: its own keyword arguments
         rest, given = _free_params(rest)
+        _check_keywords(str(env), given)
         params = []
-    flags = _flags(params, options)
+    loggers = _logger_options()
+    flags = _flags(params, options, loggers)
+    if asks_help:
+        show_help(text or inspect.getdoc(train) or "")
     parsed: Any = tyro.cli(
         flags,
-        prog=f"shoal train {env or 'ENV'}",
+        prog=f"shoal {verb} {env or 'ENV'}",
         args=["--help"] if asks_help else rest,
-        description=inspect.getdoc(command),
+        description="",
         default=flags(),
         config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
     )
-    tables = {name: getattr(parsed, name) for name in ("train", "vec", "nn", "eval", "save")}
-    for name, table in tables.items():
-        config.check(table, name)
-    changed = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
-    changed.pop("preset", None)  # a layer already
+    changed = {}
+    for name, value in _option_values(options).items():
+        changed[name] = getattr(parsed, name)
+        if dataclasses.is_dataclass(value):
+            config.check(changed[name], name)
+    params_now = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
+    params_now.pop("preset", None)  # a layer already
     defaults = {name: default for name, _, default, _ in params}
-    own = {**options.env, **{k: v for k, v in changed.items() if v != defaults[k] or k in options.env}, **given}
-    plain = {name: getattr(parsed, name) for name in ("algo", "seed", "device", "opponents")}
-    options = dataclasses.replace(options, **tables, **plain, env=own)
+    own = {name: value for name, value in params_now.items() if value != defaults[name] or name in options.env}
+    options = dataclasses.replace(options, **changed, env={**options.env, **own, **given})
     config.check(options, "")
-    wandb = {k: v for k, v in dataclasses.asdict(parsed.wandb).items() if v}
-    chosen = tuple(parsed.log)
-    return Request(
-        str(env), options, resume, root, chosen, {"wandb": wandb} if "wandb" in chosen else {}, parsed.console
-    )
+    log = tuple(parsed.log)
+    log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
+    return Request(str(env), options, resumed, root, log, log_options, parsed.console)
 
 
-# what PufferLib users type, and what it is called here
-PUFFER_FLAGS = {
-    "--train.device": "--device",
-    "--train.seed": "--seed",
-    "--train.num-steps": "--train.horizon",
-    "--train.bptt-horizon": "--train.horizon",
-    "--train.n-epochs": "--train.epochs",
-    "--train.update-epochs": "--train.epochs",
-    "--train.clip-coef": "--train.clip",
-    "--train.ent-coef": "--train.entropy-coef",
-    "--train.vf-coef": "--train.value-coef",
-    "--train.vf-clip-coef": "--train.value-clip",
-    "--train.total-timesteps": "--train.total-steps",
-}
-
-
-def puffer_words(args: list[str]) -> list[str]:
-    """The command line with PufferLib's spellings in our words: `gym-CartPole-v1 --train.ent-coef 0.01`."""
-    words = []
-    for word in args:
-        flag, sign, value = word.partition("=")
-        words.append(PUFFER_FLAGS.get(flag.replace("_", "-") if flag.startswith("--") else flag, flag) + sign + value)
-    if words and words[0].startswith("gym-"):
-        words[0] = f"gymnasium:{words[0][len('gym-') :]}"
-    elif words and words[0].startswith("puffer_"):
-        words[0] = words[0][len("puffer_") :]
-    elif words and re.match(r"(atari|procgen|minigrid|minihack|griddly|pettingzoo)-", words[0]):
-        from shoal.puffer import names
-
-        names.find(words[0])  # raises where it cannot be made, with the install line
-        raise ConfigError(
-            f"'{words[0]}' is a name of shoal.puffer: train it from Python with shoal.puffer.PuffeRL, or by its "
-            "Gymnasium or PettingZoo id here (gymnasium:ALE/Pong-v5, pettingzoo:butterfly/pistonball_v6)."
-        )
-    return words
-
-
-def _flags(params: list[tuple[str, Any, Any, str]], options: Any) -> Any:
-    """A dataclass of all flags, with the resolved values as defaults."""
+def _resumed(word: str | None, env: str | None, root: Path) -> Any:
+    """The run that --resume names; None for a new run."""
     from shoal import runs
-    from shoal.train import TABLES
 
-    env_fields = [
-        (name, Annotated[kind, tyro.conf.arg(help=text)], field(default=default))
-        for name, kind, default, text in params
-    ]
-    Env = dataclasses.make_dataclass("Env", env_fields, frozen=True)
-    Env.__doc__ = "The env's own params."
+    if not word:
+        return None
+    if word == "auto":
+        return None if env is None else runs.find_unfinished(env, root)
+    run = runs.find(word, root)
+    trained = run.facts.get("env", run.env)
+    if env is not None and env != trained:
+        raise ConfigError(f"--resume {run.id} is a run of {trained}, not of {env}. Leave the env out.")
+    return run
 
-    def made(value: Any) -> Any:
-        return field(default_factory=lambda: value)
 
-    def arg(kind: Any, text: str) -> Any:
-        return Annotated[kind, tyro.conf.arg(help=text)]
+def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The flags that other flags' defaults depend on: an algorithm, a GPU and a preset have values of their own."""
+    from shoal.train import Options
 
-    top = [
-        (
-            "algo",
-            arg(Literal["ppo", "dqn", "pqn"], "the algorithm; --help shows its options"),
-            field(default=options.algo),
-        ),
-        (
-            "seed",
-            arg(int, "of weights, actions and envs; the same seed gives the same run"),
-            field(default=options.seed),
-        ),
-        ("device", arg(Literal["auto", "cpu", "cuda"], "where the policy lives"), field(default=options.device)),
-        (
-            "opponents",
-            arg(str, "who plays the agents that do not learn: 1=seek,2=RUN; scripted robots and runs"),
-            field(default=options.opponents),
-        ),
-        ("config", arg(str, "a TOML file whose tables go over the tuned ones"), field(default="")),
-        (
-            "resume",
-            arg(str, "a run to go on with: folder, id, 'last', or 'auto': the newest unfinished one of this env"),
-            field(default=""),
-        ),
-        ("runs", arg(str, "where the folders of runs are"), field(default=str(runs.ROOT))),
-        (
-            "log",
-            Annotated[
-                tuple[str, ...],
-                tyro.conf.arg(help="loggers besides metrics.jsonl: tensorboard, wandb", metavar="[NAME ...]"),
-            ],
-            field(default=()),
-        ),
-        (
-            "console",
-            arg(Literal["auto", "dashboard", "lines", "off"], "what is shown while it trains"),
-            field(default="auto"),
-        ),
-        ("wandb", config.flags(Wandb), made(Wandb())),
-    ]
-    values = {name: getattr(options, name) for name in TABLES}
-    kinds: dict[str, Any] = {name: type(value) for name, value in values.items()}  # train's is the algorithm's
-    tables = [(name, config.flags(kinds[name]), made(value)) for name, value in values.items()]
-    env = [("env", Env, made(Env()))] if params else []
-    return dataclasses.make_dataclass("Train", [*top, *tables, *env], frozen=True)
+    layers: list[Mapping[str, Any]] = []
+    hints = typing.get_type_hints(Options)
+    for option in dataclasses.fields(Options):
+        word = _value(rest, f"--{option.name}") if option.name in ("device", "algo") else None
+        if word in typing.get_args(config.hint_of(option, hints[option.name])):  # tyro reports any other
+            layers.append({option.name: word})
+    if (preset := _value(rest, "--env.preset")) is not None:
+        layers.append({"env": {"preset": preset}})
+    return layers
+
+
+def _option_values(options: Any) -> dict[str, Any]:
+    """The run's options by field, tables and plain ones; `env` has flags of its own."""
+    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name != "env"}
+
+
+def _logger_options() -> dict[str, type]:
+    """The options of every logger that has any. One that cannot be loaded is reported where `--log` names it."""
+    from shoal import log
+
+    kinds: dict[str, type] = {}
+    for name in log.names():
+        with contextlib.suppress(ConfigError):
+            kinds[name] = log.find(name).options
+    return {name: kind for name, kind in kinds.items() if dataclasses.fields(kind)}
+
+
+def _field(name: str) -> str:
+    """A logger's name as the field of a dataclass."""
+    return name.replace("-", "_")
+
+
+def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mapping[str, type]) -> Any:
+    """A dataclass of all flags, with the resolved values as defaults."""
+    from shoal import log
+
+    def table(kind: Any, value: Any) -> tuple[Any, Any]:
+        return config.flags(kind), field(default_factory=lambda: value)
+
+    def arg(kind: Any, text: str, default: Any, metavar: str | None = None) -> tuple[Any, Any]:
+        note = tyro.conf.arg(help=text, metavar=metavar, help_behavior_hint=config.default_hint)
+        return Annotated[kind, note], field(default=default)
+
+    top: dict[str, tuple[Any, Any]] = {}
+    tables: dict[str, tuple[Any, Any]] = {}
+    hints = typing.get_type_hints(type(options))
+    for option in dataclasses.fields(options):
+        value = getattr(options, option.name)
+        if dataclasses.is_dataclass(value):  # of its own type: the options of the algorithm
+            tables[option.name] = table(type(value), value)
+        elif option.name != "env":
+            kind, about = config.hint_of(option, hints[option.name]), option.metadata
+            top[option.name] = arg(kind, about["help"], value, about.get("metavar"))
+    hints = typing.get_type_hints(Session)
+    for option in dataclasses.fields(Session):
+        about = option.metadata
+        top[option.name] = arg(hints[option.name], about["help"], option.default, about["metavar"])
+    text = f"loggers besides metrics.jsonl: {', '.join(log.names())}"
+    top["log"] = arg(tuple[str, ...], text, (), metavar="[NAME ...]")
+    for name, kind in loggers.items():
+        if _field(name) not in {*top, *tables, "env"}:
+            tables[_field(name)] = table(kind, kind())
+    if params:
+        fields = [(name, *arg(kind, text, default)) for name, kind, default, text in params]
+        Env = dataclasses.make_dataclass("Env", fields, frozen=True)
+        Env.__doc__ = "Params of the env itself."
+        tables["env"] = table(Env, Env())
+    every = [(name, *flag) for name, flag in (top | tables).items()]
+    return dataclasses.make_dataclass("Train", every, frozen=True)
 
 
 def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any, Any, str]] | None:
@@ -275,7 +264,7 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
     fields: list[tuple[str, Any, Any, str]] = []
     if spec.presets:
         names = ", ".join(preset.name for preset in spec.presets)
-        text = f"a set of values, over which the others go: {names}"
+        text = f"set of values, which other params override: {names}"
         fields.append(("preset", str, str(given.get("preset", "")), text))
     for param in spec.params:
         if param.choices:
@@ -292,16 +281,14 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
 
 
 def _as(kind: Any, value: Any, name: str) -> Any:
-    """A param of a TOML file as its own type: what is none of that type is not rounded into it."""
+    """A param of a TOML file in its own type. A value of another type is not rounded to it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
-        raise ConfigError(f"env.{name} = {value!r} is a {type(value).__name__}, not a {kind.__name__}.")
+        raise ConfigError(f"env.{name} = {value!r} must be {kind.__name__}, not {type(value).__name__}.")
     return kind(value)
 
 
 def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Takes `--env.name value` out of the flags. Values are read as TOML, or else as text."""
-    from shoal.config import parse_value
-
+    """Separates `--env.name value` from the other flags. Values are read as TOML, or else as text."""
     rest: list[str] = []
     given: dict[str, Any] = {}
     words = iter(args)
@@ -314,8 +301,30 @@ def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
             value = next(words, "")
             if not value:
                 raise ConfigError(f"--env.{name} needs a value.")
-        given[name.replace("-", "_")] = parse_value(value)
+        given[name.replace("-", "_")] = config.parse_value(value)
     return rest, given
+
+
+def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
+    """Raises for a keyword that the constructor of a Gymnasium env does not have, with a suggestion."""
+    import gymnasium
+
+    prefix, _, id = env.partition(":")
+    if prefix != "gymnasium" or not given:
+        return
+    try:
+        spec = gymnasium.spec(id)
+        creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
+        accepted = inspect.signature(creator).parameters
+    except Exception:  # whatever is wrong with the env is reported when it is made
+        return
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values()):
+        return
+    of_make = ("max_episode_steps", "disable_env_checker", "render_mode")
+    known = sorted({*accepted, *spec.kwargs, *of_make} - {"self"})
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
 
 def _value(args: Sequence[str], flag: str) -> str | None:
@@ -328,4 +337,6 @@ def _value(args: Sequence[str], flag: str) -> str | None:
     return None
 
 
-command.takes_words = True  # type: ignore[attr-defined]
+COMMAND = Command(
+    train, order=10, examples={"shoal train breakout": "train a policy and watch it learn"}, parses_words=True
+)

@@ -1,15 +1,23 @@
-"""What every logger is, how one is found, and how a bad one is kept from hurting the run.
+"""What a logger is, how one is found, and how a faulty one is kept from harming the run.
 
-A logger is a file in this folder with `open(facts, **options) -> Logger`; `--log x` opens `log/x.py`. It may also have
-`check(**options)`, which raises ConfigError for what a user can mend (a package that is missing, a bad option): that is
-called before any work starts, because `open` itself runs on the logger's own thread.
+A logger is one file: `--log x` opens `log/x.py`, or the module that another package names in its entry points (group
+`shoal.loggers`).
+
+    @dataclass(frozen=True)
+    class Options:  # its flags: --x.url
+        url: str = opt("http://localhost", "server that receives the numbers")
+
+    class Http(Logger):
+        def __init__(self, facts: RunFacts, options: Options) -> None: ...
+        def log(self, record: Record) -> None: ...
+
+    LOGGER = LoggerType(Http, Options)
 """
 
 from __future__ import annotations
 
-import importlib
+import codecs
 import importlib.util
-import inspect
 import math
 import sys
 import threading
@@ -18,15 +26,27 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from shoal import config
 from shoal.errors import ConfigError, did_you_mean
+from shoal.plugins import Plugins
 
 Record = Mapping[str, float]
 
-NOT_OPTIONAL = ("__init__", "base", "console", "jsonl")  # files of this room that `--log` does not name
+LOGGERS = Plugins("logger", package="shoal.log", marker="LOGGER")
+ALWAYS_ON = ("jsonl", "console")  # `--log` does not name these
 QUEUE = 1000  # records that may wait for a slow logger
 PATIENCE_S = 5.0  # how long the end of a run waits for a logger to finish
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A metric of the algorithm, as the console shows it."""
+
+    name: str  # its key in the records
+    label: str  # on the dashboard
+    short: str = ""  # on a plain line; empty: not shown there
 
 
 @dataclass(frozen=True)
@@ -48,26 +68,46 @@ class RunFacts:
     num_params: int = 0
     resumed_from: int = 0  # the step, 0 for a new run
     config: dict[str, Any] = field(default_factory=dict)
+    metrics: tuple[MetricRow, ...] = ()  # what the algorithm declares, in the order of the dashboard
+    steps_per_iteration: int = 0  # 0: not known
 
 
-class Logger(Protocol):
-    """What a file of this room opens."""
+class Logger:
+    """Receives what a run reports. The base class ignores everything: override what you need."""
 
     def log(self, record: Record) -> None:
-        """Takes the numbers of one interval."""
+        """Receives the numbers of one interval."""
 
     def note(self, text: str) -> None:
-        """Takes an event worth a line: a checkpoint, an evaluation."""
+        """Receives an event worth a line: a checkpoint, an evaluation."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends it. The summary is None where the run broke off without one."""
+        """Ends the log. The summary is None where the run ended without one."""
 
 
-class Guarded:
-    """Runs a logger on a daemon thread of its own, so that the run neither waits for it nor dies of it.
+@dataclass(frozen=True)
+class NoOptions:
+    """Of a logger without options."""
 
-    One that raises is switched off with one warning. One that is slow loses its oldest waiting records, counted in
-    `dropped`. `close` waits for it, but never longer than `patience_s`.
+
+@dataclass(frozen=True)
+class LoggerType:
+    """What a logger's file assigns to LOGGER.
+
+    `check(options)` raises ConfigError for what a user can correct: a missing package, a bad option. It is called
+    before any work starts. `open(facts, options)` runs on the logger's own thread, where an error comes too late.
+    """
+
+    open: Callable[..., Logger]
+    options: type = NoOptions
+    check: Callable[[Any], None] = lambda options: None
+
+
+class Guarded(Logger):
+    """Runs a logger on a daemon thread of its own: the run neither waits for it nor fails with it.
+
+    A logger that raises is switched off with one warning. A slow one loses its oldest waiting records, counted in
+    `dropped`. `close` waits for it for at most `patience_s`.
     """
 
     def __init__(
@@ -83,54 +123,56 @@ class Guarded:
         self._open, self._warn, self._limit, self._patience_s = open, warn, queue, patience_s
         self._waiting: deque[tuple[str, Any]] = deque()
         self._changed = threading.Condition()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._run, name=f"shoal-log-{name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
-        """Hands a copy over; returns at once."""
+        """Queues a copy and returns at once."""
         self._put("log", dict(record))
 
     def note(self, text: str) -> None:
-        """Hands it over; returns at once."""
+        """Queues it and returns at once."""
         self._put("note", text)
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Waits until everything is told, or `patience_s` have passed."""
+        """Waits until everything is written, or `patience_s` have passed."""
         with self._changed:
             self._waiting.append(("close", summary))
             self._changed.notify()
         self._thread.join(self._patience_s)
-        self._tell()
+        self._report_failure()
         if self._thread.is_alive():
             with self._changed:
                 left = sum(kind == "log" for kind, _ in self._waiting)
-            # whatever it was doing, nobody waits any longer: the thread is a daemon
-            self._say("late", f"did not finish within {self._patience_s:g} s and was left with {left} records to write")
+            # the thread is a daemon: it does not keep the process alive
+            self._warn_once(
+                "late", f"did not finish within {self._patience_s:g} s; {left} of its records were not written"
+            )
         if self.dropped:
-            self._say("count", f"was too slow for {self.dropped:,} records, which it lost; metrics.jsonl has them all")
+            self._warn_once("count", f"was too slow: it lost {self.dropped:,} records; metrics.jsonl has them all")
 
-    def _put(self, kind: str, what: Any) -> None:
-        self._tell()
+    def _put(self, kind: str, argument: Any) -> None:
+        self._report_failure()
         if self.failure:
             return
         with self._changed:
             if len(self._waiting) >= self._limit:
                 self._waiting.popleft()
                 self.dropped += 1
-            self._waiting.append((kind, what))
+            self._waiting.append((kind, argument))
             self._changed.notify()
         if self.dropped:
-            self._say("slow", "is too slow and loses records; metrics.jsonl has them all")
+            self._warn_once("slow", "is too slow and loses records; metrics.jsonl has them all")
 
-    def _tell(self) -> None:
+    def _report_failure(self) -> None:
         if self.failure:
-            self._say("failure", f"is switched off: {self.failure}; metrics.jsonl goes on")
+            self._warn_once("failure", f"is switched off: {self.failure}; metrics.jsonl continues")
 
-    def _say(self, what: str, text: str) -> None:
-        """Warns once of each thing, on the thread of the run, so that no two threads write to the screen."""
-        if what not in self._told:
-            self._told.add(what)
+    def _warn_once(self, kind: str, text: str) -> None:
+        """Warns once about each kind of trouble, on the thread of the run: no two threads write to the screen."""
+        if kind not in self._warned:
+            self._warned.add(kind)
             self._warn(f"logger {self.name} {text}")
 
     def _run(self) -> None:
@@ -140,37 +182,37 @@ class Guarded:
                 with self._changed:
                     while not self._waiting:
                         self._changed.wait()
-                    kind, what = self._waiting.popleft()
-                getattr(logger, kind)(what)
+                    kind, argument = self._waiting.popleft()
+                getattr(logger, kind)(argument)
                 if kind == "close":
                     return
-        except BaseException as error:  # also SystemExit: what a library raises here must not go unseen
+        except BaseException as error:  # also SystemExit, which a thread would swallow
             with self._changed:
                 self._waiting.clear()
             self.failure = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
 
 
 class Loggers:
-    """All loggers of a run as one. Whatever they do, the run goes on."""
+    """All loggers of a run as one. The run continues whatever they do."""
 
     def __init__(self) -> None:
         self._loggers: dict[str, Logger] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def add(self, name: str, logger: Logger) -> None:
-        """From now on this one is told, too."""
+        """Adds a logger. It receives what is logged from now on."""
         self._loggers[name] = logger
 
     def log(self, record: Record) -> None:
-        """Tells every logger the numbers of an interval."""
-        self._each("log", record)
+        """Gives every logger the numbers of an interval."""
+        self._call_all("log", record)
 
     def note(self, text: str) -> None:
-        """Tells every logger of an event."""
-        self._each("note", text)
+        """Gives every logger an event."""
+        self._call_all("note", text)
 
     def warn(self, text: str) -> None:
-        """Tells the person in front of the screen; without one, stderr."""
+        """Shows a warning on the console; without one, on stderr."""
         console = self._loggers.get("console")
         if console is None:
             print(f"warning: {text}", file=sys.stderr, flush=True)
@@ -178,29 +220,38 @@ class Loggers:
             self._call("console", console, "note", f"warning: {text}")
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends them all, the screen last: the others may have a warning to show on it."""
+        """Closes them all, the console last: the others may have a warning to show on it."""
         for name in sorted(self._loggers, key=lambda name: name == "console"):
             self._call(name, self._loggers[name], "close", summary)
         self._loggers.clear()
 
-    def _each(self, what: str, argument: Any) -> None:
+    def _call_all(self, method: str, argument: Any) -> None:
         for name, logger in list(self._loggers.items()):
-            self._call(name, logger, what, argument)
+            self._call(name, logger, method, argument)
 
-    def _call(self, name: str, logger: Logger, what: str, argument: Any) -> None:
+    def _call(self, name: str, logger: Logger, method: str, argument: Any) -> None:
         try:
-            getattr(logger, what)(argument)
+            getattr(logger, method)(argument)
         except Exception as error:
-            if name != "jsonl":  # which may miss a line, but is never off
+            if name != "jsonl":  # it may lose a line, but is never switched off
                 self._loggers.pop(name, None)
-            if name not in self._told and not isinstance(error, BrokenPipeError):  # `| head`: nobody reads on
-                self._told.add(name)
-                self.warn(f"logger {name} failed in {what}: {type(error).__name__}: {error}")
+            if name not in self._warned and not isinstance(error, BrokenPipeError):  # `| head`: the reader has left
+                self._warned.add(name)
+                self.warn(f"logger {name} failed in {method}: {type(error).__name__}: {error}")
 
 
 def names() -> list[str]:
-    """The loggers that `--log` can name: the files of this folder."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in NOT_OPTIONAL)
+    """The loggers that `--log` can name."""
+    return [name for name in LOGGERS.names() if name not in ALWAYS_ON]
+
+
+def find(name: str) -> LoggerType:
+    """The logger of a name."""
+    if name not in names():
+        always = f" '{name}' is always on." if name in ALWAYS_ON else did_you_mean(name, names())
+        raise ConfigError(f"no logger '{name}'.{always} Known: {', '.join(names())}.")
+    plugin: LoggerType = LOGGERS.find(name)
+    return plugin
 
 
 def open_all(
@@ -210,53 +261,37 @@ def open_all(
     *,
     console: str = "auto",
 ) -> Loggers:
-    """Opens jsonl, the console (`auto`, `dashboard`, `lines` or `off`) and the loggers asked for.
+    """Opens jsonl, the console (`auto`, `dashboard`, `lines` or `off`) and the loggers in `wanted`.
 
-    What a user can mend raises ConfigError here, before any work: a name that is not there, a package that is missing,
-    an option that the logger does not have.
+    What a user can correct raises ConfigError before any work: an unknown name, a missing package, an unknown option.
     """
     from shoal.log import console as screen
     from shoal.log import jsonl
 
-    options = options or {}
-    modules = check(wanted, options, console=console)
+    chosen = check(wanted, options, console=console)
     loggers = Loggers()
     loggers.add("jsonl", jsonl.open(facts, warn=loggers.warn))
     if console != "off":
         loggers.add("console", screen.open(facts, style=console))
-    for name, module in modules.items():
-        opener = _opener(module.open, facts, dict(options.get(name, {})))
-        loggers.add(name, Guarded(name, opener, loggers.warn))
+    for name, (kind, values) in chosen.items():
+        loggers.add(name, Guarded(name, _opener(kind, facts, values), loggers.warn))
     return loggers
 
 
 def check(
     wanted: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None, *, console: str = "auto"
-) -> dict[str, Any]:
-    """The modules of the loggers; what a user can mend raises ConfigError, and nothing is opened yet."""
+) -> dict[str, tuple[LoggerType, Any]]:
+    """The loggers in `wanted` with their options, checked. Raises ConfigError and opens nothing."""
     from shoal.log import console as screen
 
-    modules = {name: find(name) for name in dict.fromkeys(wanted)}
-    for name, module in modules.items():
-        given = (options or {}).get(name, {})
-        known = list(inspect.signature(module.open).parameters)[1:]
-        for key in given:
-            if key not in known:
-                raise ConfigError(f"logger {name} has no option '{key}'.{did_you_mean(key, known)} It has {known}.")
-        if hasattr(module, "check"):
-            module.check(**given)
+    chosen = {}
+    for name in dict.fromkeys(wanted):
+        kind = find(name)
+        values: Any = config.from_dict(kind.options, (options or {}).get(name, {}), name)
+        kind.check(values)
+        chosen[name] = kind, values
     screen.check_style(console)
-    return modules
-
-
-def find(name: str) -> Any:
-    """The module of a logger."""
-    if name not in names():
-        always = f" '{name}' is always on." if name in ("jsonl", "console") else ""
-        raise ConfigError(
-            f"no logger '{name}'.{always or did_you_mean(name, names())} There are: {', '.join(names())}."
-        )
-    return importlib.import_module(f"shoal.log.{name}")
+    return chosen
 
 
 def need(package: str, logger: str) -> None:
@@ -265,11 +300,31 @@ def need(package: str, logger: str) -> None:
         raise ConfigError(f'--log {logger} needs the package {package}: pip install "shoal[{logger}]"')
 
 
-def _opener(open: Callable[..., Logger], facts: RunFacts, options: dict[str, Any]) -> Callable[[], Logger]:
-    return lambda: open(facts, **options)
+def _opener(kind: LoggerType, facts: RunFacts, options: Any) -> Callable[[], Logger]:
+    return lambda: kind.open(facts, options)
 
 
-# ---- numbers as a person reads them ----
+# ---- text that any terminal and file can take ----
+
+ENCODING_ERRORS = "shoal.ascii"  # for `str.encode(errors=...)` and `stream.reconfigure(errors=...)`
+ASCII = {"±": "+-", "…": "...", "→": "->", "·": "-", "×": "x", "█": "#", "─": "-"}
+
+
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(ENCODING_ERRORS, _to_ascii)
+
+
+def printable(text: str, encoding: str | None) -> str:
+    """The text with what the encoding lacks replaced by ASCII: `±` by `+-`."""
+    return text.encode(encoding or "utf-8", ENCODING_ERRORS).decode(encoding or "utf-8")
+
+
+# ---- numbers for people ----
 
 
 def human(value: float) -> str:
@@ -292,18 +347,9 @@ def number(value: float | None) -> str:
     if size >= 1e5:
         return human(value)
     if size == 0 or size >= 0.001:
-        digits = (
-            0
-            if size >= 1000 or value == int(value)
-            else 1
-            if size >= 100
-            else 2
-            if size >= 10
-            else 3
-            if size >= 1
-            else 4
-        )
-        return f"{value:.{digits}f}"
+        whole = size >= 1000 or value == int(value)
+        decimals = 0 if whole else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
+        return f"{value:.{decimals}f}"
     return f"{value:.1e}"
 
 

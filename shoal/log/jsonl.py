@@ -1,6 +1,6 @@
 """`metrics.jsonl`: one JSON object per interval, written and flushed line by line. Every run has it.
 
-A full disk does not stop the run: the records wait here and are written as soon as there is room.
+A full disk does not stop the run: the records wait in memory and are written as soon as there is room.
 """
 
 from __future__ import annotations
@@ -13,35 +13,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.log.base import Record, RunFacts
+from shoal.log.base import Logger, LoggerType, Record, RunFacts
 
 NAME = "metrics.jsonl"
 
 
-class Jsonl:
-    """The file, its good length, and what could not be written yet."""
+class Jsonl(Logger):
+    """The file, the length of its complete lines, and the lines that could not be written so far."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path, self.warn = path, warn
         self.waiting: list[bytes] = []
-        self.told = False
+        self.has_warned = False
         self.file = path.open("ab", buffering=0)
         self.length = self.file.seek(0, os.SEEK_END)
 
     def log(self, record: Record) -> None:
-        """Writes a line; what is no finite number is null, which every JSON parser knows."""
+        """Writes a line. A number that is not finite is null, which every JSON parser accepts."""
         finite = {key: value if math.isfinite(value) else None for key, value in record.items()}
         self.waiting.append(json.dumps(finite, default=float).encode() + b"\n")
         self._write()
 
-    def note(self, text: str) -> None:
-        """Numbers only."""
-
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Tries once more what is waiting."""
+        """Tries once more to write what is waiting."""
         self._write()
         if self.waiting:
-            self.warn(f"{self.path} lacks its last {len(self.waiting)} records: it could not be written to the end")
+            self.warn(f"{self.path} lacks its last {len(self.waiting)} records: they could not be written")
         self.file.close()
 
     def _write(self) -> None:
@@ -51,26 +48,26 @@ class Jsonl:
             while done < len(block):
                 done += self.file.write(block[done:]) or 0
         except OSError as error:
-            if not self.told:
-                self.told = True
-                self.warn(f"{self.path} cannot be written ({error.strerror}); the records are kept and tried again")
-            self._cut()
+            if not self.has_warned:
+                self.has_warned = True
+                self.warn(f"{self.path} cannot be written ({error.strerror}); the records wait and are tried again")
+            self._remove_torn_line()
         else:
             self.length += len(block)
             self.waiting.clear()
 
-    def _cut(self) -> None:
-        """Takes half a line away again."""
+    def _remove_torn_line(self) -> None:
+        """Removes the part of a line that was written."""
         try:
             self.file.truncate(self.length)
         except OSError:
-            self.length = os.fstat(self.file.fileno()).st_size  # it stays; readers skip a torn line
+            self.length = os.fstat(self.file.fileno()).st_size  # the part stays; readers skip a torn line
             if self.waiting:
                 self.waiting[0] = b"\n" + self.waiting[0].lstrip(b"\n")
 
 
 def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
-    """Appends to the run's file. A resumed run goes on where its checkpoint was: later lines are set aside."""
+    """Appends to the run's file. A resumed run continues at its checkpoint: later lines are moved to a second file."""
     path = facts.folder / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -79,21 +76,24 @@ def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
 
 
 def _rewind(path: Path, step: float) -> None:
-    """Keeps the whole lines up to this step; others, which a resumed run will write anew, go to a second file."""
+    """Keeps the complete lines up to this step. A resumed run writes the later ones again: they go to a second file."""
     lines = path.read_bytes().splitlines(keepends=True)
-    keep = [line for line in lines if _step(line) <= step]
-    if len(keep) == len(lines):
+    earlier = [line for line in lines if _step(line) <= step]
+    if len(earlier) == len(lines):
         return
     with path.with_suffix(".superseded.jsonl").open("ab") as aside:
         aside.writelines(line for line in lines if step < _step(line) < math.inf)
     draft = path.with_suffix(".tmp")
-    draft.write_bytes(b"".join(keep))
+    draft.write_bytes(b"".join(earlier))
     os.replace(draft, path)
 
 
 def _step(line: bytes) -> float:
-    """The step of a line; infinite where the line is torn."""
+    """The step of a line; infinite where the line is incomplete."""
     try:
         return float(json.loads(line)["step"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):
         return math.inf
+
+
+LOGGER = LoggerType(lambda facts, options: open(facts))

@@ -1,14 +1,14 @@
-"""`--log tensorboard`: every number as a scalar over the steps, in the run's folder `tensorboard/`."""
+"""`--log tensorboard`: every number as a scalar over the steps, in the folder `tensorboard/` of the run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.log.base import Record, RunFacts, need
+from shoal.log.base import Logger, LoggerType, NoOptions, Record, RunFacts, need
 
 
-class TensorBoard:
+class TensorBoard(Logger):
     """An event file, flushed every ten seconds by its writer."""
 
     def __init__(self, writer: Any) -> None:
@@ -19,24 +19,21 @@ class TensorBoard:
         step, time = int(record.get("step", 0)), record.get("time")
         for key, value in record.items():
             if key not in ("step", "time"):
-                # a metric without a group gets one, so that the page does not show a group for each
+                # without a group each metric would get a group of its own on the page
                 self.writer.add_scalar(key if "/" in key else f"train/{key}", value, step, walltime=time)
-
-    def note(self, text: str) -> None:
-        """Numbers only."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """Flushes."""
         self.writer.close()
 
 
-def check() -> None:
+def check(options: NoOptions | None = None) -> None:
     """Raises where the package is missing."""
     need("tensorboard", "tensorboard")
 
 
-def open(facts: RunFacts) -> TensorBoard:
-    """Begins an event file; after a resume, what came later than its checkpoint is hidden."""
+def open(facts: RunFacts, options: NoOptions | None = None) -> TensorBoard:
+    """Starts an event file. After a resume TensorBoard hides what was logged later than the checkpoint."""
     check()
     from torch.utils.tensorboard import SummaryWriter
 
@@ -55,3 +52,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in config.items():
         flat.update(flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return flat
+
+
+LOGGER = LoggerType(open, check=check)

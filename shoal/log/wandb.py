@@ -1,19 +1,34 @@
-"""`--log wandb`: Weights & Biases, also offline (`wandb sync FOLDER` uploads later)."""
+"""`--log wandb`: Weights & Biases, online or offline (`wandb sync FOLDER` uploads later)."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from shoal.errors import ConfigError, did_you_mean
-from shoal.log.base import Record, RunFacts, need
+from shoal import config
+from shoal.config import opt
+from shoal.errors import ConfigError
+from shoal.log.base import Logger, LoggerType, Record, RunFacts, need
 
-MODES = ("online", "offline", "disabled")
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `--log wandb`."""
+
+    # online, as W&B itself: who asks for W&B expects to see the run there. Without an account `check` says what to do.
+    mode: Literal["online", "offline", "disabled"] = opt(
+        "online", "online uploads while training, offline writes to the run's folder, disabled does nothing"
+    )
+    project: str = opt("shoal", "project that the run belongs to")
+    entity: str = opt("", "user or team that owns the project; none: your default")
+    name: str = opt("", "name of the run; none: its env and id")
 
 
-class Wandb:
+class Wandb(Logger):
     """A run of W&B."""
 
     def __init__(self, run: Any) -> None:
@@ -23,47 +38,54 @@ class Wandb:
         """Sends the numbers of one interval."""
         self.run.log(dict(record), step=int(record.get("step", 0)))
 
-    def note(self, text: str) -> None:
-        """Numbers only."""
-
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends the run; one that broke off is marked as failed."""
+        """Ends the run. One without a summary is marked as failed."""
         good = summary is not None and summary.get("status") != "failed"
         if summary:
             self.run.summary.update({f"summary/{key}": value for key, value in summary.items() if value is not None})
         self.run.finish(exit_code=0 if good else 1)
 
 
-def check(project: str = "shoal", entity: str | None = None, name: str | None = None, mode: str = "online") -> None:
-    """Raises where the package is missing, the mode is unknown, or nobody is logged in: W&B would ask at the prompt."""
-    if mode not in MODES:
-        raise ConfigError(f"wandb mode '{mode}'.{did_you_mean(mode, MODES)} It is one of {', '.join(MODES)}.")
+def check(options: Options | None = None, **fields: Any) -> None:
+    """Raises where the mode is unknown, the package is missing, or nobody is logged in: W&B would ask at the prompt."""
+    options = options or _from_fields(fields)
     need("wandb", "wandb")
-    if mode == "online" and not importlib.import_module("wandb").api.api_key:
-        raise ConfigError("wandb has no account on this machine. Run 'wandb login', or use the mode offline.")
+    if options.mode == "online" and not _has_account(importlib.import_module("wandb")):
+        raise ConfigError("wandb has no account on this machine. Run 'wandb login', or use --wandb.mode offline.")
 
 
-def open(
-    facts: RunFacts,
-    *,
-    project: str = "shoal",
-    entity: str | None = None,
-    name: str | None = None,
-    mode: str = "online",
-) -> Wandb:
-    """Begins a run, or goes on with the one of the same id after a resume."""
-    check(project, entity, name, mode)
+def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wandb:
+    """Starts a run, or continues the one of the same id after a resume. `fields` are options one by one."""
+    options = options or _from_fields(fields)
+    check(options)
     wandb = importlib.import_module("wandb")
     run = wandb.init(
-        project=project,
-        entity=entity,
-        name=name or f"{facts.env} {facts.id}",
+        project=options.project,
+        entity=options.entity or None,
+        name=options.name or f"{facts.env} {facts.id}",
         id=re.sub(r"[^A-Za-z0-9_-]+", "-", f"{facts.env}-{facts.id}"),
         group=facts.env,
         dir=str(facts.folder),
         config={**facts.config, "run": {"env": facts.env, "algo": facts.algo, "seed": facts.seed}},
-        mode=mode,
+        mode=options.mode,
         resume="allow",
-        settings=wandb.Settings(console="off", silent=True),  # the screen is the dashboard's
+        settings=wandb.Settings(console="off", silent=True),  # the screen belongs to the dashboard
     )
     return Wandb(run)
+
+
+def _has_account(wandb: Any) -> bool:
+    """Whether W&B finds credentials, without a prompt and without the network."""
+    if getattr(wandb, "run", None) is not None and hasattr(wandb, "login"):
+        return True  # it is logged in, and login() would do nothing
+    login = getattr(wandb, "login", None)
+    if login is not None and "prompt" in inspect.signature(login).parameters:  # there wandb.api is deprecated
+        return bool(login(prompt=False, verify=False))
+    return bool(wandb.api.api_key)
+
+
+def _from_fields(fields: Mapping[str, Any]) -> Options:
+    return config.from_dict(Options, {name: value for name, value in fields.items() if value is not None}, "wandb")
+
+
+LOGGER = LoggerType(open, Options, check)

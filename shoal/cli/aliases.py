@@ -1,0 +1,48 @@
+"""What PufferLib users type, in Shoal's words: `puffer_breakout --train.ent-coef 0.01`.
+
+Names only: nothing here imports shoal.puffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from shoal.errors import ConfigError
+
+FLAGS = {
+    "--train.device": "--device",
+    "--train.seed": "--seed",
+    "--train.num-steps": "--train.horizon",
+    "--train.bptt-horizon": "--train.horizon",
+    "--train.n-epochs": "--train.epochs",
+    "--train.update-epochs": "--train.epochs",
+    "--train.clip-coef": "--train.clip",
+    "--train.ent-coef": "--train.entropy-coef",
+    "--train.vf-coef": "--train.value-coef",
+    "--train.vf-clip-coef": "--train.value-clip",
+    "--train.total-timesteps": "--train.total-steps",
+}
+PYTHON_ONLY = r"(atari|procgen|minigrid|minihack|griddly|pettingzoo)-"  # families that only shoal.puffer makes by name
+
+
+def translate(words: Sequence[str]) -> list[str]:
+    """The command line with PufferLib's flags and env names replaced by Shoal's."""
+    translated = []
+    for word in words:
+        flag, sign, value = word.partition("=")
+        name = flag.replace("_", "-") if flag.startswith("--") else flag
+        translated.append(FLAGS.get(name, flag) + sign + value)
+    if not translated:
+        return []
+    env = translated[0]
+    if re.match(PYTHON_ONLY, env):
+        raise ConfigError(
+            f"'{env}' is a name of PufferLib's. Train it from Python with shoal.puffer.PuffeRL, or here by its "
+            "Gymnasium or PettingZoo id (gymnasium:ALE/Pong-v5, pettingzoo:butterfly/pistonball_v6)."
+        )
+    if env.startswith("gym-"):
+        translated[0] = f"gymnasium:{env.removeprefix('gym-')}"
+    else:
+        translated[0] = env.removeprefix("puffer_")
+    return translated

@@ -1,0 +1,251 @@
+"""`shoal eval`: how well a run plays on seeds that training has not used, and a video of it.
+
+The playing is in shoal/evaluate.py; the player comes from shoal.train.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from shoal.cli.command import Command
+
+GREEDY, SAMPLED = "greedy", "sampled"
+ADVICE = {SAMPLED: "The final evaluation of a run samples with --eval.greedy False."}
+NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # envs at a time, at most; a Python env is slow to make
+
+
+def evaluate(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    /,
+    *,
+    episodes: int = 100,
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
+    greedy: bool = False,
+    sample: bool = False,
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the run's)")] = None,
+    video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
+    video_episodes: int = 1,
+    fps: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the env's)")] = None,
+    json: bool = False,
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: no file)")] = None,
+    runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
+) -> int:
+    """Evaluate a run: its return on held-out seeds, and a video.
+
+    Plays whole episodes on seeds that training has not used, and prints the mean return with its 95 % confidence
+    interval: once with the likeliest action at each step (greedy), once with actions drawn from the policy (sampled).
+    Each env plays a number of episodes that is fixed beforehand, so that short episodes are not preferred.
+
+    Try:
+        shoal eval last
+        shoal eval cartpole --episodes 1000 --greedy
+        shoal eval runs/breakout/20250101-120000 --checkpoint last --video breakout.gif
+
+    Args:
+        run: The run: its folder, its id, the name of its env (its newest run), or last.
+        episodes: The number of episodes, for each way to choose actions.
+        checkpoint: The checkpoint: best, last, or that of a step.
+        greedy: Play greedily only. The video and the JSON's main numbers follow the run's --eval.greedy by default.
+        sample: Play with sampled actions only.
+        seed: The envs start from this seed + 2^30, which training does not use.
+        video: The video file. auto is a file in RUN/videos/: MP4 where that is installed, else GIF.
+        video_episodes: The number of episodes in the video.
+        fps: Frames per second of the video.
+        json: Print one line of JSON instead of the table, with every episode.
+        out: Append that line to this file.
+        runs: The folder that runs are in.
+    """
+    from shoal import evaluate as playing
+    from shoal.cli.screen import console
+    from shoal.entry import make
+    from shoal.runs import find
+    from shoal.train import load_player
+
+    _check(episodes, video_episodes, out)
+    trained = find(run, runs)
+    start = int(trained.facts.get("seed") or 0) if seed is None else seed
+    playing.held_out(start)
+    chosen = _choose(trained, checkpoint)
+    modes = _modes(trained, greedy, sample)
+    target, note = _target(trained, chosen, video, modes[0], fps)
+    screen = console(stderr=json)
+    players: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
+    for mode in modes:
+        players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY)
+    maker = partial(make, **kwargs)
+    limit = PYTHON_ENVS if ":" in str(kwargs["env"]) else NATIVE_ENVS
+    failed: Exception | None = None
+    with screen.status("") as status:
+        vec = maker(num_envs=min(episodes, limit), seed=playing.held_out(start))
+        try:
+            if target is not None and not playing.can_draw(vec):
+                target, note = None, f"No video: {kwargs['env']} cannot be drawn."
+            show_progress = partial(_show_progress, status, episodes)
+            show_progress(0)
+            result = playing.play_modes(vec, players, episodes, start, chosen=modes[0], progress=show_progress)
+        finally:
+            vec.close()
+        if target is not None:
+            status.update(f"recording {_count(video_episodes, 'episode')}")
+            try:
+                playing.record(maker, players[modes[0]], target, video_episodes, start, fps)
+            except Exception as error:  # the score is not lost with the video
+                target, note, failed = None, f"No video: {error}", error
+    score = result.score
+    facts = {
+        "run": str(trained.folder),
+        "env": str(kwargs["env"]),
+        "checkpoint": chosen.name,
+        "greedy": modes[0] == GREEDY,
+        "seed": start,
+        **result.facts(),
+        "cut": score.cut,
+        "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
+        "video": None if target is None else str(target),
+        "returns": score.returns,
+        "lengths": score.lengths,
+    }
+    line = jsonlib.dumps(facts)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(line + "\n")
+    if json:
+        print(line)
+    else:
+        _show(screen, trained, chosen, result)
+    if failed is not None and video != "auto":
+        raise failed  # it was asked for
+    if note is not None:
+        screen.print(f"\n{note}", soft_wrap=True)
+    if json:
+        return 0
+    if target is not None:
+        screen.print(f"\nVideo of {_count(video_episodes, 'episode')}, {modes[0]}: {target}", soft_wrap=True)
+    _conclude(screen, trained)
+    return 0
+
+
+def _show_progress(status: Any, episodes: int, done: int) -> None:
+    status.update(f"playing: {done:,} of {_count(episodes, 'episode')}")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def _check(episodes: int, video_episodes: int, out: Path | None) -> None:
+    from shoal.errors import ConfigError
+
+    for name, value in (("episodes", episodes), ("video-episodes", video_episodes)):
+        if value < 1:
+            raise ConfigError(f"--{name} {value} must be at least 1.")
+    if out and (out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK)):
+        raise ConfigError(f"--out {out} cannot be written. Choose a file in a folder that exists and is yours.")
+
+
+def _choose(run: Any, which: str) -> Path:
+    """The checkpoint that `best`, `last` or a step names."""
+    from shoal.errors import ConfigError
+
+    there: list[Path] = run.checkpoints()
+    if not there:
+        raise ConfigError(
+            f"{run.folder} has no checkpoint yet. Training saves one every --save.every-s and at the end."
+        )
+    if which in ("best", "last"):
+        chosen: Path | None = run.best if which == "best" else run.last
+        return chosen or there[-1]
+    digits = which.replace("_", "").replace(",", "")
+    steps = [int(path.name) for path in there]
+    if not digits.isdecimal():
+        raise ConfigError(f"--checkpoint {which} must be best, last or a step.")
+    if int(digits) not in steps:
+        near = min(steps, key=lambda step: abs(step - int(digits)))
+        raise ConfigError(
+            f"--checkpoint {which}: {run.folder} has none of that step. The nearest is {near}; it has "
+            f"{_count(len(steps), 'checkpoint')} from {steps[0]} to {steps[-1]}."
+        )
+    return there[steps.index(int(digits))]
+
+
+def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
+    """The ways to choose actions, the main one first: as the flags say; without them both, the run's own first."""
+    from shoal.errors import ConfigError
+
+    if greedy and sample:
+        raise ConfigError("--greedy and --sample are mutually exclusive. Without them both are played.")
+    if greedy or sample:
+        return [GREEDY if greedy else SAMPLED]
+    has_config = (run.folder / "config.toml").is_file()
+    is_greedy = has_config and bool(run.config.get("eval", {}).get("greedy", False))
+    return [GREEDY, SAMPLED] if is_greedy else [SAMPLED, GREEDY]
+
+
+def _target(run: Any, checkpoint: Path, where: str, mode: str, fps: float | None) -> tuple[Path | None, str | None]:
+    """Where the video goes, or why there is none. A video that was asked for and cannot be made raises."""
+    from shoal import video
+
+    rate = 30.0 if fps is None else fps
+    if where == "none":
+        return None, None
+    if where != "auto":
+        return video.check(where, rate), None
+    if not any(map(video.can_write, video.SUFFIXES)):
+        return None, f"No video: {video.INSTALL} installs the encoders."
+    folder: Path = run.folder / "videos"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        return None, f"No video: cannot make {folder}: {error.strerror}. Choose a place with --video FILE."
+    return video.check(folder / f"{checkpoint.name}{'-greedy' if mode == GREEDY else ''}", rate), None
+
+
+def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from shoal.evaluate import MAX_STEPS, ci95, mean, show
+
+    head = f"{run.env}, run {run.id}, checkpoint of step {int(checkpoint.name):,}"
+    screen.print(Text(head, "bold"), soft_wrap=True)
+    each = " for each" if len(result.scores) > 1 else ""
+    screen.print(
+        Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{each}\n", "dim"), soft_wrap=True
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for justify in ("left", "right", "right", "right", "right"):
+        table.add_column(justify=justify, no_wrap=True)
+    for number, (mode, score) in enumerate(result.scores.items()):
+        if number:
+            table.add_row()
+        table.add_row(mode, "mean", "95 %", "min", "max", style="bold")
+        for name, values in {"return": score.returns, "length": score.lengths, **score.stats}.items():
+            width = f"± {show(ci95(values))}" if len(values) > 1 else ""
+            style = "bold cyan" if name == "return" else ""
+            table.add_row(name, show(mean(values)), width, show(min(values)), show(max(values)), style=style)
+    screen.print(table)
+    for mode, score in result.scores.items():
+        if score.cut:
+            words = "episode was" if score.cut == 1 else "episodes were"
+            screen.print(f"\n{score.cut:,} {mode} {words} cut at {MAX_STEPS:,} steps and count with the return so far.")
+    if (better := result.better()) is not None:
+        screen.print(f"\nThe {better} policy plays better. {ADVICE.get(better, '')}".rstrip(), soft_wrap=True)
+
+
+def _conclude(screen: Any, run: Any) -> None:
+    from shoal.cli.screen import suggest
+
+    hints = {f"shoal plot {run.folder}": "its learning curve"}
+    hints[f"shoal train --resume {run.folder}"] = "continue training"
+    screen.print()
+    suggest(screen, hints)
+
+
+COMMAND = Command(evaluate, order=20, examples={"shoal eval last": "how well the newest run plays, with a video"})

@@ -1,0 +1,85 @@
+"""What every command prints with: the console, hints at what to type next, errors, columns."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.errors import ShoalError, UnknownEnv
+from shoal.log.base import ENCODING_ERRORS
+
+LEAST_TEXT = 30  # columns: a narrower description goes below its head, not beside it
+
+
+def console(stderr: bool = False) -> Any:
+    """A rich console that colours only what we colour, and looks right on light and dark terminals."""
+    from rich.console import Console
+    from rich.theme import Theme
+
+    return Console(stderr=stderr, highlight=False, markup=False, theme=Theme({"markdown.code": "cyan"}))
+
+
+def make_printable() -> None:
+    """Lets stdout and stderr replace what their encoding lacks (`±` becomes `+-`), where they would raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
+            stream.reconfigure(errors=ENCODING_ERRORS)
+
+
+def show_help(text: str) -> None:
+    """Prints the help of a command, above its options: paragraphs are wrapped at the terminal's width, examples not.
+
+    (tyro prints a paragraph as one line.)
+    """
+    screen = console()
+    for paragraph in text.strip().split("\n\n"):
+        lines = paragraph.splitlines()
+        if any(line.startswith(" ") for line in lines):
+            wrapped = lines
+        else:
+            wrapped = textwrap.wrap(" ".join(lines), min(screen.width, 100), break_on_hyphens=False)
+        screen.print("\n".join(wrapped) + "\n", soft_wrap=True)
+
+
+def suggest(out: Any, hints: Mapping[str, str]) -> None:
+    """Ends a command's output: what to type next, and what for."""
+    from rich.text import Text
+
+    indent = max(map(len, hints)) + 3
+    is_wide = not out.is_terminal or 6 + indent + max(map(len, hints.values())) <= out.width
+    for k, (line, what) in enumerate(hints.items()):
+        head = "Next: " if k == 0 else "      "
+        text = Text.assemble(head, (f"{line:<{indent}}" if is_wide else line, "cyan"))
+        out.print(text.append(what, "dim") if is_wide else text, soft_wrap=True)
+
+
+def columns(rows: Mapping[str, str], width: int, style: str = "") -> Any:
+    """Heads at the left, their descriptions beside them, wrapped at `width` with whole words."""
+    from rich.text import Text
+
+    indent = max(map(len, rows)) + 4
+    is_beside = width - indent >= LEAST_TEXT
+    out = Text()
+    for head, description in rows.items():
+        room = width - indent if is_beside else width - 6
+        lines = textwrap.wrap(description, max(room, 20), break_long_words=False, break_on_hyphens=False) or [""]
+        out.append(f"  {head}", "cyan")
+        if is_beside:
+            out.append(" " * (indent - 2 - len(head))).append(f"{lines.pop(0)}\n", style)
+        else:
+            out.append("\n")
+        for line in lines:
+            out.append(" " * (indent if is_beside else 6)).append(f"{line}\n", style)
+    return out
+
+
+def report(error: ShoalError) -> None:
+    """Prints an error as one block on stderr, in its own line breaks."""
+    from rich.text import Text
+
+    text = f"unknown env {error}" if isinstance(error, UnknownEnv) else str(error)
+    out = console(stderr=True)
+    # a terminal gets whole words; a file, and a compiler's message, their own lines
+    out.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=not out.is_terminal or "\n" in text)
