@@ -15,45 +15,103 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import ConfigError
-from shoal.puffer import core, emulation, names, vector, vectorization
-from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer import (
+    core,
+    emulation,
+    exceptions,
+    names,
+    ocean,
+    postprocess,
+    spaces,
+    sweep,
+    utils,
+    vector,
+    vectorization,
+)
+from shoal.puffer.env import PufferEnv, Wrapper, set_buffers
+from shoal.puffer.exceptions import APIUsageError, EnvironmentSetupError, InvalidAgentError, missing_names
 from shoal.puffer.loggers import NeptuneLogger, NoLogger, WandbLogger
 from shoal.puffer.names import register
+from shoal.puffer.postprocess import (
+    ClipAction,
+    EpisodeStats,
+    GymToGymnasium,
+    MeanOverAgents,
+    MultiagentEpisodeStats,
+    PettingZooTruncatedWrapper,
+    PettingZooWrapper,
+    ResizeObservation,
+)
+from shoal.puffer.sweep import Protein
+from shoal.puffer.utils import Suppress, silence_warnings, unroll_nested_dict
 from shoal.puffer.vectorization import VectorEnv
 
 if TYPE_CHECKING:
-    from shoal.puffer import models, pufferl, pytorch
+    from shoal.puffer import environments, models, pufferl, pytorch
     from shoal.puffer.pufferl import PuffeRL
 
 __all__ = [
+    "APIUsageError",
+    "ClipAction",
+    "EnvironmentSetupError",
+    "EpisodeStats",
+    "GymToGymnasium",
+    "InvalidAgentError",
+    "MeanOverAgents",
+    "MultiagentEpisodeStats",
     "NeptuneLogger",
     "NoLogger",
+    "PettingZooTruncatedWrapper",
+    "PettingZooWrapper",
+    "Protein",
     "PuffeRL",
     "PufferEnv",
+    "ResizeObservation",
+    "Suppress",
     "VectorEnv",
     "WandbLogger",
     "Wrapper",
     "emulate",
     "emulation",
+    "environments",
+    "exceptions",
     "make",
     "models",
+    "ocean",
+    "postprocess",
     "pufferl",
     "pytorch",
     "register",
+    "set_buffers",
+    "silence_warnings",
+    "spaces",
+    "sweep",
+    "unroll_nested_dict",
+    "utils",
     "vector",
     "vectorization",
 ]
 
-_WITH_TORCH = ("models", "pufferl", "pytorch")
+_ON_USE = ("environments", "models", "pufferl", "pytorch")  # modules that load other libraries
+_missing = missing_names(
+    __name__,
+    __all__,
+    {
+        "cleanrl": "Train with PuffeRL, or use the vector in CleanRL's scripts: docs/interop.md.",
+        "frameworks": "Train with PuffeRL, or use the vector in another library: docs/interop.md.",
+        "namespace": "Use types.SimpleNamespace.",
+        "policy_pool": "Use 'shoal train --opponents'.",
+        "policy_ranker": "Use 'shoal eval'.",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
     if name == "PuffeRL":
         return importlib.import_module("shoal.puffer.pufferl").PuffeRL
-    if name in _WITH_TORCH:
+    if name in _ON_USE:
         return importlib.import_module(f"shoal.puffer.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _missing(name)
 
 
 _OPTIONS = ("batch_size", "zero_copy", "start_method", "timeout_s", "on_crash", "cpu_affinity", "copy")
@@ -107,7 +165,7 @@ def _copied(env: Any) -> Any:
     try:
         return copy.deepcopy(env)
     except Exception as error:
-        raise ConfigError(
+        raise APIUsageError(
             f"{type(env).__name__} cannot be copied ({type(error).__name__}: {error}). "
             "Give emulate a function that makes it: emulate(lambda: …, num_envs=…)."
         ) from error

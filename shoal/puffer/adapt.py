@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from shoal.errors import BadOutput, ConfigError
+from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
 from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
+from shoal.puffer.exceptions import APIUsageError
 from shoal.vector.block import Block, Face
 from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
 
@@ -26,7 +27,7 @@ def slot(env: Any) -> Any:
         if env is inner:
             return env.as_slot()
         if not isinstance(inner, PufferEnv):
-            raise ConfigError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
+            raise APIUsageError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
     if isinstance(inner, PufferEnv):
         if inner.is_in_place or inner.emulated:
             return PufferSlot(env)
@@ -34,6 +35,8 @@ def slot(env: Any) -> Any:
         return slot_for(GuideAgents(env) if is_many else GuideEnv(env))
     if isinstance(env, Wrapper) and hasattr(env, "observation_space"):
         return slot_for(GuideEnv(env))
+    if getattr(env, "has_game_infos", False):
+        env = GameInfos(env)
     if is_old_gym(env) and not takes(env.reset, "seed", by_any=True):
         return slot_for(OldGymEnv(env))
     return slot_for(adapt_other(env))
@@ -63,7 +66,7 @@ class GuideEnv:
         self.env = env
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), spaces.Space):
-                raise ConfigError(
+                raise APIUsageError(
                     f"{type(env).__name__} has no {name}: set it in __init__, after super().__init__(buf)."
                 )
         self.observation_space, self.action_space = env.observation_space, env.action_space
@@ -127,7 +130,7 @@ class GuideAgents:
         if names is None:  # the names are in what reset returns
             obs, _ = split_reset(env.reset(), None)
             if not isinstance(obs, Mapping):
-                raise ConfigError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
+                raise APIUsageError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
             names = list(obs)
         self.possible_agents = list(names)
 
@@ -227,6 +230,54 @@ def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
     return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
 
 
+class PettingZooWrapper:
+    """Around a PettingZoo parallel env: what a subclass does not define is the wrapped env's."""
+
+    has_game_infos = False  # whether infos are one dict for the whole game
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def unwrapped(self) -> Any:
+        """The env without any wrapper."""
+        return getattr(self.env, "unwrapped", self.env)
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
+        """Starts a game, also of an env whose reset takes no options."""
+        kwargs = {"options": options} if takes(self.env.reset, "options", by_any=True) else {}
+        return self.env.reset(seed=seed, **kwargs)
+
+    def step(self, actions: Any) -> Any:
+        """One transition of all agents."""
+        return self.env.step(actions)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}<{self.env}>"
+
+
+class GameInfos(PettingZooWrapper):
+    """A parallel env whose infos are one dict for the whole game, as an env that gives them to its first agent.
+
+    A vector has infos by row, and a game has no row of its own.
+    """
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
+        """Starts a game."""
+        obs, info = self.env.reset(seed, options)
+        return obs, {self.env.possible_agents[0]: info}
+
+    def step(self, actions: Any) -> Any:
+        """One transition of all agents."""
+        *rest, info = self.env.step(actions)
+        return (*rest, {self.env.possible_agents[0]: info})
+
+
 # ---- PufferLib 3 ----
 
 
@@ -267,7 +318,7 @@ class PufferSlot(VectorSlot):
             face.observation_spaces[0],
             face.action_spaces[0],
         ):
-            raise ConfigError("it has other spaces or another num_agents than the first env: all must be equal.")
+            raise APIUsageError("it has other spaces or another num_agents than the first env: all must be equal.")
 
     def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
         """Starts episodes; the seed is that of the first row."""

@@ -11,9 +11,10 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
-from shoal.errors import ConfigError, UsageError, did_you_mean
+from shoal.errors import UsageError, did_you_mean
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 from shoal.vector.base import VecEnv, check_num_envs
 from shoal.vector.process import ProcessVec
@@ -238,11 +239,13 @@ def as_puffer(env: Any) -> Any:
 
 
 def split_options(options: Info) -> tuple[Info, Info]:
-    """(options of processes, options of every backend), or a ConfigError for an unknown one."""
+    """(options of processes, options of every backend), or an APIUsageError for an unknown one."""
     known = {*PROCESS_OPTIONS, *COMMON}
     for name in options:
         if name not in known:
-            raise ConfigError(f"unknown option {name!r}.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}.")
+            raise APIUsageError(
+                f"unknown option {name!r}.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}."
+            )
     processes = {name: value for name, value in options.items() if name in PROCESS_OPTIONS}
     return processes, {name: value for name, value in options.items() if name in COMMON}
 
@@ -256,7 +259,7 @@ def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, opti
         workers = processes.get("num_workers")
         if each < 1 or count % each or (workers is not None and workers * each != count):
             told = "" if workers is None else f" and num_workers={workers}"
-            raise ConfigError(f"envs_per_worker={each}{told} do not make num_envs={count}.")
+            raise APIUsageError(f"envs_per_worker={each}{told} do not make num_envs={count}.")
         processes["num_workers"] = count // each
     if backend is None:
         asked = any(value != PROCESS_OPTIONS[name] for name, value in processes.items())
@@ -269,7 +272,9 @@ def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, opti
     total = sum(slot.envs for slot in slots)
     batch = processes.get("batch_size") or total - processes.get("surplus_envs", 0)
     if total % batch or count % (total // batch):
-        raise ConfigError(f"a batch of {batch} does not divide the {total} envs, of which {count} are made one by one.")
+        raise APIUsageError(
+            f"a batch of {batch} does not divide the {total} envs, of which {count} are made one by one."
+        )
     return PythonSerial(slots, num_groups=total // batch, **common), batch
 
 
@@ -281,7 +286,7 @@ def make_threads(name: str, num_envs: int, backend: str | None, options: Info, p
         workers = max(1, num_envs // each)
     for option, value in processes.items():
         if value != PROCESS_OPTIONS[option]:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{option}={value!r} does not fit '{name}', a native env: threads step it, not processes."
             )
     return make_native(name, num_envs, backend=backend, num_threads=workers, **common, **params)

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import ConfigError
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.vectorization import VectorEnv
 from shoal.vector.python import PythonSerial
 
@@ -35,7 +35,7 @@ class _Emulated(PufferEnv):
         seed: int | None = None,
     ) -> None:
         if (env is None) == (env_creator is None):
-            raise ConfigError("give an env or an env_creator, and not both.")
+            raise APIUsageError("give an env or an env_creator, and not both.")
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
@@ -91,3 +91,8 @@ class GymnasiumPufferEnv(_Emulated):
 
 class PettingZooPufferEnv(_Emulated):
     """A PettingZoo env, parallel or AEC, as a PufferEnv of all its possible agents. `masks` says who is alive."""
+
+
+__getattr__ = missing_names(
+    __name__, __all__, {"nativize": "Observations keep their structure here: use them without it."}
+)

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from shoal.errors import ConfigError
+from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 
 BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks")
@@ -44,22 +44,20 @@ class PufferEnv:
             return
         for name in ("single_observation_space", "single_action_space", "num_agents"):
             if not hasattr(self, name):
-                raise ConfigError(
+                raise APIUsageError(
                     f"{type(self).__name__} has no {name}. Set it before super().__init__(buf), as {given[0]} is, "
                     "or set all spaces afterwards."
                 )
         if self.num_agents < 1:
-            raise ConfigError(f"num_agents={self.num_agents!r} must be at least 1.")
+            raise APIUsageError(f"num_agents={self.num_agents!r} must be at least 1.")
         if not isinstance(self.single_observation_space, spaces.Box):
             kind = type(self.single_observation_space).__name__
-            raise ConfigError(f"in-place buffers need a Box of observations, not {kind}.")
+            raise APIUsageError(f"in-place buffers need a Box of observations, not {kind}.")
         if not isinstance(self.single_action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)):
             kind = type(self.single_action_space).__name__
-            raise ConfigError(f"in-place buffers need Discrete, MultiDiscrete or Box actions, not {kind}.")
+            raise APIUsageError(f"in-place buffers need Discrete, MultiDiscrete or Box actions, not {kind}.")
         self.is_in_place = True
-        buffers = new_buffers(self) if buf is None else buf
-        for name in (*BUFFERS, "actions"):
-            setattr(self, name, buffers[name] if isinstance(buffers, Mapping) else getattr(buffers, name))
+        set_buffers(self, buf)
         self.observation_space: Any = batch_space(self.single_observation_space, self.num_agents)
         self.action_space: Any = batch_space(self.single_action_space, self.num_agents)
         self.agent_ids = np.arange(self.num_agents)
@@ -142,6 +140,13 @@ class PufferEnv:
         """(observations, rewards, terminals, truncations, infos, agent_ids, masks)."""
         flags = (self.rewards, self.terminals, self.truncations)
         return (self.observations, *flags, self.infos, self.agent_ids, self.masks)
+
+
+def set_buffers(env: Any, buf: Any = None) -> None:
+    """Gives an env its buffers, `observations` and the others of BUFFERS and `actions`: new ones, or those of `buf`."""
+    buffers = new_buffers(env) if buf is None else buf
+    for name in (*BUFFERS, "actions"):
+        setattr(env, name, buffers[name] if isinstance(buffers, Mapping) else getattr(buffers, name))
 
 
 def new_buffers(env: Any) -> dict[str, Array]:

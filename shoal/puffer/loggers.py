@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import ConfigError
 from shoal.log import Guarded, RunFacts
 from shoal.log import wandb as wandb_log
+from shoal.puffer.exceptions import APIUsageError
 
 __all__ = ["NeptuneLogger", "NoLogger", "WandbLogger"]
 
@@ -74,7 +74,7 @@ class NeptuneLogger:
     """Not there any more: the service has closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise ConfigError(
+        raise APIUsageError(
             "NeptuneLogger: neptune.ai has closed its service, so nothing can be logged there. "
             "Use WandbLogger(project=…, name=…), NoLogger(), or any object with log(metrics, step), such as one around "
             "torch.utils.tensorboard.SummaryWriter."

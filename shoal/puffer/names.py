@@ -14,9 +14,10 @@ import gymnasium
 from gymnasium import wrappers
 
 from shoal import registry
-from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.errors import UnknownEnv, did_you_mean
 from shoal.integrations import gymnasium as gymnasium_envs
 from shoal.integrations import pettingzoo as pettingzoo_envs
+from shoal.puffer.exceptions import APIUsageError
 
 # what is not made by name yet: its function may be given to `emulate`
 LATER = {
@@ -60,9 +61,9 @@ def register(id: str, entry_point: Any, kwargs: dict[str, Any] | None = None) ->
         kwargs: for every one made; those given to `make` come on top.
     """
     if not isinstance(id, str) or not id:
-        raise ConfigError(f"id={id!r} must be a name.")
+        raise APIUsageError(f"id={id!r} must be a name.")
     if not callable(entry_point) and not (isinstance(entry_point, str) and ":" in entry_point):
-        raise ConfigError(f"entry_point={entry_point!r} must be a function, a class, or 'module:name' of one.")
+        raise APIUsageError(f"entry_point={entry_point!r} must be a function, a class, or 'module:name' of one.")
     _registered[id] = (entry_point, dict(kwargs or {}))
 
 
@@ -73,7 +74,7 @@ def find(name: str) -> Callable[..., Any] | str:
         return partial(_load(entry_point), **kwargs)
     family = re.split(r"[-_]", name)[0]
     if family in LATER:
-        raise ConfigError(
+        raise APIUsageError(
             f"'{name}' cannot be made by name yet. Install it: {LATER[family]}; "
             "then give a function that makes it to shoal.puffer.emulate."
         )
@@ -114,13 +115,13 @@ def _load(entry_point: Any) -> Callable[..., Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"entry_point '{entry_point}' cannot be imported: {error}.") from error
+        raise APIUsageError(f"entry_point '{entry_point}' cannot be imported: {error}.") from error
     return found  # type: ignore[no-any-return]
 
 
 def _need(name: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
-        raise ConfigError(f"'{name}' needs {package}, which is not installed. Install it: {INSTALL[package]}")
+        raise APIUsageError(f"'{name}' needs {package}, which is not installed. Install it: {INSTALL[package]}")
 
 
 def _plain(name: str) -> str:
@@ -189,7 +190,7 @@ def _make_pettingzoo(
         kwargs = {**AGENTS[stem](num_agents), **kwargs}
     env = make(**kwargs)
     if num_agents is not None and len(env.possible_agents) != num_agents:
-        raise ConfigError(
+        raise APIUsageError(
             f"{full} has {len(env.possible_agents)} agents, not num_agents={num_agents}. "
             "Give its own keyword argument for their number."
         )

@@ -18,9 +18,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.recurrent import State
+from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Layout, structure
 
 
@@ -44,7 +44,7 @@ class Adapted(nn.Module):
         self._has_state = state is not None
         if self._has_state:
             if not takes_state:
-                raise ConfigError(f"{_name(policy)} returns a state and does not take it: forward(obs, state=None).")
+                raise APIUsageError(f"{_name(policy)} returns a state and does not take it: forward(obs, state=None).")
             self._learn_state(state, more)
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
@@ -75,7 +75,7 @@ class Adapted(nn.Module):
     def _read(self, out: Any, rows: int) -> tuple[Tensor, Tensor, Any]:
         """(logits, value, state) of what the policy returned for so many rows."""
         if not isinstance(out, (tuple, list)) or not 2 <= len(out) <= 4:
-            raise ConfigError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
+            raise APIUsageError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
         parts = list(out)
         has_state = self._has_state
         if has_state is None:
@@ -86,7 +86,9 @@ class Adapted(nn.Module):
             return self._gaussian(mean, std, rows), value.reshape(rows), state
         acting, value = parts
         if not _is_value(value, rows):
-            raise ConfigError(f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1).")
+            raise APIUsageError(
+                f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1)."
+            )
         if isinstance(acting, torch.distributions.Normal):
             return self._gaussian(acting.loc, acting.scale, rows), value.reshape(rows), state
         if isinstance(acting, torch.distributions.Categorical):
@@ -95,7 +97,7 @@ class Adapted(nn.Module):
             acting = torch.cat([part.reshape(rows, -1) for part in acting], 1)
         if tuple(acting.shape) != (rows, self.head.num_params):
             more = " A policy for Box actions returns (mean, std, value)." if self.head.has_box else ""
-            raise ConfigError(
+            raise APIUsageError(
                 f"{_name(self.policy)}: its logits have shape {tuple(acting.shape)}, expected "
                 f"({rows}, {self.head.num_params}): {self.head}.{more}"
             )
@@ -105,7 +107,7 @@ class Adapted(nn.Module):
         """Shoal draws bounded actions in -1 .. 1 and scales them; the user's numbers are in the units of the env."""
         size = self.head.num_params // 2
         if not self.head.has_box or self.head.size != size or mean.shape[0] != rows or mean.numel() != rows * size:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{_name(self.policy)} returned (mean, std, value) with a mean of shape {tuple(mean.shape)}; "
                 f"the actions of {rows} rows are {self.head}."
             )
@@ -126,7 +128,7 @@ class Adapted(nn.Module):
             with torch.no_grad():
                 out = self._call(obs, None)
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ValueError) as error:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{_name(self.policy)} failed on a batch of observations, {_shapes(obs)}: "
                 f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. A policy is made from the "
                 "spaces of one row, env.single_observation_space and env.single_action_space; env.observation_space is "
@@ -141,7 +143,7 @@ class Adapted(nn.Module):
         for small, large in pairs:
             axes = [k for k, (a, b) in enumerate(zip(small.shape, large.shape)) if (a, b) == (2, 3)]
             if len(axes) != 1:
-                raise ConfigError(
+                raise APIUsageError(
                     f"{_name(self.policy)}: its state has shape {tuple(small.shape)} for 2 rows and "
                     f"{tuple(large.shape)} for 3: one axis must be that of rows."
                 )
@@ -155,7 +157,7 @@ def _calls(policy: Any) -> tuple[Any, bool]:
         takes_state = _takes(own.forward, 2)
         return ((lambda obs, state: policy(obs, state)) if takes_state else (lambda obs, _: policy(obs))), takes_state
     if not hasattr(own, "encode_observations"):
-        raise ConfigError(f"{_name(policy)} has no forward(obs), and no encode_observations and decode_actions.")
+        raise APIUsageError(f"{_name(policy)} has no forward(obs), and no encode_observations and decode_actions.")
     takes_state = _takes(own.encode_observations, 2)
 
     def step(obs: Any, state: Any) -> Any:

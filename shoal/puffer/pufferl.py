@@ -1,4 +1,4 @@
-"""PuffeRL: PufferLib's trainer by name, over Shoal's PPO.
+"""PuffeRL: PufferLib's trainer, over Shoal's PPO; and PufferLib 3's load_config, load_env, load_policy and train.
 
     trainer = pufferlib.PuffeRL(env=env, policy=policy, device="cpu", learning_rate=3e-4, num_steps=128)
     for _ in range(100):
@@ -6,7 +6,7 @@
         trainer.train()  # learns from it
         trainer.mean_and_log()
 
-`shoal.train` has run folders, a dashboard, signals and evaluation on held-out seeds besides.
+`shoal.train` also has run folders, a dashboard, signals and evaluation on held-out seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import sys
 import time
 import warnings
@@ -29,38 +28,20 @@ from torch import Tensor, nn
 from shoal import checkpoint
 from shoal.algos.ppo import PPO
 from shoal.config import from_dict
-from shoal.errors import did_you_mean
 from shoal.puffer import loggers, rows, saving
-from shoal.puffer.exceptions import APIUsageError
+from shoal.puffer import options as given_options
+from shoal.puffer.config import load_config, load_env, load_policy
+from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.policies import Adapted
+from shoal.puffer.trees import leaves
 from shoal.seeds import stream_seed
 from shoal.train import Options, Trainer
 
-__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger"]
+__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger", "load_config", "load_env", "load_policy", "train"]
 
 NeptuneLogger, NoLogger, WandbLogger = loggers.NeptuneLogger, loggers.NoLogger, loggers.WandbLogger
 
-# the guides' and PufferLib 3's names of what Shoal's PPO has
-NAMES = {
-    "n_epochs": "epochs",
-    "update_epochs": "epochs",
-    "clip_coef": "clip",
-    "ent_coef": "entropy_coef",
-    "vf_coef": "value_coef",
-    "vf_clip_coef": "value_clip",
-    "total_timesteps": "total_steps",
-    "prio_alpha": "priority",
-    "prio_beta0": "priority_beta",
-    "vtrace_rho_clip": "vtrace_rho",
-    "vtrace_c_clip": "vtrace_c",
-}
-# keys of PufferLib 3's config that say nothing to this trainer: it neither loads envs nor saves by itself
-UNUSED = (
-    "env name project tag use_rnn torch_deterministic cpu_offload data_dir checkpoint_interval max_minibatch_size "
-    "compile_mode compile_fullgraph precision min_lr_ratio env_name policy_name rnn_name no_model_upload"
-).split()
 METADATA_LIMIT = 1 << 19  # bytes
-NUM_STEPS = 128
 FOREVER = 1 << 60
 ACTION_STREAM = "get_action.generator"  # in the state of a checkpoint
 
@@ -73,13 +54,13 @@ class PuffeRL:
             a VectorEnv of your own; or a name, with num_envs.
         policy: a module (docs/from-pufferlib.md says what it may return), or a class or function that makes one from
             the spaces of one row; default: Shoal's own.
-        logger: has `log(metrics, step)`; one that fails is switched off, and training goes on.
+        logger: has `log(metrics, step)`. One that fails is switched off with a warning; training continues.
         device: `cpu`.
         batch_size: steps of one rollout over all rows, which `train` learns from: rows * num_steps. Give one of both.
         num_steps: steps of every row in a rollout; default: 128, or what batch_size makes it.
         minibatch_size: steps of one update of the weights; default: a quarter of the batch.
-        anneal_lr: the learning rate goes to 0 over total_timesteps.
-        seed: of weights that are made here, of actions, and of envs that were given no seed.
+        anneal_lr: the learning rate decays to 0 over total_timesteps.
+        seed: of actions, of weights that are made here, and of envs that were given no seed.
         num_envs: where env is a name.
         num_workers: where env is a name.
         **options: learning_rate, n_epochs, gamma, gae_lambda, clip_coef, ent_coef, vf_coef, vf_clip_coef,
@@ -112,20 +93,23 @@ class PuffeRL:
                 (third if third is not None else policy),
             )
         if config is not None:
-            self.__init__(vecenv, policy, logger=logger, **_used(config))  # type: ignore[misc]
+            self.__init__(vecenv, policy, logger=logger, **given_options.used(config))  # type: ignore[misc]
             return
-        refuse_ranks()
-        check_device(device)
+        given_options.refuse_ranks()
+        given_options.check_device(device)
         table = {"total_steps": FOREVER, "schedule": "linear" if anneal_lr else "constant"}
-        num_steps = options.pop("bptt_horizon", num_steps)
-        table |= _translated(options)
+        for name in ("bptt_horizon", "horizon"):
+            num_steps = options.pop(name, num_steps)
+        minibatches = options.pop("minibatches", None)
+        table |= given_options.translated(options)
         if anneal_lr and table["total_steps"] == FOREVER:
             raise APIUsageError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
         self.vecenv = self.env = made(env, num_envs, num_workers)
         try:
             vec, self._env_seed = rows.vec_for(self.env)
             count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
-            horizon, parts = sizes(count, _number(batch_size), _number(num_steps), _number(minibatch_size))
+            given = [given_options.number(size) for size in (batch_size, num_steps, minibatch_size, minibatches)]
+            horizon, parts = given_options.sizes(count, *given)
             sizes_of = {"horizon": horizon, "minibatches": parts}
             settings = Options(seed=seed, device="cpu", train=from_dict(PPO, {**table, **sizes_of}, ""))
             self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
@@ -399,7 +383,7 @@ class PuffeRL:
         self.close()
 
 
-# ---- what is checked before any work ----
+# ---- what PuffeRL is made of ----
 
 
 def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
@@ -417,91 +401,6 @@ def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
         told = f"num_workers={num_workers} comes too late: env has {has} already. Give it to make."
         warnings.warn(told, stacklevel=3)
     return env
-
-
-def sizes(rows_: int, batch_size: int | None, num_steps: int | None, minibatch_size: int | None) -> tuple[int, int]:
-    """(steps of every row, minibatches) from what was given."""
-    if batch_size is not None and num_steps is not None and batch_size != rows_ * num_steps:
-        fit = batch_size // rows_
-        raise APIUsageError(
-            f"batch_size={batch_size} is not num_steps={num_steps} of {rows_} rows, {rows_ * num_steps}. "
-            + (f"Leave out num_steps for rollouts of {fit} steps, or " if fit and batch_size % rows_ == 0 else "")
-            + f"leave out batch_size for {rows_ * num_steps}. (minibatch_size divides a batch.)"
-        )
-    if num_steps is None and batch_size is not None:
-        if batch_size < rows_ or batch_size % rows_:
-            near = max(1, round(batch_size / rows_)) * rows_
-            raise APIUsageError(f"batch_size={batch_size} is no multiple of the {rows_} rows of env. Try {near}.")
-        num_steps = batch_size // rows_
-    num_steps = NUM_STEPS if num_steps is None else num_steps
-    if num_steps < 1:
-        raise APIUsageError(f"num_steps={num_steps} must be at least 1.")
-    batch = rows_ * num_steps
-    if minibatch_size is None:
-        return num_steps, min(4, batch)
-    if not 1 <= minibatch_size <= batch or batch % minibatch_size:
-        count = max(1, round(batch / max(1, minibatch_size)))
-        near = next(k for k in (*range(count, 0, -1), 1) if batch % k == 0)
-        raise APIUsageError(
-            f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}."
-        )
-    return num_steps, batch // minibatch_size
-
-
-def refuse_ranks() -> None:
-    """Raises under torchrun with several processes: each would train a policy of its own."""
-    count = int(os.environ.get("WORLD_SIZE", "1") or 1)
-    if count > 1:
-        raise APIUsageError(
-            f"WORLD_SIZE={count}: training over several processes or GPUs is not there yet, and {count} processes "
-            "would train alone beside each other. Run one, without torchrun: python train.py."
-        )
-
-
-def check_device(device: Any) -> None:
-    """Raises for a device that cannot train."""
-    kind = str(device).partition(":")[0]
-    if kind in ("cpu", "auto"):
-        return
-    if kind == "cuda":
-        if not torch.cuda.is_available():
-            raise APIUsageError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
-        raise APIUsageError(
-            f"device='{device}': PuffeRL does not train on a GPU yet. Use 'shoal train --device cuda', or 'cpu'."
-        )
-    raise APIUsageError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
-
-
-def _used(config: Mapping[str, Any]) -> dict[str, Any]:
-    """PufferLib 3's config without what says nothing here."""
-    if config.get("precision", "float32") != "float32":
-        raise APIUsageError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
-    return {key: value for key, value in config.items() if key not in UNUSED}
-
-
-def _number(value: Any) -> int | None:
-    """A size; PufferLib 3's `auto` is None."""
-    if value is None or value == "auto":
-        return None
-    if isinstance(value, bool) or int(value) != value:
-        raise APIUsageError(f"{value!r} is not a number of steps.")
-    return int(value)
-
-
-def _translated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by Shoal's names. An unknown one raises, with a suggestion."""
-    known = {field.name for field in dataclasses.fields(PPO)}
-    table: dict[str, Any] = {}
-    for name, value in options.items():
-        ours = NAMES.get(name, name)
-        if ours not in known:
-            choices = sorted(
-                {*known, *NAMES, "batch_size", "num_steps", "minibatch_size", "anneal_lr", "seed", "device"}
-            )
-            raise APIUsageError(f"PuffeRL has no option '{name}'.{did_you_mean(name, choices)}")
-        is_count = isinstance(value, float) and value == int(value) and ours in ("total_steps", "epochs")
-        table[ours] = int(value) if is_count else value
-    return table
 
 
 def _adapter(policy: Any) -> Callable[..., nn.Module]:
@@ -538,6 +437,53 @@ def merged(parts: list[dict[str, float]]) -> dict[str, float]:
     return out
 
 
-def leaves(value: Any) -> list[Any]:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else None
-    return [value] if parts is None else [leaf for part in parts for leaf in leaves(part)]
+# ---- PufferLib 3's functions ----
+
+
+def train(
+    env_name: str, args: Mapping[str, Any] | None = None, vecenv: Any = None, policy: Any = None, logger: Any = None
+) -> list[dict[str, float]]:
+    """Trains for `args["train"]["total_timesteps"]` steps. Returns what was logged, one record for each rollout.
+
+    Args:
+        env_name: a name that load_config knows.
+        args: of load_config; default: load_config(env_name).
+        vecenv: default: load_env(env_name, args).
+        policy: default: load_policy(args, vecenv).
+        logger: default: W&B where `args["wandb"]`, else none.
+    """
+    args = load_config(env_name) if args is None else args
+    if logger is None and args.get("neptune"):
+        logger = NeptuneLogger()
+    elif logger is None and args.get("wandb"):
+        logger = WandbLogger(project=args.get("wandb_project") or "shoal", name=args.get("tag"), config=dict(args))
+    own_env = vecenv is None
+    vecenv = load_env(env_name, args) if own_env else vecenv
+    try:
+        policy = load_policy(args, vecenv, env_name) if policy is None else policy
+        trainer = PuffeRL({**args["train"], "env": env_name}, vecenv, policy, logger)
+    except BaseException:
+        if own_env:
+            vecenv.close()
+        raise
+    records = []
+    with trainer:
+        while trainer.global_step < args["train"]["total_timesteps"]:
+            trainer.evaluate()
+            trainer.train()
+            records.append(trainer.mean_and_log())
+    return records
+
+
+__getattr__ = missing_names(
+    __name__,
+    __all__,
+    {
+        "autotune": "Use shoal.autotune, or 'shoal tune ENV'.",
+        "eval": "Use 'shoal eval RUN', or PuffeRL.get_action in a loop of your own.",
+        "export": "Use PuffeRL.save_checkpoint: weights.safetensors has the weights by name.",
+        "main": "Use the 'shoal' command.",
+        "profile": "Use 'shoal profile ENV'.",
+        "sweep": "Run 'shoal train' once for each setting, and compare with 'shoal plot'.",
+    },
+)

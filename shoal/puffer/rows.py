@@ -11,9 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from shoal.errors import BadOutput, ConfigError
+from shoal.errors import BadOutput
 from shoal.puffer import adapt, core
 from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer.exceptions import APIUsageError
+from shoal.puffer.ocean import OceanEnv
 from shoal.puffer.vectorization import Infos
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
@@ -30,11 +32,13 @@ def vec_for(env: Any) -> tuple[Any, Any]:
         return _steady(env), None
     if isinstance(env, GymnasiumVectorEnv):
         return env, None
+    if isinstance(env, OceanEnv):
+        return _steady(env.vec), env.first_seed
     if isinstance(env, PufferEnv) and env.is_in_place:
         return _steady(core.make_python([partial(adapt.slot, env)], "serial", {})[0]), env.first_seed
     if isinstance(env, (core.Vec, Wrapper)) or hasattr(env, "num_envs"):
         return Played(env), getattr(env, "_seed", None)
-    raise ConfigError(
+    raise APIUsageError(
         f"env is a {type(env).__name__}: give PuffeRL a vector env, such as shoal.puffer.make(name, num_envs=…) "
         "or shoal.puffer.emulate(env, num_envs=…)."
     )
@@ -135,11 +139,13 @@ class Played(VecEnv):
         self.agents_per_env = int(getattr(inner, "agents_per_env", 1))
         self.num_envs = int(getattr(inner, "num_envs", getattr(env, "num_envs", 0)))
         if self.num_envs < 1:
-            raise ConfigError(f"{type(env).__name__} has no num_envs: set it in __init__.")
+            raise APIUsageError(f"{type(env).__name__} has no num_envs: set it in __init__.")
         self.num_rows = self.num_envs * self.agents_per_env
         face = getattr(inner, "face", None)
         if face is not None and not face.alike:
-            raise ConfigError(f"the agents of {type(env).__name__} have different spaces: train on the vector itself.")
+            raise APIUsageError(
+                f"the agents of {type(env).__name__} have different spaces: train on the vector itself."
+            )
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.spec_env = getattr(inner, "spec_env", None)  # type: ignore[assignment]
         self.single_observation_space = _single(env, "observation_space")
@@ -286,4 +292,4 @@ def _single(env: Any, name: str) -> spaces.Space[Any]:
             return found
     if isinstance(found := vars(env).get(name), spaces.Space):
         return found
-    raise ConfigError(f"{type(env).__name__} has no single_{name}: set self.single_{name} in __init__.")
+    raise APIUsageError(f"{type(env).__name__} has no single_{name}: set self.single_{name} in __init__.")

@@ -10,9 +10,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from shoal.errors import ConfigError, did_you_mean
+from shoal.errors import did_you_mean
 from shoal.puffer import adapt, core, names
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError, missing_names
+from shoal.puffer.ocean import OceanEnv, env_creator
 from shoal.vector.base import check_num_envs
 
 __all__ = ["Multiprocessing", "PufferEnv", "Serial", "make"]
@@ -37,7 +39,7 @@ class _Vec3(core.Vec):
     ) -> None:
         creators = list(zip(env_creators, env_args, env_kwargs))
         if len(creators) != num_envs:
-            raise ConfigError(f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}.")
+            raise APIUsageError(f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}.")
         make_one, args, kwargs = creators[0]
         self._seed = seed
         self._driver = core.as_puffer(make_one(*args, **kwargs))  # as PufferLib does: users read its spaces
@@ -45,7 +47,7 @@ class _Vec3(core.Vec):
         like = _outline(self._driver) if _is_in_place(self._driver) else None
         if batch_size is not None and batch_size != num_envs:
             if zero_copy and num_envs % batch_size:
-                raise ConfigError(
+                raise APIUsageError(
                     f"zero_copy: batch_size={batch_size} does not divide num_envs={num_envs}. "
                     "With zero_copy=False a batch is any envs that are ready first."
                 )
@@ -106,8 +108,8 @@ def make(
     env_kwargs: Any = None,
     backend: Any = Serial,
     num_envs: int = 1,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
+    num_workers: int | str | None = None,
+    batch_size: int | str | None = None,
     zero_copy: bool = True,
     seed: int | None = 0,
     **options: Any,
@@ -129,15 +131,15 @@ def make(
     backend = _backend(backend)
     options.pop("overwork", None)  # Shoal lets you have more workers than cores anyway
     count = check_num_envs(num_envs)
+    num_workers = None if num_workers == "auto" else num_workers
+    batch_size = None if batch_size == "auto" else batch_size
     if isinstance(env_creator_or_creators, str):
         found = names.find(env_creator_or_creators)
-        if isinstance(found, str):
-            raise ConfigError(f"'{found}' is a native env, which threads step: make it with shoal.puffer.make.")
-        env_creator_or_creators = found
+        env_creator_or_creators = env_creator(found) if isinstance(found, str) else found
     if backend is PufferEnv:
         env = env_creator_or_creators(*(env_args or []), **(env_kwargs or {}))
-        if not _is_in_place(env):
-            raise ConfigError(
+        if not _is_in_place(env) and not isinstance(env, OceanEnv):
+            raise APIUsageError(
                 f"backend=PufferEnv is for an env with in-place buffers, and this is a {type(env).__name__}: "
                 "use vector.Serial or vector.Multiprocessing."
             )
@@ -150,7 +152,7 @@ def make(
         creators, args, kwargs = [env_creator_or_creators] * count, [env_args or ()] * count, [env_kwargs or {}] * count
     for creator in creators:
         if not callable(creator):
-            raise ConfigError(f"env creator {creator!r} is not a function or class.")
+            raise APIUsageError(f"env creator {creator!r} is not a function or class.")
     return backend(
         creators,
         args,
@@ -168,8 +170,19 @@ def _backend(backend: Any) -> Any:
     known: dict[str, Any] = {"Serial": Serial, "Multiprocessing": Multiprocessing, "PufferEnv": PufferEnv}
     if isinstance(backend, str):
         if backend not in known:
-            raise ConfigError(f"backend={backend!r}.{did_you_mean(backend, known)} Known: {', '.join(known)}.")
+            raise APIUsageError(f"backend={backend!r}.{did_you_mean(backend, known)} Known: {', '.join(known)}.")
         return known[backend]
     if backend not in known.values():
-        raise ConfigError(f"backend={backend!r} must be one of {', '.join(known)}.")
+        raise APIUsageError(f"backend={backend!r} must be one of {', '.join(known)}.")
     return backend
+
+
+__getattr__ = missing_names(
+    __name__,
+    __all__,
+    {
+        "Ray": "Use vector.Multiprocessing.",
+        "autotune": "Use shoal.autotune, or 'shoal tune'.",
+        "Native": "Use vector.PufferEnv.",
+    },
+)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import ActionError, ConfigError
+from shoal.errors import ActionError
 from shoal.puffer import adapt, core
+from shoal.puffer.exceptions import APIUsageError
 from shoal.vector.base import VecEnv, check_num_envs
 
 __all__ = ["Infos", "Multiprocessing", "Serial", "VectorEnv"]
@@ -64,7 +65,7 @@ class VectorEnv(core.Vec):
         if env_creator is None:  # a subclass that keeps envs of its own
             return
         if not callable(env_creator):
-            raise ConfigError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
+            raise APIUsageError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
         self._create, self._seed = env_creator, options.pop("seed", None)
         builders = [core.builder(env_creator)] * check_num_envs(num_envs)
         self._hold(*core.make_python(builders, backend, options))
@@ -184,10 +185,10 @@ class Multiprocessing(VectorEnv):
         **options: Any,
     ) -> None:
         if mode not in ("sync", "async"):
-            raise ConfigError(f"mode={mode!r} must be 'sync' or 'async'.")
+            raise APIUsageError(f"mode={mode!r} must be 'sync' or 'async'.")
         self.is_async = mode == "async"
         if surplus_envs and not self.is_async:
-            raise ConfigError(
+            raise APIUsageError(
                 f"surplus_envs={surplus_envs} needs mode='async': in sync mode a step waits for all envs."
             )
         workers = {"num_workers": num_workers, "envs_per_worker": envs_per_worker, "surplus_envs": surplus_envs}
