@@ -22,10 +22,11 @@ import shoal
 import shoal.puffer as pufferlib
 from shoal import checkpoint
 from shoal.algos import ppo
-from shoal.errors import CheckpointError, ConfigError
-from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch
+from shoal.errors import CheckpointError, ConfigError, UsageError
+from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch, rows
 from shoal.puffer.pytorch import LSTMWrapper, layer_init
 from shoal.puffer.vectorization import Multiprocessing, Serial, VectorEnv
+from shoal.vector.base import VecEnv
 
 TEMPLATE = Path(__file__).parent.parent / "examples" / "train_template.py"
 
@@ -435,6 +436,37 @@ def test_every_vector_gives_the_same_rollouts_to_the_bit():
     for env in (Custom(echo_truncated, 4), Monitored(echo_truncated, 4, backend="serial"), gym_vec("SameStep")):
         for mine, theirs in zip(truth, collected(env)):
             assert torch.equal(mine, theirs), type(env).__name__
+
+
+def vectors_of_the_layer():
+    """A VecEnv of each kind that rows.py makes."""
+    mixed = Multiprocessing(Echo, 4, num_workers=2, batch_size=2, zero_copy=False)
+    for env in (Custom(Echo, 4), InPlace(), mixed, pufferlib.Wrapper(pufferlib.make("forage", num_envs=4, seed=1))):
+        yield rows.vec_for(env)[0]
+
+
+def test_every_vector_has_the_protocol_of_vec_env():
+    for vec in vectors_of_the_layer():
+        assert isinstance(vec, VecEnv)
+        agents = vec.agents_per_env
+        assert vec.num_rows == vec.num_envs * agents
+        assert (vec.is_on_gpu, vec.can_snapshot, str(vec.device)) == (False, False, "cpu")
+        assert len(vec.agent_spaces.agents) == agents
+        assert vec.agent_spaces.alike
+        assert vec.ranges == ((0, vec.num_envs),)
+        assert (vec.time_limit, vec.parallelism >= 1) == (0, True)
+        obs, _ = vec.reset(seed=1)
+        assert len(obs) == vec.num_rows
+        infos = vec.current_infos()
+        assert infos["alive"].shape == (vec.num_rows,)
+        assert vec.mask_size == (infos["action_mask"].shape[1] if "action_mask" in infos else 0)
+        assert vec.drain_stats() == {"episodes": 0}
+        assert vec.rows().num_envs == vec.num_rows
+        assert list(vec.agents().possible_agents) == list(vec.agent_spaces.agents)
+        for call in (vec.get_params, vec.set_params, vec.snapshot, lambda vec=vec: vec.restore(b"")):
+            with pytest.raises(UsageError, match="is for native envs"):
+                call()
+        vec.close()
 
 
 def test_a_users_step_is_called():

@@ -13,7 +13,8 @@ from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
 from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
 from shoal.puffer.exceptions import APIUsageError
-from shoal.vector.block import Block, Face
+from shoal.puffer.protocol import AgentSpaces
+from shoal.vector.block import Block
 from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
 
 ROW = "puffer_row"  # the name of the one agent of a row that resets itself; its Face tells the parent process
@@ -292,7 +293,7 @@ class PufferSlot(VectorSlot):
         self.env = self.vec = env
         self.make = make
         self.agents, self.envs = 1, int(env.num_agents)
-        self.face = Face((ROW,), (env.single_observation_space,), (env.single_action_space,))
+        self.face = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
         """Says where in the block this env writes, and makes it there where it is to be made."""
@@ -300,7 +301,7 @@ class PufferSlot(VectorSlot):
             raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
         self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
         self.taken = block.row_views("actions", first, first + self.envs)
-        self.given = new_actions(self.face.action_spaces[0], self.envs)
+        self.given = new_actions(self.env.single_action_space, self.envs)
         names = zip(BUFFERS[1:], ("rewards", "terminated", "truncated", "alive"))
         self.buffers: dict[str, Any] = {theirs: block.arrays[ours][self.rows] for theirs, ours in names}
         self.buffers["observations"] = block.row_views("obs", first, first + self.envs)
@@ -312,11 +313,11 @@ class PufferSlot(VectorSlot):
             self._compare()
 
     def _compare(self) -> None:
-        env, face = self.env, self.face
+        env, spaces_of = self.env, self.face
         if (env.num_agents, env.single_observation_space, env.single_action_space) != (
             self.envs,
-            face.observation_spaces[0],
-            face.action_spaces[0],
+            spaces_of.observation_spaces[0],
+            spaces_of.action_spaces[0],
         ):
             raise APIUsageError("it has other spaces or another num_agents than the first env: all must be equal.")
 

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
 from shoal.errors import UsageError, did_you_mean
-from shoal.puffer import adapt
+from shoal.puffer import adapt, protocol
 from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
@@ -46,7 +46,7 @@ class Vec:
     @property
     def num_workers(self) -> int:
         """Processes (threads, for native envs) that step the envs; 1 where this process does."""
-        return int(getattr(self.vec, "num_workers", getattr(self.vec, "num_threads", 1)))
+        return protocol.parallelism(self.vec)
 
     @property
     def num_agents(self) -> int:
@@ -61,8 +61,7 @@ class Vec:
     @property
     def agents(self) -> list[Any]:
         """The names of the agents of one env."""
-        face = getattr(self.vec, "face", None)
-        return [f"agent_{k}" for k in range(self.vec.agents_per_env)] if face is None else list(face.agents)
+        return list(self._agent_spaces.agents)
 
     @property
     def single_observation_space(self) -> Any:
@@ -89,13 +88,15 @@ class Vec:
 
     @property
     def _is_alike(self) -> bool:
-        face = getattr(self.vec, "face", None)
-        return face is None or bool(face.alike)
+        return bool(self._agent_spaces.alike)
+
+    @cached_property
+    def _agent_spaces(self) -> Any:
+        return protocol.agent_spaces(self.vec)
 
     @property
     def _resets_itself(self) -> bool:
-        face = getattr(self.vec, "face", None)
-        return face is not None and face.agents == (adapt.ROW,)
+        return _is_in_place(self._agent_spaces)
 
     @property
     def driver_env(self) -> Any:
@@ -166,10 +167,9 @@ class Vec:
         if "alive" in infos:
             alive: Array = infos["alive"]
             return alive
-        block = getattr(self.vec, "block", None)
-        if block is None:
+        rows = protocol.alive_rows(self.vec)
+        if rows is None:
             return np.ones(len(ids), np.bool_)
-        rows: Array = block.arrays["alive"]
         return rows if len(ids) == len(rows) else rows[ids]
 
     def _listed(self, infos: Info, terminated: Array, truncated: Array) -> list[Info]:
@@ -219,6 +219,15 @@ def _pick(value: Any, row: int) -> Any:
         return tuple(_pick(part, row) for part in value)
     found = value[row]
     return found.copy() if isinstance(found, np.ndarray) else found
+
+
+def resets_itself(vec: Any) -> bool:
+    """Whether the envs of a vector are PufferEnvs with in-place buffers, which reset their agents inside `step`."""
+    return _is_in_place(protocol.agent_spaces(vec))
+
+
+def _is_in_place(agent_spaces: Any) -> bool:
+    return tuple(agent_spaces.agents) == (adapt.ROW,)
 
 
 def as_puffer(env: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError, missing_names
+from shoal.puffer.protocol import agent_spaces
 from shoal.puffer.vectorization import VectorEnv
 from shoal.vector.python import PythonSerial
 
@@ -39,8 +40,8 @@ class _Emulated(PufferEnv):
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
-        face = self._slot.face
-        self.possible_agents, self.num_agents = list(face.agents), len(face.agents)
+        self.possible_agents = list(agent_spaces(self._slot).agents)
+        self.num_agents = len(self.possible_agents)
         vec = PythonSerial([self._slot])
         self._vec = VectorEnv.over(vec)
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
