@@ -1,12 +1,13 @@
-"""Checkpoints: folders of safetensors files and a meta.json, there whole or not at all. Never pickle.
+"""Checkpoints: folders of safetensors files and a meta.json, written completely or not at all. Never pickle.
 
     checkpoints/000000262144/
       weights.safetensors    what playing needs
-      state.safetensors      what going on to the bit needs besides: optimizer, random streams, envs, counters
+      state.safetensors      what an exact resume needs as well: optimizer, random streams, envs, counters
       meta.json              step, score, and the size and checksum of each file
 
-A checkpoint is written under a temporary name, synced to the disk and renamed; a kill at any moment leaves the ones
-before it as they were. Loading checks every file's size and checksum first, so a damaged one is told, never half used.
+A checkpoint is written under a temporary name, synced to the disk and renamed. A kill at any moment leaves the earlier
+checkpoints intact. Loading verifies the size and checksum of every file first: a damaged checkpoint raises, and no part
+of it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +27,47 @@ import torch
 from torch import Tensor
 
 from shoal.errors import CheckpointError
-from shoal.runs import write_atomic
+from shoal.runs import checkpoint_name, checkpoint_step, write_atomic
 
 FORMAT = 1
 META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
+COUNT_LIMIT = 1 << 63  # steps and iterations are below
+CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or of a tensor that is not contiguous
 FILES = ("weights", "state")
-NAME = r"\d{12}"  # of a checkpoint's folder: its step
+# safetensors' names, in the order of its own writer: large elements first, so that every tensor is aligned
+DTYPES = {
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.complex64: "C64",
+    torch.float32: "F32",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+Files = dict[str, dict[str, Tensor]]
 
 
 def save(
-    folder: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any], keep: int = 2
+    folder: str | Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any], keep: int = 2
 ) -> Path:
-    """Writes `folder/<step>` and then removes all but the newest `keep` and the best one."""
-    from safetensors.torch import save_file
+    """Writes `folder/<step>`, then removes all checkpoints but the newest `keep` and the best one.
 
-    final = folder / f"{step:012d}"
+    Tensors are written from where they are: no second copy of them is made in memory.
+    """
+    folder = Path(folder)
+    final = folder / checkpoint_name(step)
     temporary = folder / f".{final.name}.{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,13 +76,11 @@ def save(
         described = {}
         for name, tensors in files.items():
             path = temporary / f"{name}.safetensors"
-            save_file({key: value.detach().cpu().contiguous().clone() for key, value in tensors.items()}, path)
-            _sync(path)
-            described[path.name] = {"bytes": path.stat().st_size, "crc32": _crc(path)}
+            described[path.name] = write_tensors(path, tensors)
         meta = {"format": FORMAT, "step": step, "files": described, **facts}
         write_atomic(temporary / "meta.json", json.dumps(meta, indent=1).encode())
         _sync(temporary)
-        if final.exists() and _is_same(final, described):  # the same step again: what is there is whole and stays
+        if final.exists() and _holds(final, described):  # the same step saved again: nothing to replace
             shutil.rmtree(temporary, ignore_errors=True)
         elif final.exists():
             old = folder / f".{final.name}.{os.getpid()}.old"
@@ -71,33 +96,87 @@ def save(
         reason = getattr(error, "strerror", None) or str(error)
         raise CheckpointError(
             f"the checkpoint of step {step} cannot be written to {folder}: {reason}. "
-            "The ones before it are as they were. Make room, or choose another place with --runs."
+            "Earlier checkpoints are intact. Free disk space, or choose another place with --runs."
         ) from error
     prune(folder, keep)
     return final
 
 
-def mark_best(folder: Path, checkpoint: Path, score: float) -> None:
-    """Remembers which checkpoint is the best one: it is never pruned."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Writes a safetensors file, synced to the disk, and returns its size and checksum.
+
+    The bytes are those of safetensors' own `save_file`, which copies every tensor before it writes.
+    """
+    order = {dtype: rank for rank, dtype in enumerate(DTYPES)}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in order:
+            raise CheckpointError(f"{name} is {tensor.dtype}, which safetensors cannot store")
+    named = sorted(tensors.items(), key=lambda item: (order[item[1].dtype], item[0]))
+    header, begin = {}, 0
+    for name, tensor in named:
+        end = begin + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    size, crc = 0, 0
+    with path.open("wb", buffering=0) as file:
+        for block in (len(text).to_bytes(8, "little"), text, *(tensor for _, tensor in named)):
+            for chunk in _chunks(block) if isinstance(block, Tensor) else (memoryview(block),):
+                done = 0
+                while done < len(chunk):  # a nearly full disk takes a part of it
+                    done += file.write(chunk[done:]) or 0
+                size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+        os.fsync(file.fileno())
+    return {"bytes": size, "crc32": crc}
+
+
+def _chunks(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor in C order. A contiguous one on the CPU is not copied, any other chunk by chunk."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.numel() == 0:
+        return
+    if tensor.is_contiguous():
+        flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # also where a stride of 1 element is odd
+        for begin in range(0, len(flat), CHUNK_BYTES):
+            yield memoryview(flat[begin : begin + CHUNK_BYTES].cpu().numpy())
+        return
+    row_bytes = tensor[0].numel() * tensor.element_size()
+    if row_bytes > CHUNK_BYTES:
+        for row in tensor:
+            yield from _chunks(row)
+        return
+    rows = max(1, CHUNK_BYTES // row_bytes)
+    for begin in range(0, len(tensor), rows):
+        yield from _chunks(tensor[begin : begin + rows].contiguous())
+
+
+def mark_best(folder: str | Path, checkpoint: str | Path, score: float) -> None:
+    """Records which checkpoint is the best one: it is never pruned."""
+    file = Path(folder) / "best.json"
     try:
-        write_atomic(folder / "best.json", json.dumps({"checkpoint": checkpoint.name, "score": score}).encode())
+        write_atomic(file, json.dumps({"checkpoint": Path(checkpoint).name, "score": score}).encode())
     except OSError as error:
-        raise CheckpointError(f"{folder / 'best.json'} cannot be written: {error.strerror}. Make room.") from error
+        raise CheckpointError(f"{file} cannot be written: {error.strerror}. Free disk space.") from error
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Removes all but the newest `keep` checkpoints and the best one."""
+def prune(folder: str | Path, keep: int) -> None:
+    """Removes all but the newest `keep` checkpoints and the best one. 0 keeps all."""
+    folder = Path(folder)
     best = ""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         best = str(json.loads((folder / "best.json").read_text()).get("checkpoint"))
-    found = sorted(path for path in folder.iterdir() if re.fullmatch(NAME, path.name))
-    for path in found[:-keep] if keep else []:
-        if path.name != best:
-            shutil.rmtree(path, ignore_errors=True)
+    steps = {step: path for path in folder.iterdir() if (step := checkpoint_step(path)) is not None}
+    for step in sorted(steps)[:-keep] if keep else []:
+        if steps[step].name != best:
+            shutil.rmtree(steps[step], ignore_errors=True)
 
 
-def read_meta(path: Path) -> dict[str, Any]:
-    """What meta.json says, checked."""
+def read_meta(path: str | Path) -> dict[str, Any]:
+    """The contents of meta.json, validated."""
+    path = Path(path)
     file = path / "meta.json"
     if not path.is_dir() or not file.is_file() or file.is_symlink():
         kind = "is not a folder" if path.exists() and not path.is_dir() else "has no meta.json"
@@ -105,50 +184,54 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint: it {kind}.{hint}")
     try:
         if file.stat().st_size > META_LIMIT:
-            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: it is not ours.")
+            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: Shoal did not write it.")
         meta = json.loads(file.read_text())
         files = {str(name): (int(about["bytes"]), int(about["crc32"])) for name, about in meta["files"].items()}
         step, iteration = int(meta["step"]), int(meta.get("iteration", 0))
         wall_s = float(meta.get("wall_s", 0.0))
-        if not (0 <= step < 10**12 and 0 <= iteration < 10**12 and 0.0 <= wall_s < math.inf):
+        if not (0 <= step < COUNT_LIMIT and 0 <= iteration < COUNT_LIMIT and 0.0 <= wall_s < math.inf):
             raise ValueError
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise CheckpointError(f"{file} cannot be read: it is damaged.") from None
     if meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} has format {meta.get('format')}; this Shoal reads format {FORMAT}.")
     for name in files:
-        if name not in {f"{known}.safetensors" for known in FILES}:  # no path of someone else's choosing is opened
+        if name not in {f"{known}.safetensors" for known in FILES}:  # a forged meta.json must not choose paths
             raise CheckpointError(f"{file} names the file {name!r}, which no checkpoint has.")
     return {**meta, "step": step, "iteration": iteration, "wall_s": wall_s, "files": files}
 
 
-def load(path: Path, names: tuple[str, ...] = FILES) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The files of a checkpoint by name, and its meta. Anything damaged or foreign raises a CheckpointError."""
+def load(path: str | Path, names: Sequence[str] = FILES) -> tuple[Files, dict[str, Any]]:
+    """The tensors of a checkpoint's files by file name, and its meta.
+
+    Anything damaged or foreign raises CheckpointError. The tensors are backed by the files until they are read, so
+    that loading does not take twice the memory.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    path = Path(path)
     meta = read_meta(path)
-    found = {}
+    loaded: Files = {}
     for name in names:
         file = path / f"{name}.safetensors"
         if file.name not in meta["files"]:
             raise CheckpointError(f"{path} has no {file.name}.")
-        size, crc = meta["files"][file.name]
-        if file.is_symlink() or not file.is_file() or file.stat().st_size != size or _crc(file) != crc:
+        if not _is_intact(file, *meta["files"][file.name]):
             raise CheckpointError(f"{file} is damaged: its size or checksum differs from meta.json's.")
         try:
-            found[name] = load_file(file)
+            loaded[name] = load_file(file)
         except (SafetensorError, OSError, ValueError, KeyError) as error:
             raise CheckpointError(f"{file} is not a safetensors file: {error}.") from None
-    return found, meta
+    return loaded, meta
 
 
-def load_newest(paths: list[Path], names: tuple[str, ...] = FILES) -> tuple[Path, dict[str, dict[str, Tensor]], Any]:
-    """The newest of the checkpoints that can be loaded. Damaged ones are passed over."""
+def load_newest(paths: Sequence[str | Path], names: Sequence[str] = FILES) -> tuple[Path, Files, dict[str, Any]]:
+    """The newest checkpoint that can be loaded. Damaged ones are skipped."""
     problems = []
     for path in reversed(paths):
         try:
-            return (path, *load(path, names))
+            return (Path(path), *load(path, names))
         except CheckpointError as error:
             problems.append(str(error))
     raise CheckpointError(problems[0] if problems else "this run has no checkpoint yet.")
@@ -160,17 +243,23 @@ def from_bytes(data: bytes) -> Tensor:
 
 
 def to_bytes(tensor: Tensor) -> bytes:
-    """The bytes again."""
+    """The bytes of a tensor that `from_bytes` made."""
     return bytes(tensor.numpy().tobytes())
 
 
-def _is_same(path: Path, described: Mapping[str, Mapping[str, int]]) -> bool:
-    """Whether a checkpoint that is there is whole and holds these very files."""
-    with contextlib.suppress(CheckpointError):
-        load(path)
+def _holds(path: Path, described: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a checkpoint is intact and consists of exactly these files."""
+    with contextlib.suppress(CheckpointError, OSError):
         files = read_meta(path)["files"]
-        return bool(files == {name: (about["bytes"], about["crc32"]) for name, about in described.items()})
+        return files == {name: (about["bytes"], about["crc32"]) for name, about in described.items()} and all(
+            _is_intact(path / name, *about) for name, about in files.items()
+        )
     return False
+
+
+def _is_intact(file: Path, size: int, crc: int) -> bool:
+    """Whether a file has this size and checksum. A link is never followed: a checkpoint holds its own files."""
+    return not file.is_symlink() and file.is_file() and file.stat().st_size == size and _crc(file) == crc
 
 
 def _crc(path: Path) -> int:
@@ -189,11 +278,16 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def recover(folder: Path) -> None:
-    """Removes what a killed save left behind, and puts back what it was about to replace. For who writes here only."""
+def recover(folder: str | Path) -> None:
+    """Removes what a killed save left behind, and restores what it was about to replace.
+
+    Only the process that writes checkpoints here may call it.
+    """
+    folder = Path(folder)
     for path in folder.glob(".*.old"):
-        final = folder / path.name[1:13]
-        if final.exists() or not re.fullmatch(NAME, final.name):
+        name = re.match(r"\.([0-9]+)\.", path.name)
+        final = folder / name[1] if name else None
+        if final is None or checkpoint_step(final) is None or final.exists():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.rename(final)

@@ -180,28 +180,54 @@ def _first_use(header: Path, word: str) -> str:
 
 def check_sanitizers(subject: Subject) -> str:
     """random play is clean under ASan and UBSan"""
-    flags = ["-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off"]
-    try:
-        program = subject.compile("c11", *flags, unit="fuzz.c", out="fuzz")
-    except CompileFailed as error:
-        if "asan" in str(error) or "sanitize" in str(error):
-            raise Skip("this compiler has no sanitizer runtime") from None
-        raise Failure(str(error)) from None
     steps = max(200, subject.steps // 2)
-    env = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
-    spec = subject.module.spec
-    numbers = {p.name: p.check(spec.name, subject.params[p.name], 1) for p in spec.params if p.name in subject.params}
-    command = [str(program), str(steps), *(f"{name}={value}" for name, value in numbers.items())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+        done = _run_fuzz(subject, str(steps), halt_on_error=True)
     except subprocess.TimeoutExpired:
         raise Failure(
             "random play did not end within 60 s: a loop in the env does not end for some state or param "
             "(the check also tries 0, negative and large params)."
         ) from None
+    if "env_check refuses" in done.stderr:
+        raise Failure("env_check refuses a state that env_step has reached: its own snapshots could not be restored.")
     if done.returncode or "ok" not in done.stdout:
         raise Failure(_explain_sanitizer(done.stderr, subject.header, done.returncode))
     return f"{5 * steps:,} steps of 1 to 130 envs, with odd params too"
+
+
+def check_forged(subject: Subject) -> str:
+    """a forged snapshot is refused, or does no harm"""
+    steps = max(50, subject.steps // 20)
+    advice = (
+        "A snapshot with changed bytes does that. Define ENV_HAS_CHECK and env_check, which returns 1 if every "
+        "index in State is in its range (docs/add-an-env.md)."
+    )
+    try:
+        done = _run_fuzz(subject, "forge", str(steps), halt_on_error=False)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"a loop in the env does not end. {advice}") from None
+    if done.returncode or "ok" not in done.stdout:
+        raise Failure(f"{_explain_sanitizer(done.stderr, subject.header, done.returncode)} {advice}")
+    return f"{193 * steps:,} snapshots with changed bytes"
+
+
+def _run_fuzz(subject: Subject, *arguments: str, halt_on_error: bool) -> subprocess.CompletedProcess[str]:
+    """Runs core/fuzz.c with this env. Leaving the memory always ends it; `halt_on_error`: any undefined behaviour."""
+    flags = ["-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=bounds", "-ffp-contract=off"]
+    program = subject.workdir / "fuzz"
+    try:
+        if not program.exists():
+            subject.compile("c11", *flags, unit="fuzz.c", out="fuzz")
+    except CompileFailed as error:
+        if "asan" in str(error) or "sanitize" in str(error):
+            raise Skip("this compiler has no sanitizer runtime") from None
+        raise Failure(str(error)) from None
+    options = f"print_stacktrace={int(halt_on_error)}:halt_on_error={int(halt_on_error)}"
+    env = {**os.environ, "UBSAN_OPTIONS": options, "ASAN_OPTIONS": "detect_leaks=0"}
+    spec = subject.module.spec
+    numbers = {p.name: p.check(spec.name, subject.params[p.name], 1) for p in spec.params if p.name in subject.params}
+    command = [str(program), *arguments, *(f"{name}={value}" for name, value in numbers.items())]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
 
 
 def _explain_sanitizer(report: str, header: Path, code: int) -> str:
@@ -414,6 +440,7 @@ CHECKS: list[Callable[[Subject], str]] = [
     check_threads,
     check_layouts,
     check_snapshot,
+    check_forged,
     check_episodes,
     check_draw,
 ]

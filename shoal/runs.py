@@ -1,51 +1,62 @@
-"""A run's folder: where one training run keeps what it was, what it measured and what it learned.
+"""A run's folder: where one training run keeps its options, metrics and checkpoints.
 
     runs/<env>/<id>/
       config.toml      every option, resolved
       run.json         versions, commit, machine, command
       metrics.jsonl    a line per log interval
       checkpoints/     complete ones are named by their step (shoal/checkpoint.py)
-      summary.json     how it ended; absent while it runs, and when it was killed
+      summary.json     how it ended; absent while it runs, and after a kill
+      train.lock       locked by the process that trains; says which one it is
 
 Knows files and names; knows nothing of torch.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
+import platform
 import re
 import subprocess
 import time
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shoal import config
 from shoal.errors import ConfigError, did_you_mean
 
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows has none: the process id in run.json has to do
+    fcntl = importlib.import_module("fcntl")
+
 ROOT = Path("runs")
+LOCK = "train.lock"
+PATIENCE_S = 0.5  # a `shoal runs` that looks at the lock holds it for a moment
 
 
 class Run:
-    """One run's folder, read when asked."""
+    """One run's folder. Its files are read on demand."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.id, self.env = folder.name, folder.parent.name
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.id, self.env = self.folder.name, self.folder.parent.name
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What run.json says."""
+        """The contents of run.json."""
         return _read_json(self.folder / "run.json") or {}
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What config.toml says."""
+        """The contents of config.toml."""
         return config.read_toml(self.folder / "config.toml")
 
     @property
@@ -55,15 +66,26 @@ class Run:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process that trains is there."""
+        """Whether a process trains this run now, here or on another machine that shares the folder."""
+        held = _is_held(self.folder / LOCK)
+        if held is not None:
+            return held
+        # no lock to ask: a run of an older Shoal, or a file system without locks
         if self.summary is not None or (pid := self.facts.get("pid")) is None:
             return False
         began = process_began(pid) if isinstance(pid, int) else None
-        # the pid may be another process's by now; in a restarted container it is often our own
+        # the pid may belong to another process by now; in a restarted container it is often our own
         return began is not None and abs(began - float(self.facts.get("pid_began", began))) < 5.0
 
+    def lock(self) -> RunLock:
+        """Claims the run for this process: `with run.lock(): ...`, or `release()` at the end.
+
+        Raises ConfigError where another process trains it.
+        """
+        return RunLock(self)
+
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl. One that was torn by a kill is left out."""
+        """The records of metrics.jsonl. A line that a kill cut short is left out."""
         path = self.folder / "metrics.jsonl"
         lines = []
         for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
@@ -76,16 +98,17 @@ class Run:
         return lines
 
     def checkpoints(self) -> list[Path]:
-        """The complete ones, oldest first."""
+        """The complete checkpoints, oldest first."""
         folder = self.folder / "checkpoints"
-        found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(path for path in found if re.fullmatch(r"\d{12}", path.name) and (path / "meta.json").is_file())
+        paths = [path for path in folder.iterdir() if (path / "meta.json").is_file()] if folder.is_dir() else []
+        steps = {step: path for path in paths if (step := checkpoint_step(path)) is not None}
+        return [steps[step] for step in sorted(steps)]
 
     @property
     def last(self) -> Path | None:
         """The newest checkpoint."""
-        found = self.checkpoints()
-        return found[-1] if found else None
+        paths = self.checkpoints()
+        return paths[-1] if paths else None
 
     @property
     def best(self) -> Path | None:
@@ -94,16 +117,122 @@ class Run:
         return next((path for path in self.checkpoints() if path.name == name), self.last)
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
-        """Writes a JSON file whole or not at all."""
+        """Writes a JSON file, completely or not at all."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(data, indent=1, allow_nan=True)
         write_atomic(path, text.encode())
 
 
-def create(env: str, root: Path = ROOT) -> Run:
-    """A new folder for a run of this env."""
-    name = folder_name(env)
+class RunLock:
+    """A process's claim on a run, until `release`, the end of a `with` block, or the end of the process.
+
+    The operating system holds it (flock), so that a kill leaves no stale lock, a process id that is used again is not
+    mistaken for the trainer, and other hosts and containers that share the folder see it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.path = run.folder / LOCK
+        self._file: IO[str] | None = None
+        try:
+            file = self.path.open("a+")
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}.") from None
+        deadline = time.monotonic() + PATIENCE_S
+        while not _try_lock(file, shared=False):
+            if time.monotonic() >= deadline:
+                owner = _read_json(self.path) or {}
+                file.close()
+                raise ConfigError(_being_trained(run, owner))
+            time.sleep(0.02)
+        owner = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%dT%H:%M:%S")}
+        file.truncate(0)
+        file.write(json.dumps(owner) + "\n")
+        file.flush()
+        self._file = file
+        _locks.add(self)
+
+    def release(self) -> None:
+        """Gives the run up. A second call does nothing."""
+        if self._file is not None:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_locks: weakref.WeakSet[RunLock] = weakref.WeakSet()
+
+
+def _forget_locks() -> None:
+    """In a forked child: a worker that outlives a killed trainer must not keep the run locked."""
+    for lock in list(_locks):
+        if lock._file is not None:
+            lock._file.close()  # without LOCK_UN, which would release the parent's lock
+            lock._file = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
+def _try_lock(file: IO[str], shared: bool) -> bool:
+    """Whether the lock was free; a file system without locks has no lock to be held."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_held(path: Path) -> bool | None:
+    """Whether a process holds the lock; None where that cannot be known."""
+    if fcntl is None:
+        return None
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _being_trained(run: Run, owner: Mapping[str, Any]) -> str:
+    pid, host, since = (owner.get(name) for name in ("pid", "host", "since"))
+    where = f" on {host}" if host and host != platform.node() else ""
+    process = f"process {pid}{where} (since {since})" if pid else "another process"
+    return f"run {run.id} is being trained by {process}. Wait, stop it, or start a new run."
+
+
+def checkpoint_name(step: int) -> str:
+    """The folder's name of a checkpoint: its step in 12 digits, or more where it has more."""
+    return f"{step:012d}"
+
+
+def checkpoint_step(path: str | Path) -> int | None:
+    """The step that a checkpoint's folder is named by; None where the name is not a checkpoint's."""
+    name = Path(path).name
+    if not re.fullmatch(r"[0-9]{12,19}", name) or checkpoint_name(int(name)) != name:
+        return None
+    return int(name)
+
+
+def create(env: str, root: str | Path = ROOT) -> Run:
+    """Makes a new folder for a run of this env."""
+    root, name = Path(root), folder_name(env)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(10_000):
         folder = root / name / (stamp if number == 0 else f"{stamp}-{number}")
@@ -112,7 +241,7 @@ def create(env: str, root: Path = ROOT) -> Run:
         except FileExistsError:
             continue
         except OSError as error:
-            raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another place with --runs.") from None
+            raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another folder with --runs.") from None
         return Run(folder)
     raise ConfigError(f"{root / name} has no free name left for {stamp}.")
 
@@ -123,20 +252,20 @@ def folder_name(env: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-.") or "env"
 
 
-def all_runs(root: Path = ROOT) -> list[Run]:
+def all_runs(root: str | Path = ROOT) -> list[Run]:
     """Every run under the folder, newest last."""
-    found = [Run(path.parent) for path in root.glob("*/*/run.json")]
-    return sorted(found, key=lambda run: (run.facts.get("started", ""), run.id))
+    runs = [Run(path.parent) for path in Path(root).glob("*/*/run.json")]
+    return sorted(runs, key=lambda run: (str(run.facts.get("started", "")), run.id))
 
 
-def find(text: str | Path, root: Path = ROOT) -> Run:
+def find(text: str | Path, root: str | Path = ROOT) -> Run:
     """A run by its folder, its id, the name of its env (the newest) or `last`."""
     path = Path(text)
     if (path / "run.json").is_file():
         return Run(path)
     runs = all_runs(root)
     if not runs:
-        raise ConfigError(f"no run '{text}': {root}/ holds none yet. 'shoal train cartpole' makes one.")
+        raise ConfigError(f"no run '{text}': {root}/ has no runs yet. 'shoal train cartpole' makes one.")
     if str(text) == "last":
         return runs[-1]
     name = str(text).strip("/").removeprefix(f"{root}/")
@@ -148,7 +277,7 @@ def find(text: str | Path, root: Path = ROOT) -> Run:
 
 
 def process_began(pid: int) -> float | None:
-    """When a process began, in seconds since 1970; None where there is none."""
+    """When a process started, in seconds since 1970; None where it does not exist."""
     import psutil
 
     try:
@@ -158,7 +287,7 @@ def process_began(pid: int) -> float | None:
 
 
 def commit() -> str | None:
-    """The commit of the working folder, with + where files differ from it; None outside git."""
+    """The commit of the working folder, followed by + where files differ from it; None outside git."""
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=5)
         if head.returncode:
@@ -170,7 +299,7 @@ def commit() -> str | None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, also after a crash."""
+    """Writes a file completely or not at all, also where the machine crashes."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

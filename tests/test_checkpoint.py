@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, and what is damaged or hostile is told, never run and never half used."""
+"""A checkpoint is written completely or not at all; a damaged or hostile one raises, runs nothing, and is not used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import os
 import pickle
 import resource
 import shutil
+import signal
 import struct
+import subprocess
+import sys
+import threading
 import zlib
 from pathlib import Path
 
@@ -56,6 +60,184 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert checkpoint.to_bytes(files["state"]["envs"]) == b"bytes"
 
 
+def test_paths_may_be_text(tmp_path):
+    path = checkpoint.save(str(tmp_path), 7, FILES, {})
+    checkpoint.mark_best(str(tmp_path), str(path), 1.0)
+    files, meta = checkpoint.load(str(path))
+    assert torch.equal(files["weights"]["a"], FILES["weights"]["a"])
+    assert checkpoint.read_meta(str(path)) == meta
+    assert checkpoint.load_newest([str(path)], ["weights"])[0] == path
+    checkpoint.recover(str(tmp_path))
+    checkpoint.prune(str(tmp_path), 1)
+    assert Run(str(tmp_path)).folder == tmp_path
+
+
+# ---- the safetensors format ----
+
+
+def odd_tensors() -> dict[str, torch.Tensor]:
+    """Every dtype, and every layout that needs care."""
+    torch.manual_seed(0)
+    made = {str(dtype): torch.randn(3, 5).to(dtype) for dtype in checkpoint.DTYPES}
+    base = torch.arange(2 * 3 * 4.0).reshape(2, 3, 4)
+    made |= {"transposed": base.mT, "a slice": base[:, 1:, ::2], "expanded": torch.ones(1, 4).expand(3, 4)}
+    made |= {"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), '\u00e4 "name"': torch.ones(2)}
+    return made | {"needs a gradient": torch.nn.Parameter(torch.ones(3))}
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 16 << 20])
+def test_files_are_those_that_safetensors_writes(tmp_path, monkeypatch, chunk):
+    """To the byte, whatever the size of a chunk."""
+    from safetensors.torch import load_file, save_file
+
+    monkeypatch.setattr(checkpoint, "CHUNK_BYTES", max(chunk, 8))
+    tensors = odd_tensors()
+    described = checkpoint.write_tensors(tmp_path / "ours", tensors)
+    save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, tmp_path / "theirs")
+    data = (tmp_path / "ours").read_bytes()
+    assert data == (tmp_path / "theirs").read_bytes()
+    assert described == {"bytes": len(data), "crc32": zlib.crc32(data)}
+    assert torch.equal(load_file(tmp_path / "ours")["transposed"], tensors["transposed"])
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+def test_saving_and_loading_do_not_copy_the_tensors(tmp_path, layout):
+    """Defect 10: a replay of 400 MB took 400 MB more to save."""
+    code = f"""
+import resource, torch
+from pathlib import Path
+from shoal import checkpoint
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # MB
+files = lambda n: {{"weights": {{"a": torch.ones(3)}}, "state": {{"replay": torch.ones(n >> 2, 4).mT}}}}
+checkpoint.save({str(tmp_path)!r}, 1, files(1 << 10), {{}})  # what is imported and allocated once
+large = files(100 << 20)
+if {layout == "contiguous"}:
+    large["state"]["replay"] = large["state"]["replay"].mT
+assert large["state"]["replay"].is_contiguous() == {layout == "contiguous"}
+before = peak()
+path = checkpoint.save({str(tmp_path)!r}, 2, large, {{}})
+print(peak() - before)
+own = lambda: int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) >> 10  # MB, less mapped files
+before = own() if Path("/proc/self/status").exists() else 0
+loaded = checkpoint.load(path)
+print(own() - before if before else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    saving, loading = map(int, done.stdout.split())
+    assert saving < 60, "MB; chunks of a transposed one are copied"
+    assert loading < 60, "the tensors are backed by the file"
+
+
+def test_a_dtype_that_safetensors_lacks_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"x is torch\.complex128, which safetensors cannot store"):
+        checkpoint.save(tmp_path, 1, {"weights": {"x": torch.zeros(1, dtype=torch.complex128)}}, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- steps beyond 12 digits ----
+
+
+def test_a_step_of_thirteen_digits_is_a_checkpoint_like_any_other(tmp_path):
+    """Defect 13: a GPU makes 10^12 steps in 1.8 hours."""
+    folder, steps = tmp_path / "checkpoints", [10**12 - 1, 10**12, 2 * 10**12, 10**13]
+    for step in steps:
+        path = checkpoint.save(folder, step, files_of(step), {"number": step}, keep=3)
+        if step == 10**12:
+            checkpoint.mark_best(folder, path, 1.0)
+    run = Run(tmp_path)
+    assert [int(path.name) for path in run.checkpoints()] == steps[1:], "numeric order, pruned"
+    assert (run.last.name, run.best.name) == ("10000000000000", "1000000000000")
+    assert checkpoint.load(run.last)[1]["step"] == 10**13
+    checkpoint.save(folder, 3 * 10**13, files_of(3), {}, keep=1)
+    assert [int(path.name) for path in run.checkpoints()] == [10**12, 3 * 10**13], "the best one stays"
+
+
+def test_a_save_of_thirteen_digits_that_was_killed_is_recovered(tmp_path):
+    path = checkpoint.save(tmp_path, 10**12, files_of(1), {})
+    path.rename(tmp_path / f".{path.name}.77.old")
+    (tmp_path / f".{path.name}.77.tmp").mkdir()
+    checkpoint.recover(tmp_path)
+    assert [left.name for left in tmp_path.iterdir()] == ["1000000000000"]
+
+
+@pytest.mark.parametrize("name", ["202401311200x", "00000000001", "0000000000012345", "backup", "\u0661" * 12])
+def test_other_folders_are_not_checkpoints(tmp_path, name):
+    """Beside checkpoints they are neither listed nor pruned."""
+    folder = tmp_path / "checkpoints"
+    (folder / name).mkdir(parents=True)
+    (folder / name / "meta.json").write_text("{}")
+    checkpoint.save(folder, 1, files_of(1), {}, keep=1)
+    checkpoint.save(folder, 2, files_of(2), {}, keep=1)
+    assert [path.name for path in Run(tmp_path).checkpoints()] == ["000000000002"]
+    assert (folder / name).is_dir()
+
+
+# ---- a run belongs to one process ----
+
+HOLD = """
+import sys, time, os
+from shoal.runs import Run
+lock = Run(sys.argv[1]).lock()
+if sys.argv[2] == "forks" and os.fork() == 0:
+    time.sleep(60)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "forks"])
+def test_a_run_that_is_being_trained_is_refused(tmp_path, how):
+    """Defect 12. Also after a kill whose workers live on."""
+    run = Run(tmp_path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path), how], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        assert run.is_running
+        with pytest.raises(ConfigError, match=rf"being trained by process {holder.pid} \(since 20.*start a new run"):
+            run.lock()
+        holder.kill()
+        holder.wait()
+        assert not run.is_running
+        with run.lock() as lock:
+            assert run.is_running
+            with pytest.raises(ConfigError, match=f"process {os.getpid()} "):
+                run.lock()
+        lock.release()
+        assert not run.is_running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(holder.pid, signal.SIGKILL)
+        holder.communicate()
+
+
+def test_a_stale_process_id_does_not_hold_a_run(tmp_path):
+    """The lock decides, not a process id that another process may have by now."""
+    run = Run(tmp_path)
+    run.write("run.json", {"pid": os.getpid()})
+    assert run.is_running, "without a lock file the process id is all there is"
+    run.lock().release()
+    assert not run.is_running
+
+
+def test_looking_at_a_lock_does_not_refuse_a_run(tmp_path):
+    """`shoal runs` holds the lock for a moment."""
+    import fcntl
+
+    run = Run(tmp_path)
+    run.lock().release()
+    with (tmp_path / runs.LOCK).open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        threading.Timer(0.1, other.close).start()
+        run.lock().release()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        Run(tmp_path / "none").lock()
+
+
 # ---- ended in the middle ----
 
 
@@ -69,18 +251,16 @@ class Saboteur:
     CALLS = ((os, "mkdir"), (os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree"), (Path, "unlink"))
 
     def __init__(self, monkeypatch, at: int, error: BaseException) -> None:
-        import safetensors.torch
-
         self.at, self.error, self.count = at, error, 0
-        for module, name in (*self.CALLS, (safetensors.torch, "save_file")):
+        for module, name in (*self.CALLS, (checkpoint, "write_tensors")):
             monkeypatch.setattr(module, name, self.wrap(getattr(module, name)))
 
     def wrap(self, function):
         def call(*args, **kwargs):
             self.count += 1
             if self.count == self.at and not (kwargs.get("ignore_errors") and isinstance(self.error, OSError)):
-                if function.__name__ == "save_file":
-                    Path(args[1]).write_bytes(b"half a file")
+                if function.__name__ == "write_tensors":
+                    args[0].write_bytes(b"half a file")
                 raise self.error
             return function(*args, **kwargs)
 

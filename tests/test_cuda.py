@@ -55,7 +55,7 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
 
 def test_params_change_in_the_memory_that_graphs_hold():
     module = lib.load(registry.find("cartpole"))
-    vec = SimpleNamespace(spec_env=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
+    vec = SimpleNamespace(native_spec=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
     vec._params, vec._to_device = np.zeros(1, module.params_dtype), lambda array: torch.from_numpy(array.copy())
     CudaVec.set_params(vec, gravity=3.0)
     place = vec.struct.params

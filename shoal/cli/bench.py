@@ -53,7 +53,7 @@ def _random_actions(vec: Any) -> list[Any]:
     """Batches of the dtype that a policy gives: int64, or float32 for a box."""
     import numpy as np
 
-    spec, rng = vec.spec_env, np.random.default_rng(0)
+    spec, rng = vec.native_spec, np.random.default_rng(0)
     rows, shape = vec.num_rows, vec.actions.shape
     count = max(4, min(POOL_SIZE, POOL_BYTES // (8 * rows * max(1, vec.module.action_size))))
     if spec.action_kind == "box":

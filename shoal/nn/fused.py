@@ -18,8 +18,8 @@ BLOCK = 256  # units of rows that a block of threads takes
 
 
 def is_for(x: Tensor) -> bool:
-    """Whether these kernels can take it."""
-    return x.device.type == "cuda" and has_triton()
+    """Whether these kernels can run on it. Under torch.compile the compiler fuses the plain loops instead."""
+    return x.device.type == "cuda" and has_triton() and not torch.compiler.is_compiling()
 
 
 def _kernels() -> Any:

@@ -28,9 +28,9 @@ import numpy as np
 
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
-from shoal.spec import Array
+from shoal.spec import AgentSpaces, Array
 from shoal.vector import shared, worker
-from shoal.vector.block import Block, Face
+from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack, worker_died
 from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
 from shoal.vector.runner import Creator, Info, Mail
@@ -196,7 +196,7 @@ class ProcessVec(PythonVec):
         **options: Any,
     ) -> None:
         cores = available_cores()
-        self.num_workers = count = _check_workers(len(creators), num_workers, cores)
+        self.num_workers = self.parallelism = count = _check_workers(len(creators), num_workers, cores)
         if on_crash not in ("raise", "restart"):
             raise ConfigError(f"on_crash={on_crash!r} must be 'raise' or 'restart'.")
         if not timeout_s > 0:
@@ -230,14 +230,14 @@ class ProcessVec(PythonVec):
         try:
             for hand in self._hands:
                 hand.start()
-            face, sizes = self._meet()
+            agent_spaces, sizes = self._meet()
             units, at = [], 0
             for size in sizes:
                 units.append((at, at + size))
                 at += size
             batch = _check_batch(at, units, batch_size, surplus_envs)
-            self._plan_memory(face, at, units)
-            super().__init__(face, at, self._block, units, batch_envs=batch, **options)
+            self._plan_memory(agent_spaces, at, units)
+            super().__init__(agent_spaces, at, self._block, units, batch_envs=batch, **options)
         except BaseException:
             self._finalizer()
             raise
@@ -252,10 +252,10 @@ class ProcessVec(PythonVec):
 
     # ---- starting ----
 
-    def _meet(self) -> tuple[Face, list[int]]:
+    def _meet(self) -> tuple[AgentSpaces, list[int]]:
         """Hears from every worker what it made. Fails with the first fault, whichever worker it comes from."""
         until = time.monotonic() + self.timeout_s
-        made: dict[int, tuple[Face, int]] = {}
+        made: dict[int, tuple[AgentSpaces, int]] = {}
         while len(made) < len(self._hands):
             waiting = [hand for hand in self._hands if hand.index not in made]
             told = connection.wait([hand.pipe for hand in waiting], LOOK_S)
@@ -263,22 +263,22 @@ class ProcessVec(PythonVec):
             for hand in waiting:
                 if hand.pipe in told or is_late or hand.process.exitcode is not None:
                     sizes = (made[k][1] if k in made else len(self._hands[k].creators) for k in range(hand.index))
-                    face, envs = self._hear(hand, until, sum(sizes))
-                    made[hand.index] = face, sum(envs)
+                    agent_spaces, envs = self._hear(hand, until, sum(sizes))
+                    made[hand.index] = agent_spaces, sum(envs)
         for k in range(len(made)):
             if made[k][0] != made[0][0]:
                 raise ConfigError(f"the envs of worker {k} have other spaces than env 0: all must be equal.")
         return made[0][0], [made[k][1] for k in range(len(made))]
 
-    def _hear(self, hand: Hand, until: float, first: int) -> tuple[Face, list[int]]:
+    def _hear(self, hand: Hand, until: float, first: int) -> tuple[AgentSpaces, list[int]]:
         message = self._answer(hand, until, first)
         if message[0] == "failed":
             _, report, index = message
             raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
-        _, face, envs, odd = message
+        _, agent_spaces, envs, odd = message
         if odd is not None:
             raise ConfigError(f"env {first + odd} has other spaces than env {first}: all must be equal.")
-        return face, envs
+        return agent_spaces, envs
 
     def _answer(self, hand: Hand, until: float, first: int) -> Any:
         """What a worker that starts has to say."""
@@ -296,11 +296,11 @@ class ProcessVec(PythonVec):
             error.env = first
             raise error from None
 
-    def _plan_memory(self, face: Face, num_envs: int, units: list[tuple[int, int]]) -> None:
+    def _plan_memory(self, agent_spaces: AgentSpaces, num_envs: int, units: list[tuple[int, int]]) -> None:
         desk = self._core.desk_bytes(len(units))
         mail_at = -(-desk // mmap.PAGESIZE) * mmap.PAGESIZE
         block_at = mail_at + len(units) * worker.MAIL_BYTES
-        size = block_at + Block.bytes_needed(face, num_envs)
+        size = block_at + Block.bytes_needed(agent_spaces, num_envs)
         self._plans = [
             worker.Plan(k, num_envs, lo, size, desk, mail_at, block_at, self._autoreset, WORKER_SPIN_US)
             for k, (lo, _hi) in enumerate(units)
@@ -309,7 +309,7 @@ class ProcessVec(PythonVec):
         self._memory = shared.attach(self._fds[0], size)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._slots = [lib.DeskSlot.from_address(self._core.desk_slot(self._base, k)) for k in range(len(units))]
-        self._block = Block(face, num_envs, memoryview(self._memory)[block_at:])
+        self._block = Block(agent_spaces, num_envs, memoryview(self._memory)[block_at:])
         until = time.monotonic() + self.timeout_s
         for hand, plan in zip(self._hands, self._plans):
             self._hand_over(hand, plan)

@@ -2,7 +2,7 @@
 
 parent                               worker
 start(creators)         ->           makes its envs
-                        <- pipe      ("made", face, envs) or ("failed", report)
+                        <- pipe      ("made", agent spaces, envs) or ("failed", report)
 plan, memory            -> pipe
                         <- pipe      None, or a report: it cannot begin
 post(STEP)              -> desk      Runner.step writes into the shared block
@@ -79,9 +79,9 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
         makers = cloudpickle.loads(creators) if isinstance(creators, bytes) else creators
         for maker in makers:
             slots.append(slot_for(maker()))
-        faces = [slot.face for slot in slots]
-        odd = next((k for k, face in enumerate(faces) if face != faces[0]), None)
-        message = cloudpickle.dumps(("made", faces[0], [slot.envs for slot in slots], odd))
+        spaces = [slot.agent_spaces for slot in slots]
+        odd = next((k for k, space in enumerate(spaces) if space != spaces[0]), None)
+        message = cloudpickle.dumps(("made", spaces[0], [slot.envs for slot in slots], odd))
     except BaseException as error:
         pipe.send_bytes(pickle.dumps(("failed", pack(error), len(slots))))
         return
@@ -93,7 +93,7 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
         memory = shared.attach(fd, plan.size)
         os.close(fd)
         # the block is the same for all workers; plan.lo tells where this one's envs begin
-        block = Block(slots[0].face, plan.num_envs, memoryview(memory)[plan.block_at :])
+        block = Block(slots[0].agent_spaces, plan.num_envs, memoryview(memory)[plan.block_at :])
         runner = Runner(slots, block, plan.lo, plan.autoreset)
         if plan.replaces:
             _reset_with(runner, plan.seeds)

@@ -206,6 +206,13 @@ SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t l
 SHOAL_API void shoal_save(const ShoalBatch *b, const int64_t *ids, int64_t count, ShoalRecord *records) {
     for (int64_t k = 0; k < count; k++) shoal_save_env(b, ids[k], &records[k]);
 }
+// The index of the first record that is not safe to load, or -1.
+SHOAL_API int64_t shoal_check(const ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
+    for (int64_t k = 0; k < count; k++) {
+        if (!shoal_check_record(&records[k], shoal_params_of(b, ids[k]))) return k;
+    }
+    return -1;
+}
 SHOAL_API void shoal_load(ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
     for (int64_t k = 0; k < count; k++) shoal_load_env(b, ids[k], &records[k]);
 }
@@ -221,7 +228,7 @@ SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
 
 // ---- the env's description; native/lib.py mirrors these structs ----
 
-enum { SHOAL_ABI = 2 };
+enum { SHOAL_ABI = 3 };
 
 typedef struct {
     const char *name, *kind, *help;  // kind: float or int; mean, sum or last; const

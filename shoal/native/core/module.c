@@ -301,6 +301,22 @@ SHOAL_FN void shoal_save_env(const ShoalBatch *b, int64_t i, ShoalRecord *record
 #endif
 }
 
+// Whether a record is safe to load. It may come from a file that was damaged or forged: no number in it is trusted.
+SHOAL_FN int32_t shoal_check_record(const ShoalRecord *record, const Params *p) {
+    const uint32_t *r = record->rng.s;
+    if (!(r[0] | r[1] | r[2] | r[3])) return 0;  // xoshiro's one dead state: every draw would be 0
+    if (record->tick < 0 || record->tick == 0x7fffffff || (record->ended & ~1)) return 0;
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        if (record->alive[a] > 1) return 0;
+    }
+#ifdef ENV_HAS_CHECK
+    return env_check(&record->state, p) != 0;
+#else
+    (void)p;
+    return 1;
+#endif
+}
+
 SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record) {
     STATE_OPEN(b, i);
     memcpy(s, &record->state, sizeof *s);
