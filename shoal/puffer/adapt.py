@@ -13,7 +13,7 @@ from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
 from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
 from shoal.puffer.exceptions import APIUsageError
-from shoal.puffer.protocol import AgentSpaces
+from shoal.spec import AgentSpaces
 from shoal.vector.block import Block
 from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
 
@@ -293,7 +293,7 @@ class PufferSlot(VectorSlot):
         self.env = self.vec = env
         self.make = make
         self.agents, self.envs = 1, int(env.num_agents)
-        self.face = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
+        self.agent_spaces = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
         """Says where in the block this env writes, and makes it there where it is to be made."""
@@ -313,7 +313,7 @@ class PufferSlot(VectorSlot):
             self._compare()
 
     def _compare(self) -> None:
-        env, spaces_of = self.env, self.face
+        env, spaces_of = self.env, self.agent_spaces
         if (env.num_agents, env.single_observation_space, env.single_action_space) != (
             self.envs,
             spaces_of.observation_spaces[0],

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
 from shoal.errors import UsageError, did_you_mean
-from shoal.puffer import adapt, protocol
+from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
@@ -46,7 +46,7 @@ class Vec:
     @property
     def num_workers(self) -> int:
         """Processes (threads, for native envs) that step the envs; 1 where this process does."""
-        return protocol.parallelism(self.vec)
+        return self.vec.parallelism
 
     @property
     def num_agents(self) -> int:
@@ -61,7 +61,7 @@ class Vec:
     @property
     def agents(self) -> list[Any]:
         """The names of the agents of one env."""
-        return list(self._agent_spaces.agents)
+        return list(self.vec.agent_spaces.agents)
 
     @property
     def single_observation_space(self) -> Any:
@@ -88,15 +88,11 @@ class Vec:
 
     @property
     def _is_alike(self) -> bool:
-        return bool(self._agent_spaces.alike)
-
-    @cached_property
-    def _agent_spaces(self) -> Any:
-        return protocol.agent_spaces(self.vec)
+        return self.vec.agent_spaces.alike
 
     @property
     def _resets_itself(self) -> bool:
-        return _is_in_place(self._agent_spaces)
+        return resets_itself(self.vec)
 
     @property
     def driver_env(self) -> Any:
@@ -167,7 +163,7 @@ class Vec:
         if "alive" in infos:
             alive: Array = infos["alive"]
             return alive
-        rows = protocol.alive_rows(self.vec)
+        rows = alive_rows(self.vec)
         if rows is None:
             return np.ones(len(ids), np.bool_)
         return rows if len(ids) == len(rows) else rows[ids]
@@ -223,11 +219,13 @@ def _pick(value: Any, row: int) -> Any:
 
 def resets_itself(vec: Any) -> bool:
     """Whether the envs of a vector are PufferEnvs with in-place buffers, which reset their agents inside `step`."""
-    return _is_in_place(protocol.agent_spaces(vec))
+    return bool(vec.agent_spaces.agents == (adapt.ROW,))
 
 
-def _is_in_place(agent_spaces: Any) -> bool:
-    return tuple(agent_spaces.agents) == (adapt.ROW,)
+def alive_rows(vec: Any) -> Array | None:
+    """Whether each row is in the game, as a view of the memory of Python envs; None where there is none."""
+    memory = getattr(vec, "block", None)
+    return None if memory is None else memory.arrays["alive"]
 
 
 def as_puffer(env: Any) -> Any:

@@ -14,7 +14,6 @@ import numpy as np
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError, missing_names
-from shoal.puffer.protocol import agent_spaces
 from shoal.puffer.vectorization import VectorEnv
 from shoal.vector.python import PythonSerial
 
@@ -40,7 +39,7 @@ class _Emulated(PufferEnv):
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
-        self.possible_agents = list(agent_spaces(self._slot).agents)
+        self.possible_agents = list(self._slot.agent_spaces.agents)
         self.num_agents = len(self.possible_agents)
         vec = PythonSerial([self._slot])
         self._vec = VectorEnv.over(vec)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from shoal.nn.distributions import LOG_STD_RANGE, ActionHead
 from shoal.nn.encoders import Encoder
-from shoal.nn.layers import NatureCNN
+from shoal.nn.encoders.nature import NatureCNN
 from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.pytorch import LSTMWrapper, layer_init
 

@@ -33,8 +33,8 @@ from shoal.puffer import options as given_options
 from shoal.puffer.config import load_config, load_env, load_policy
 from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.policies import Adapted
-from shoal.puffer.trees import leaves
 from shoal.seeds import stream_seed
+from shoal.spec import map_leaves
 from shoal.train import Options, Trainer
 
 __all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger", "load_config", "load_env", "load_policy", "train"]
@@ -290,10 +290,17 @@ class PuffeRL:
         """
         player = self.trainer.player(deterministic)
         player.generator = self._action_stream
-        num_rows = len(next(iter(leaves(obs))))
+        num_rows = self._num_rows(obs)
         player.reset(num_rows)
         given = mask if mask is not None else (infos or {}).get("action_mask")
         return player.act(obs, {} if given is None else {"action_mask": self._checked_mask(given, num_rows)})
+
+    def _num_rows(self, obs: Any) -> int:
+        lengths: list[int] = []
+        map_leaves(lambda leaf: lengths.append(len(leaf)), obs)
+        spaces = getattr(self.trainer.vec, "agent_spaces", None)
+        is_by_agent = spaces is not None and not spaces.alike
+        return lengths[0] * (len(spaces.agents) if is_by_agent else 1)
 
     def _checked_mask(self, mask: Any, num_rows: int) -> Any:
         choices = self.trainer.actors[0].head.choices

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from shoal.errors import BadOutput
-from shoal.puffer import adapt, core, protocol
+from shoal.puffer import adapt, core
 from shoal.puffer.env import PufferEnv, Wrapper
 from shoal.puffer.exceptions import APIUsageError
 from shoal.puffer.ocean import OceanEnv
@@ -56,11 +56,17 @@ def _has_own_calls(env: core.Vec) -> bool:
 def _steady(vec: VecEnv) -> VecEnv:
     """The same VecEnv, or an Around: for envs that reset themselves, and for batches that are not ranges of envs."""
     resets_itself = core.resets_itself(vec)
-    is_mixed = not protocol.returns_neighbours(vec)
+    is_mixed = not _returns_ranges(vec)
     return Around(vec, resets_itself=resets_itself, in_step=is_mixed) if resets_itself or is_mixed else vec
 
 
-class Around(protocol.Envs):
+def _returns_ranges(vec: Any) -> bool:
+    """Whether every batch of `recv` is a range of envs, not just those that are ready first."""
+    units = getattr(vec, "units", ())
+    return bool(getattr(vec, "zero_copy", True)) or getattr(vec, "_need", len(units)) >= len(units)
+
+
+class Around(VecEnv):
     """A VecEnv whose results are corrected for the trainer.
 
     Args:
@@ -74,8 +80,8 @@ class Around(protocol.Envs):
         self.backend, self.metadata = vec.backend, vec.metadata
         self.num_envs, self.num_rows, self.agents_per_env = vec.num_envs, vec.num_rows, vec.agents_per_env
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
-        self.describe(vec)
-        self.num_workers = self.parallelism
+        self.agent_spaces, self.native_spec = vec.agent_spaces, vec.native_spec
+        self.mask_size, self.parallelism, self.num_workers = vec.mask_size, vec.parallelism, vec.parallelism
         self.has_dead_rows = resets_itself or vec.agents_per_env > 1
         self._env_id = np.arange(self.num_envs, dtype=np.int32)
         self._result: Any = None
@@ -83,12 +89,12 @@ class Around(protocol.Envs):
     @property
     def time_limit(self) -> int:
         """The wrapped env's."""
-        return int(getattr(self.vec, "time_limit", 0))
+        return int(self.vec.time_limit)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """All envs where they are stepped at once; otherwise the wrapped env's."""
-        return ((0, self.num_envs),) if self.in_step else protocol.ranges(self.vec)
+        return ((0, self.num_envs),) if self.in_step else self.vec.ranges
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts episodes."""
@@ -126,14 +132,14 @@ class Around(protocol.Envs):
         if not self.resets_itself:
             return infos
         infos.pop("final_obs", None)  # the env has replaced it by the first of the next episode
-        alive, ids = protocol.alive_rows(self.vec), infos["env_id"]
+        alive, ids = core.alive_rows(self.vec), infos["env_id"]
         if alive is not None:
             infos["alive"] = alive[int(ids[0]) : int(ids[-1]) + 1]
         return infos
 
     def current_infos(self) -> Info:
         """The wrapped env's."""
-        return protocol.current_infos(self.vec)
+        return self.vec.current_infos()  # type: ignore[no-any-return]
 
     def drain_stats(self) -> Info:
         """The wrapped env's."""
@@ -144,7 +150,7 @@ class Around(protocol.Envs):
         self.vec.close()
 
 
-class Played(protocol.Envs):
+class Played(VecEnv):
     """A vector env with a reset or step of the user's own: guide style (four values) or PufferLib 3's (five).
 
     Its `step` is expected to reset the envs that are done. A truncated episode is bootstrapped from the `final_obs` in
@@ -162,15 +168,16 @@ class Played(protocol.Envs):
         if self.num_envs < 1:
             raise APIUsageError(f"{type(env).__name__} has no num_envs: set it in __init__.")
         self.num_rows = self.num_envs * self.agents_per_env
-        if inner is not None and not protocol.agent_spaces(inner).alike:
+        if inner is not None and not inner.agent_spaces.alike:
             raise APIUsageError(
                 f"the agents of {type(env).__name__} have different spaces: train on the vector itself."
             )
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = _single(env, "observation_space")
         self.single_action_space = _single(env, "action_space")
-        self.describe(inner)
-        self.has_dead_rows = self.agents_per_env > 1
+        if inner is not None:
+            self.agent_spaces, self.native_spec = inner.agent_spaces, inner.native_spec
+            self.mask_size, self.parallelism = inner.mask_size, inner.parallelism
         self._layout = Layout(self.single_observation_space)
         self._env_id = np.arange(self.num_envs, dtype=np.int32)
         self._returns, self._lengths = np.zeros(self.num_rows), np.zeros(self.num_rows, np.int64)
@@ -197,7 +204,7 @@ class Played(protocol.Envs):
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (list, Infos)):
             obs, infos = result[0], {}
         self._remember(obs)
-        return obs, {**protocol.current_infos(getattr(env, "vec", None)), **self._row_infos(infos)}
+        return obs, {**self.current_infos(), **self._row_infos(infos)}
 
     def step(self, actions: Any) -> Any:
         """One transition of every env: five values, whatever the user's step returns."""
@@ -273,7 +280,8 @@ class Played(protocol.Envs):
 
     def current_infos(self) -> Info:
         """Of the vector inside, where there is one; otherwise everyone is alive."""
-        return {**super().current_infos(), **protocol.current_infos(getattr(self.env, "vec", None))}
+        inner = getattr(self.env, "vec", None)
+        return super().current_infos() if inner is None else inner.current_infos()
 
     def drain_stats(self) -> Info:
         """Statistics of the episodes that ended since the last call, as every VecEnv has them."""
