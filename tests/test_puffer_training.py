@@ -487,7 +487,7 @@ def test_names_and_classes_make_envs():
         PuffeRL(env=Echo)
     with pytest.raises(ConfigError, match="give PuffeRL a vector env"):
         PuffeRL(env=Echo())
-    with pytest.warns(UserWarning, match="num_workers=3 comes too late: env has 1 already"):
+    with pytest.warns(UserWarning, match="num_workers=3 is ignored: env already has 1"):
         PuffeRL(env=Serial(Echo, num_envs=2), num_workers=3)
 
 

@@ -1,11 +1,11 @@
-"""The names that PufferLib's users know (`import shoal.puffer as pufferlib`), over Shoal's own. The core knows none.
+"""PufferLib's API over Shoal: `import shoal.puffer as pufferlib`. Nothing else in Shoal imports it.
 
     envs = pufferlib.make("gym-CartPole-v1", num_envs=64)
     obs = envs.reset()
     obs, rewards, dones, infos = envs.step(envs.action_space.sample())
 
-docs/from-pufferlib.md says what to change in your code, and what is different on purpose. What needs torch (PuffeRL,
-pufferl, pytorch, models) is imported when it is first asked for.
+docs/from-pufferlib.md says what to change in your code, and what differs on purpose. What needs torch (PuffeRL,
+pufferl, pytorch, models) is imported on first use.
 """
 
 from __future__ import annotations
@@ -132,20 +132,21 @@ def make(
     Args:
         name: `gym-CartPole-v1`, `atari-pong`, `minigrid-empty-8x8`, `pettingzoo-pistonball`; `puffer_breakout` or
             `breakout` for a native env; or what `register` made known.
-        num_envs: how many.
-        num_workers: processes, or threads for a native env; default: as many as there are cores and fit.
+        num_envs: number of envs.
+        num_workers: processes, or threads of a native env; default: the number of cores, or fewer so that they divide
+            num_envs.
         envs_per_worker: instead of num_workers.
-        seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
-        backend: `serial`, or `process` (`threads`, for a native env); default: what fits.
+        seed: of the first reset; env i gets `seed + i`. Default: a random one.
+        backend: `serial`, or `process` (`threads` for a native env); default: by the number of envs and cores.
         **env_kwargs: the env's own, such as frameskip, framestack (atari), max_steps (minigrid, native), num_agents
             (pettingzoo); and Shoal's batch_size, zero_copy, start_method, timeout_s, on_crash, cpu_affinity and copy.
     """
     options = {option: env_kwargs.pop(option) for option in _OPTIONS if option in env_kwargs}
     options |= {"num_workers": num_workers, "envs_per_worker": envs_per_worker}
-    found = names.find(name)
-    if isinstance(found, str):
-        return VectorEnv.over(core.make_threads(found, num_envs, backend, options, env_kwargs), seed)
-    return VectorEnv(partial(found, **env_kwargs), num_envs, backend, seed=seed, **options)
+    creator = names.find(name)
+    if isinstance(creator, str):
+        return VectorEnv.over(core.make_threads(creator, num_envs, backend, options, env_kwargs), seed)
+    return VectorEnv(partial(creator, **env_kwargs), num_envs, backend, seed=seed, **options)
 
 
 def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
@@ -153,7 +154,7 @@ def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
 
     Args:
         env: a class, a function that makes one, or an env, of which copies are made.
-        num_envs: how many.
+        num_envs: number of envs.
         **options: of `VectorEnv`: num_workers, envs_per_worker, seed, backend, …
     """
     if isinstance(env, str):

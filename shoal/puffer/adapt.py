@@ -1,4 +1,4 @@
-"""From what a PufferLib user's function returns to what Shoal's runner steps."""
+"""Adapts the envs of PufferLib's users to what Shoal's runner steps."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shoal.spec import AgentSpaces
 from shoal.vector.block import Block
 from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
 
-ROW = "puffer_row"  # the name of the one agent of a row that resets itself; its Face tells the parent process
-SELF_RESET = "puffer_infos"  # under this key travel the infos of such envs, as they gave them
+ROW = "puffer_row"  # the agent of a row whose env resets itself: by this name the parent process knows such envs
+SELF_RESET = "puffer_infos"  # the key of the list of infos that such an env returned
 
 
 def slot(env: Any) -> Any:
-    """A slot for the runner, for any env: Puffer's in both styles, Shoal's, and all that `shoal.make` takes."""
+    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` takes."""
     inner = env.unwrapped if isinstance(env, Wrapper) else env
     if hasattr(env, "as_slot"):
         if env is inner:
@@ -44,12 +44,12 @@ def slot(env: Any) -> Any:
 
 
 def build(make: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Makes an env and its slot, in whichever process they will live."""
+    """Makes an env and its slot, in the process that steps it."""
     return slot(make(*args, **kwargs))
 
 
 def takes(function: Any, name: str, by_any: bool = False) -> bool:
-    """Whether a function or class has a parameter of that name; `by_any`: or `**kwargs`."""
+    """Whether a function or class has a parameter of that name; with `by_any`, `**kwargs` counts too."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -98,22 +98,22 @@ class GuideEnv:
 
 
 def is_old_gym(env: Any) -> bool:
-    """Whether its class comes from the old gym package."""
+    """Whether the class of an env is of the old gym package."""
     return any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__)
 
 
 class OldGymEnv(GuideEnv):
-    """An env of old gym whose reset takes no seed and returns obs alone, whatever version of gym is installed."""
+    """An env of old gym whose reset takes no seed and returns obs alone, with any version of gym."""
 
     def __init__(self, env: Any) -> None:
-        shown = adapt_other(env)  # with Gymnasium's spaces; says what to install
-        shown = getattr(shown, "env", shown)
+        adapted = adapt_other(env)  # has Gymnasium's spaces; raises if shimmy is not installed
+        adapted = getattr(adapted, "env", adapted)
         self.env, self.metadata = env, getattr(env, "metadata", {})
-        self.observation_space, self.action_space = shown.observation_space, shown.action_space
+        self.observation_space, self.action_space = adapted.observation_space, adapted.action_space
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts an episode."""
-        if seed is not None and not hasattr(self.env, "seed"):  # gone from gym 0.26
+        if seed is not None and not hasattr(self.env, "seed"):  # gym 0.26 removed it
             import gym.utils.seeding
 
             self.env._np_random, _ = gym.utils.seeding.np_random(seed)
@@ -285,8 +285,8 @@ class GameInfos(PettingZooWrapper):
 class PufferSlot(VectorSlot):
     """An env in style (b): each of its agents is a row, which the env resets itself.
 
-    The buffers lie in the block where the env is made here with `buf` (`make`, once the block is known); an env that
-    was made before keeps its own, and its rows are copied. There is no final_obs: the env has replaced it.
+    An env that is made here (`make`, once the block is known) gets the block's memory as `buf`. An env that was made
+    before has buffers of its own, which are copied into the block. There is no final_obs: the env has overwritten it.
     """
 
     def __init__(self, env: Any, make: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -296,14 +296,14 @@ class PufferSlot(VectorSlot):
         self.agent_spaces = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Says where in the block this env writes, and makes it there where it is to be made."""
+        """Sets where in the block this env writes, and makes the env if it is to be made here."""
         if autoreset != SAME_STEP:
             raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
         self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
         self.taken = block.row_views("actions", first, first + self.envs)
         self.given = new_actions(self.env.single_action_space, self.envs)
         names = zip(BUFFERS[1:], ("rewards", "terminated", "truncated", "alive"))
-        self.buffers: dict[str, Any] = {theirs: block.arrays[ours][self.rows] for theirs, ours in names}
+        self.buffers: dict[str, Any] = {buffer: block.arrays[array][self.rows] for buffer, array in names}
         self.buffers["observations"] = block.row_views("obs", first, first + self.envs)
         self.buffers["masks"][:] = True
         self.ticks, self.totals = np.zeros(self.envs, np.int32), np.zeros(self.envs)
@@ -319,7 +319,7 @@ class PufferSlot(VectorSlot):
             spaces_of.observation_spaces[0],
             spaces_of.action_spaces[0],
         ):
-            raise APIUsageError("it has other spaces or another num_agents than the first env: all must be equal.")
+            raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
 
     def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
         """Starts episodes; the seed is that of the first row."""
@@ -333,13 +333,13 @@ class PufferSlot(VectorSlot):
     def step(self, mail: Mail) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
-        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # as the env left them
-        was = buffers["masks"].copy()
+        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
+        was_alive = buffers["masks"].copy()
         self.given[:] = self.taken
         result = self.env.step(self.given)
         if not isinstance(result, tuple) or len(result) != 5:
             raise BadOutput("step did not return (observations, rewards, terminals, truncations, infos)")
-        if isinstance(self.env, Wrapper):  # which may return others than the env's own
+        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's own
             self._take([*result[:4], self.env.masks])
         else:
             self._take([getattr(self.env, name) for name in BUFFERS])
@@ -347,7 +347,7 @@ class PufferSlot(VectorSlot):
         buffers["truncations"] &= ~buffers["terminals"]
         done = self.flags[0] | self.flags[1]
         arrays["done"][rows] = done
-        self.ticks += was
+        self.ticks += was_alive
         self.totals += buffers["rewards"]
         if done.any():
             arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
@@ -355,7 +355,7 @@ class PufferSlot(VectorSlot):
         self._mail(result[4], mail)
 
     def _take(self, values: list[Any]) -> None:
-        """Copies what the env has not written in place."""
+        """Copies the arrays that are not the block's own."""
         for name, value in zip(BUFFERS, values):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value

@@ -5,8 +5,8 @@
     policy = pufferl.load_policy(args, vecenv)
     trainer = PuffeRL({**args["train"], "env": "puffer_breakout"}, vecenv, policy)
 
-Values come, each over the one before, from Shoal's defaults, the tuned values of a native env, `config/default.ini`,
-the file under `config/` that names the env in `[base] env_name`, and the flags.
+Later sources override earlier ones: Shoal's defaults, the tuned values of a native env, `config/default.ini`, the file
+under `config/` that lists the env in `[base] env_name`, and the flags.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def load_config(env_name: str = "default", args: Sequence[str] | None = None, fo
     _merge(tables, flags)
     for size, other in (("minibatch_size", "minibatches"), ("batch_size", "bptt_horizon")):
         if tables["train"][size] != "auto" and other not in given.get("train", {}):
-            del tables["train"][other]  # a default that the given size takes the place of
+            del tables["train"][other]  # a default that contradicts the given size
     tables["train"]["use_rnn"] = tables["rnn_name"] is not None
     return tables
 
@@ -128,10 +128,10 @@ def _merge(tables: Table, over: Mapping[str, Any]) -> None:
 
 def _defaults(name: str | None) -> Table:
     """Shoal's values, tuned ones where the env has them."""
-    native = name.removeprefix("puffer_") if name is not None and isinstance(_found(name), str) else None
+    native = name.removeprefix("puffer_") if name is not None and isinstance(_find(name), str) else None
     options = options_for(native or "", {"algo": "ppo", "device": "cpu"})
-    theirs = {own: name for name, own in NAMES.items()}
-    train = {theirs.get(key, key): value for key, value in dataclasses.asdict(options.train).items()}
+    puffer_names = {own: name for name, own in NAMES.items()}
+    train = {puffer_names.get(key, key): value for key, value in dataclasses.asdict(options.train).items()}
     for key in NOT_IN_FILES:
         train.pop(key)
     train |= {"seed": 42, "device": "cpu", "batch_size": "auto", "minibatch_size": "auto"}
@@ -148,10 +148,10 @@ def _defaults(name: str | None) -> Table:
     return tables
 
 
-def _found(name: str) -> Any:
+def _find(name: str) -> Any:
     try:
         return names.find(name)
-    except ValueError:  # an env that only an INI file names: its creator is the user's
+    except ValueError:  # an env that only an INI file lists; the user makes it
         return None
 
 

@@ -1,7 +1,7 @@
-"""One Gymnasium or PettingZoo env as a PufferEnv, PufferLib 3's `emulation`: a batch of one game that resets itself.
+"""PufferLib 3's `emulation`: one Gymnasium or PettingZoo env as a PufferEnv, a batch of one game that resets itself.
 
-Unlike there, spaces keep their structure: observations of a Dict space are a dict of arrays, not bytes. In a vector
-(`vector.make(lambda: GymnasiumPufferEnv(env=…))`) Shoal steps the wrapped env itself: the wrapping costs nothing.
+Unlike in PufferLib, spaces keep their structure: observations of a Dict space are a dict of arrays, not bytes. In a
+vector (`vector.make(lambda: GymnasiumPufferEnv(env=…))`) Shoal steps the wrapped env directly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["GymnasiumPufferEnv", "PettingZooPufferEnv"]
 
 
 class _Emulated(PufferEnv):
-    """An env behind PufferEnv's names. Give the env, or a function that makes it with its args."""
+    """An env with PufferEnv's names. Give the env, or a function that makes it and its arguments."""
 
     emulated = True
 
@@ -31,11 +31,11 @@ class _Emulated(PufferEnv):
         env_creator: Callable[..., Any] | None = None,
         env_args: Sequence[Any] = (),
         env_kwargs: dict[str, Any] | None = None,
-        buf: Any = None,  # Shoal has the env write where the vector wants it, however it was made
+        buf: Any = None,  # not needed: the runner writes an env's results into the vector's memory
         seed: int | None = None,
     ) -> None:
         if (env is None) == (env_creator is None):
-            raise APIUsageError("give an env or an env_creator, and not both.")
+            raise APIUsageError("give either an env or an env_creator.")
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
@@ -56,7 +56,7 @@ class _Emulated(PufferEnv):
         return self.observations, self.infos
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """One transition: (observations, rewards, terminals, truncations, infos). A `{agent: action}` dict will do."""
+        """One transition: (observations, rewards, terminals, truncations, infos). Also takes `{agent: action}`."""
         self._vec.send(self._batched(action))
         self._take()
         return self.observations, self.rewards, self.terminals, self.truncations, self.infos
@@ -73,7 +73,7 @@ class _Emulated(PufferEnv):
         self.observations, self.rewards, self.terminals, self.truncations, self.infos, _, self.masks = self._vec.recv()
 
     def as_slot(self) -> Any:
-        """In a vector, the wrapped env is stepped as it is."""
+        """In a vector, the wrapped env is stepped directly."""
         return self._slot
 
     def render(self) -> Any:

@@ -1,4 +1,4 @@
-"""PufferEnv and Wrapper: the base classes of envs that are written for PufferLib, in both styles that are in use.
+"""PufferEnv and Wrapper: the base classes of envs for PufferLib, in both styles that are in use.
 
 (a) Guides: `super().__init__(buf)` first, spaces afterwards, `reset() -> obs`, `step -> (obs, reward, done, info)`.
 (b) PufferLib 3: `single_observation_space`, `single_action_space` and `num_agents` first, then `super().__init__(buf)`
@@ -21,7 +21,7 @@ BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks")
 
 
 class PufferEnv:
-    """An env in one of PufferLib's two styles; the module says which. `buf` holds a (b) env's rows of shared memory."""
+    """An env in one of PufferLib's two styles (see the module). In style (b), `buf` has its rows of shared memory."""
 
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
@@ -76,7 +76,7 @@ class PufferEnv:
         """Frees what the env holds."""
 
     def render(self) -> Any:
-        """A frame; nothing unless an env defines it."""
+        """A frame. Does nothing unless an env defines it."""
 
     # ---- spaces, guide style ----
 
@@ -92,7 +92,7 @@ class PufferEnv:
         return spaces.Box(low, high, shape, dtype)
 
     def make_discrete(self, n: int) -> spaces.Discrete:
-        """One choice of n."""
+        """A choice of n."""
         return spaces.Discrete(n)
 
     def make_multi_discrete(self, sizes: Sequence[int]) -> spaces.MultiDiscrete:
@@ -103,19 +103,19 @@ class PufferEnv:
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The env's own random stream, which `seed` starts anew. (numpy's global one cannot be seeded for one env.)"""
+        """The env's own random stream, which `seed` sets. (numpy's global one cannot be seeded for one env.)"""
         if "_np_random" not in self.__dict__:
             self._np_random = np.random.default_rng()
         return self._np_random
 
     def seed(self, seed: int | None = None) -> None:
-        """Starts `np_random` anew. Called before `reset` where that takes no seed."""
+        """Seeds `np_random`. Called before `reset` where that takes no seed."""
         self._np_random = np.random.default_rng(seed)
 
     # ---- PufferLib 3: an env of many agents is a vector env itself ----
 
     emulated = False
-    done = False  # it resets itself
+    done = False  # the env resets itself
 
     @property
     def driver_env(self) -> Any:
@@ -150,7 +150,7 @@ def set_buffers(env: Any, buf: Any = None) -> None:
 
 
 def new_buffers(env: Any) -> dict[str, Array]:
-    """Buffers for an env in style (b) that stands alone."""
+    """Buffers for an env in style (b) outside a vector."""
     count, space = env.num_agents, env.single_observation_space
     return {
         "observations": np.zeros((count, *space.shape), space.dtype),
@@ -163,12 +163,12 @@ def new_buffers(env: Any) -> dict[str, Array]:
 
 
 def new_actions(space: Any, count: int) -> Array:
-    """PufferLib's envs expect 32-bit choices."""
+    """A buffer for actions. PufferLib's envs expect 32-bit choices."""
     return np.zeros((count, *space.shape), space.dtype if isinstance(space, spaces.Box) else np.int32)
 
 
 class Wrapper:
-    """Around one env or a vector of them: what a subclass does not define is the wrapped env's."""
+    """A wrapper of one env or of a vector. Attributes that it does not define are the wrapped env's."""
 
     def __init__(self, env: Any) -> None:
         self.env = env

@@ -107,7 +107,7 @@ class Convolutional(_Halves):
         hidden_size: of the hidden layer.
         output_size: what decode_actions takes: the hidden_size, of this policy or of an LSTM around it.
         channels_last: images are (height, width, channels).
-        downsample: every so many pixels are used.
+        downsample: use every n-th row and column.
     """
 
     def __init__(

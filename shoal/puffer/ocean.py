@@ -1,4 +1,4 @@
-"""PufferLib's `ocean`: native envs under the names that they have there, each a PufferEnv of many games.
+"""PufferLib's `ocean`: native envs by name, each a PufferEnv of many games.
 
     env = pufferlib.ocean.env_creator("puffer_breakout")(num_envs=1024)
     vecenv = pufferlib.vector.make(pufferlib.ocean.env_creator("breakout"), env_kwargs={"num_envs": 1024}, num_envs=2)
@@ -27,11 +27,11 @@ __all__ = ["OceanEnv", "env_creator"]
 
 def env_creator(name: str = "breakout", *args: Any, **kwargs: Any) -> Callable[..., OceanEnv]:
     """A function that makes a native env: `env_creator("puffer_pong")(num_envs=64)`."""
-    found = names.find(name)
-    if not isinstance(found, str):
+    native = names.find(name)
+    if not isinstance(native, str):
         known = known_names()
         raise UnknownEnv(f"'{name}' is not a native env.{did_you_mean(name, known)} Native are {', '.join(known)}.")
-    return partial(OceanEnv, found, *args, **kwargs)
+    return partial(OceanEnv, native, *args, **kwargs)
 
 
 class OceanEnv(PufferEnv):

@@ -123,7 +123,7 @@ class PuffeRL:
         self.logger = logger if logger is not None else loggers.NoLogger()
         self._is_logging = True
         self._has_episodes = False  # whether the envs were reset
-        self._is_fresh = False  # whether there is a rollout that nobody learned from
+        self._is_fresh = False  # whether there is a rollout that was not learned from
         self._starts: list[tuple[Tensor, Tensor]] = []  # of episodes that the next rollout begins with
         self._action_stream = torch.Generator().manual_seed(stream_seed(seed, "get_action"))
         self._interval: list[dict[str, float]] = []
@@ -140,11 +140,11 @@ class PuffeRL:
     # ---- the loop ----
 
     def evaluate(self) -> dict[str, float]:
-        """Collects one rollout: batch_size steps. Returns mean_reward, sps and more.
+        """Collects one rollout of batch_size steps. Returns mean_reward, sps and other statistics.
 
         `mean_reward`, `min_reward`, `max_reward` and `episode_length` are of the episodes that ended in this rollout;
-        where none did, of the last that had some (not a number before any has ended). `sps` counts the steps of this
-        rollout over all the time since the last one began, learning included.
+        where none did, of the last rollout that had some. They are NaN until an episode has ended. `sps` is steps per
+        second since the last rollout began, learning included.
         """
         trainer = self.trainer
         torch.set_num_threads(trainer.threads)
@@ -157,24 +157,24 @@ class PuffeRL:
         now = time.perf_counter()
         self._is_fresh = True
         trainer.wall_s += now - start
-        found = trainer.drain()
-        self._interval.append(found)
-        if found["episode/n"]:
-            for name, theirs in (("mean", ""), ("min", "_min"), ("max", "_max")):
-                self._reward[f"{name}_reward"] = found[f"episode/return{theirs}"]
-            self._reward["episode_length"] = found["episode/length"]
+        record = trainer.drain()
+        self._interval.append(record)
+        if record["episode/n"]:
+            for name, suffix in (("mean", ""), ("min", "_min"), ("max", "_max")):
+                self._reward[f"{name}_reward"] = record[f"episode/return{suffix}"]
+            self._reward["episode_length"] = record["episode/length"]
         steps = trainer.steps_per_iteration
         since = now - (self._began if trainer.iteration else start)
         self._began = start
         own = {
             name.partition("/")[2]: value
-            for name, value in found.items()
+            for name, value in record.items()
             if name.startswith("episode/") and not name.startswith(("episode/return", "episode/length", "episode/n"))
         }
         self.stats = {
             **own,
             **self._reward,
-            "episodes": found["episode/n"],
+            "episodes": record["episode/n"],
             "sps": steps / max(since, 1e-9),
             "collect_sps": steps / max(now - start, 1e-9),
             "agent_steps": trainer.step,
@@ -182,7 +182,7 @@ class PuffeRL:
         return self.stats
 
     def train(self) -> dict[str, float]:
-        """Learns from the last rollout, once; collects one first where there is no new one. Returns the losses."""
+        """Learns from the last rollout, once. Collects one first where there is no new one. Returns the losses."""
         if not self._is_fresh:
             self.evaluate()
         trainer = self.trainer
@@ -192,22 +192,22 @@ class PuffeRL:
         trainer.wall_s += time.perf_counter() - start
         self._is_fresh = False
         self._start_episodes()
-        found = trainer.drain()
-        self._interval.append(found)
+        record = trainer.drain()
+        self._interval.append(record)
         self.losses = {
-            "policy_loss": found["loss/policy"],
-            "value_loss": found["loss/value"],
-            "entropy": found["entropy"],
-            "approx_kl": found["kl"],
-            "clipfrac": found["clip_fraction"],
-            "explained_variance": found["explained_variance"],
-            "grad_norm": found["grad_norm"],
-            "learning_rate": found["learning_rate"],
+            "policy_loss": record["loss/policy"],
+            "value_loss": record["loss/value"],
+            "entropy": record["entropy"],
+            "approx_kl": record["kl"],
+            "clipfrac": record["clip_fraction"],
+            "explained_variance": record["explained_variance"],
+            "grad_norm": record["grad_norm"],
+            "learning_rate": record["learning_rate"],
         }
         return self.losses
 
     def mean_and_log(self) -> dict[str, float]:
-        """Gives the means since the last call to the logger, and returns them."""
+        """Logs the means since the last call, and returns them."""
         now, trainer = time.perf_counter(), self.trainer
         parts, self._interval = self._interval, []
         if not parts:
@@ -227,14 +227,14 @@ class PuffeRL:
         except Exception as error:
             self._is_logging = False
             what = f"{type(self.logger).__name__} failed: {type(error).__name__}: {error}"
-            print(f"warning: {what}. It is switched off; training goes on.", file=sys.stderr, flush=True)
+            print(f"warning: {what}. It is switched off; training continues.", file=sys.stderr, flush=True)
 
     def print_dashboard(self, *args: Any, **kwargs: Any) -> None:
-        """One line of where it stands. (`shoal train` has the dashboard.)"""
+        """Prints step, reward and speed on one line. (`shoal train` has the dashboard.)"""
         reward, sps = self._reward["mean_reward"], self.stats.get("sps", 0.0)
         print(f"step {self.global_step:,}  reward {reward:.4g}  sps {sps:,.0f}", flush=True)
 
-    # ---- where it stands ----
+    # ---- progress ----
 
     @property
     def global_step(self) -> int:
@@ -253,12 +253,12 @@ class PuffeRL:
 
     @property
     def exact(self) -> bool:
-        """Whether load_checkpoint went on to the bit: native envs do; others start their episodes anew."""
+        """Whether load_checkpoint resumed exactly: native envs do; Python envs start new episodes."""
         return bool(self.trainer.exact)
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update (before the schedule, with anneal_lr). It can be set."""
+        """Of the next update; with anneal_lr, before the schedule. It can be set."""
         return float(self.trainer.options.train.learning_rate)
 
     @learning_rate.setter
@@ -298,9 +298,9 @@ class PuffeRL:
     def _num_rows(self, obs: Any) -> int:
         lengths: list[int] = []
         map_leaves(lambda leaf: lengths.append(len(leaf)), obs)
-        spaces = getattr(self.trainer.vec, "agent_spaces", None)
-        is_by_agent = spaces is not None and not spaces.alike
-        return lengths[0] * (len(spaces.agents) if is_by_agent else 1)
+        agents: Any = getattr(self.trainer.vec, "agent_spaces", None)
+        is_by_agent = agents is not None and not agents.alike
+        return lengths[0] * (len(agents.agents) if is_by_agent else 1)
 
     def _checked_mask(self, mask: Any, num_rows: int) -> Any:
         choices = self.trainer.actors[0].head.choices
@@ -369,12 +369,12 @@ class PuffeRL:
         return metadata
 
     def _start_episodes(self) -> None:
-        """After load_checkpoint, ends what was kept of the old episodes: the next rollout begins with new ones."""
+        """After load_checkpoint, makes the next rollout begin with the new episodes of the envs."""
         saving.copy_back(self._starts)
         self._starts = []
 
     def close(self) -> str | None:
-        """Ends the envs and the logger."""
+        """Closes the envs and the logger."""
         self.trainer.close()
         try:
             if hasattr(self.logger, "close"):
@@ -394,19 +394,20 @@ class PuffeRL:
 
 
 def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
-    """The env as it is, or a vector of what a name, class or function makes."""
+    """A vector env: the given one, or one of what a name, class or function makes."""
     if isinstance(env, str) or (callable(env) and not hasattr(env, "num_envs")):
         from shoal.puffer import emulate, make
 
         if num_envs is None:
             called = repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
             raise APIUsageError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
-        many: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
-        return make(env, num_envs, **many) if isinstance(env, str) else emulate(env, num_envs, **many)
+        workers: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
+        return make(env, num_envs, **workers) if isinstance(env, str) else emulate(env, num_envs, **workers)
     has = getattr(env, "num_workers", num_workers)
     if num_workers not in (None, has):
-        told = f"num_workers={num_workers} comes too late: env has {has} already. Give it to make."
-        warnings.warn(told, stacklevel=3)
+        warnings.warn(
+            f"num_workers={num_workers} is ignored: env already has {has} workers. Give it to make.", stacklevel=3
+        )
     return env
 
 
@@ -424,7 +425,7 @@ def _adapter(policy: Any) -> Callable[..., nn.Module]:
 
 
 def merged(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Records of several calls as one: episodes weighted by their number, seconds summed, losses averaged."""
+    """One record of several: statistics weighted by episodes, seconds summed, losses averaged."""
     out = {key: parts[-1][key] for key in ("iteration", "step", "wall_s")}
     episodes = sum(part.get("episode/n", 0) for part in parts)
     out["episode/n"] = episodes

@@ -1,4 +1,4 @@
-"""What PufferLib's policies are made of: layer_init, LSTMWrapper, and observations in their structure again."""
+"""PufferLib's `pytorch`: layer_init, sample_logits, LSTMWrapper, and structured observations from flat ones."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ class LSTMWrapper(nn.Module):
 
 
 def unflatten_observations(flat: Any, space: Any) -> Any:
-    """Flat observations in the structure of the space: bytes, or a number for every element.
+    """Flat observations, bytes or one number for every element, in the structure of the space.
 
-    Shoal's trainer gives a policy observations in their structure already: those are returned as they are.
+    Observations from Shoal's trainer have their structure already and are returned unchanged.
     """
     if isinstance(flat, (dict, tuple)):
         return flat
@@ -185,14 +185,14 @@ def unflatten_observations(flat: Any, space: Any) -> Any:
 
 
 def nativize_dtype(emulated: Any) -> Any:
-    """What nativize_tensor needs: `env.emulated`, an env or a space."""
-    if emulated is None or isinstance(emulated, bool):  # here observations keep their structure
+    """The second argument of nativize_tensor, from `env.emulated`, an env or a space."""
+    if emulated is None or isinstance(emulated, bool):  # observations keep their structure in Shoal
         return None
     return Layout(emulated if isinstance(emulated, spaces.Space) else emulated.single_observation_space)
 
 
 def nativize_tensor(observations: Any, dtype: Any) -> Any:
-    """Observations in the structure of their space, as PufferLib 3 gives them back."""
+    """Observations in the structure of their space."""
     return observations if dtype is None else unflatten_observations(observations, dtype.space)
 
 
