@@ -22,10 +22,11 @@ import shoal
 import shoal.puffer as pufferlib
 from shoal import checkpoint
 from shoal.algos import ppo
-from shoal.errors import CheckpointError, ConfigError
-from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch
+from shoal.errors import CheckpointError, ConfigError, UsageError
+from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch, rows
 from shoal.puffer.pytorch import LSTMWrapper, layer_init
 from shoal.puffer.vectorization import Multiprocessing, Serial, VectorEnv
+from shoal.vector.base import VecEnv
 
 TEMPLATE = Path(__file__).parent.parent / "examples" / "train_template.py"
 
@@ -437,6 +438,37 @@ def test_every_vector_gives_the_same_rollouts_to_the_bit():
             assert torch.equal(mine, theirs), type(env).__name__
 
 
+def vectors_of_the_layer():
+    """A VecEnv of each kind that rows.py makes."""
+    mixed = Multiprocessing(Echo, 4, num_workers=2, batch_size=2, zero_copy=False)
+    for env in (Custom(Echo, 4), InPlace(), mixed, pufferlib.Wrapper(pufferlib.make("forage", num_envs=4, seed=1))):
+        yield rows.vec_for(env)[0]
+
+
+def test_every_vector_has_the_protocol_of_vec_env():
+    for vec in vectors_of_the_layer():
+        assert isinstance(vec, VecEnv)
+        agents = vec.agents_per_env
+        assert vec.num_rows == vec.num_envs * agents
+        assert (vec.is_on_gpu, vec.can_snapshot, str(vec.device)) == (False, False, "cpu")
+        assert len(vec.agent_spaces.agents) == agents
+        assert vec.agent_spaces.alike
+        assert vec.ranges == ((0, vec.num_envs),)
+        assert (vec.time_limit, vec.parallelism >= 1) == (0, True)
+        obs, _ = vec.reset(seed=1)
+        assert len(obs) == vec.num_rows
+        infos = vec.current_infos()
+        assert infos["alive"].shape == (vec.num_rows,)
+        assert vec.mask_size == (infos["action_mask"].shape[1] if "action_mask" in infos else 0)
+        assert vec.drain_stats() == {"episodes": 0}
+        assert vec.rows().num_envs == vec.num_rows
+        assert list(vec.agents().possible_agents) == list(vec.agent_spaces.agents)
+        for call in (vec.get_params, vec.set_params, vec.snapshot, lambda vec=vec: vec.restore(b"")):
+            with pytest.raises(UsageError, match="is for native envs"):
+                call()
+        vec.close()
+
+
 def test_a_users_step_is_called():
     env = Monitored(Echo, 4, backend="serial")
     trainer = PuffeRL(env=env, num_steps=6)
@@ -455,7 +487,7 @@ def test_names_and_classes_make_envs():
         PuffeRL(env=Echo)
     with pytest.raises(ConfigError, match="give PuffeRL a vector env"):
         PuffeRL(env=Echo())
-    with pytest.warns(UserWarning, match="num_workers=3 comes too late: env has 1 already"):
+    with pytest.warns(UserWarning, match="num_workers=3 is ignored: env already has 1"):
         PuffeRL(env=Serial(Echo, num_envs=2), num_workers=3)
 
 
@@ -987,6 +1019,33 @@ def test_actions_respect_masks():
     box = PuffeRL(env=Serial(Reach, num_envs=2), num_steps=4)
     with pytest.raises(ConfigError, match="no choices to mask"):
         box.get_action(np.zeros((2, 2)), mask=np.ones((2, 1)))
+
+
+def test_actions_of_agents_that_differ():
+    class Unlike:
+        possible_agents = ("big", "small")
+
+        def observation_space(self, agent):
+            return spaces.Box(0, 9, (4 if agent == "big" else 2,), np.float32)
+
+        def action_space(self, agent):
+            return spaces.Discrete(5 if agent == "big" else 2)
+
+        def reset(self, seed=None, options=None):
+            self.agents = list(self.possible_agents)
+            return self._look(), {}
+
+        def step(self, actions):
+            flags = dict.fromkeys(self.agents, False)
+            return self._look(), dict.fromkeys(self.agents, 0.0), flags, flags, {}
+
+        def _look(self):
+            return {name: np.zeros(self.observation_space(name).shape, np.float32) for name in self.possible_agents}
+
+    trainer = PuffeRL(env=Serial(Unlike, num_envs=3), num_steps=4)
+    trainer.train()
+    actions = trainer.get_action({"big": np.zeros((3, 4), np.float32), "small": np.zeros((3, 2), np.float32)})
+    assert {name: len(batch) for name, batch in actions.items()} == {"big": 3, "small": 3}
 
 
 # ---- Python envs start new episodes when a checkpoint is loaded ----
