@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal import registry
 from shoal.errors import CompileFailed, ShoalError
-from shoal.native import build, lib
+from shoal.native import build, lib, simd
 from shoal.native.lib import Module
 from shoal.spec import Array
 from shoal.vector.native import NativeVec
@@ -34,6 +34,10 @@ class Failure(Exception):
     """The env breaks the contract: the fact and the next move."""
 
 
+class Warn(Exception):
+    """The env keeps the contract, but not as well as it could: the fact and the next move."""
+
+
 class Skip(Exception):
     """The check cannot be made on this machine: why."""
 
@@ -43,7 +47,7 @@ class Outcome:
     """How one check went."""
 
     name: str
-    status: str  # passed, failed or skipped
+    status: str  # passed, warned, failed or skipped
     text: str
 
 
@@ -180,28 +184,54 @@ def _first_use(header: Path, word: str) -> str:
 
 def check_sanitizers(subject: Subject) -> str:
     """random play is clean under ASan and UBSan"""
-    flags = ["-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off"]
-    try:
-        program = subject.compile("c11", *flags, unit="fuzz.c", out="fuzz")
-    except CompileFailed as error:
-        if "asan" in str(error) or "sanitize" in str(error):
-            raise Skip("this compiler has no sanitizer runtime") from None
-        raise Failure(str(error)) from None
     steps = max(200, subject.steps // 2)
-    env = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
-    spec = subject.module.spec
-    numbers = {p.name: p.check(spec.name, subject.params[p.name], 1) for p in spec.params if p.name in subject.params}
-    command = [str(program), str(steps), *(f"{name}={value}" for name, value in numbers.items())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+        done = _run_fuzz(subject, str(steps), halt_on_error=True)
     except subprocess.TimeoutExpired:
         raise Failure(
             "random play did not end within 60 s: a loop in the env does not end for some state or param "
             "(the check also tries 0, negative and large params)."
         ) from None
+    if "env_check refuses" in done.stderr:
+        raise Failure("env_check refuses a state that env_step has reached: its own snapshots could not be restored.")
     if done.returncode or "ok" not in done.stdout:
         raise Failure(_explain_sanitizer(done.stderr, subject.header, done.returncode))
     return f"{5 * steps:,} steps of 1 to 130 envs, with odd params too"
+
+
+def check_forged(subject: Subject) -> str:
+    """a forged snapshot is refused, or does no harm"""
+    steps = max(50, subject.steps // 20)
+    advice = (
+        "A snapshot with changed bytes does that. Define ENV_HAS_CHECK and env_check, which returns 1 if every "
+        "index in State is in its range (docs/add-an-env.md)."
+    )
+    try:
+        done = _run_fuzz(subject, "forge", str(steps), halt_on_error=False)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"a loop in the env does not end. {advice}") from None
+    if done.returncode or "ok" not in done.stdout:
+        raise Failure(f"{_explain_sanitizer(done.stderr, subject.header, done.returncode)} {advice}")
+    return f"{193 * steps:,} snapshots with changed bytes"
+
+
+def _run_fuzz(subject: Subject, *arguments: str, halt_on_error: bool) -> subprocess.CompletedProcess[str]:
+    """Runs core/fuzz.c with this env. Leaving the memory always ends it; `halt_on_error`: any undefined behaviour."""
+    flags = ["-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=bounds", "-ffp-contract=off"]
+    program = subject.workdir / "fuzz"
+    try:
+        if not program.exists():
+            subject.compile("c11", *flags, unit="fuzz.c", out="fuzz")
+    except CompileFailed as error:
+        if "asan" in str(error) or "sanitize" in str(error):
+            raise Skip("this compiler has no sanitizer runtime") from None
+        raise Failure(str(error)) from None
+    options = f"print_stacktrace={int(halt_on_error)}:halt_on_error={int(halt_on_error)}"
+    env = {**os.environ, "UBSAN_OPTIONS": options, "ASAN_OPTIONS": "detect_leaks=0"}
+    spec = subject.module.spec
+    numbers = {p.name: p.check(spec.name, subject.params[p.name], 1) for p in spec.params if p.name in subject.params}
+    command = [str(program), *arguments, *(f"{name}={value}" for name, value in numbers.items())]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
 
 
 def _explain_sanitizer(report: str, header: Path, code: int) -> str:
@@ -354,6 +384,16 @@ def check_layouts(subject: Subject) -> str:
     return f"{best}, {', '.join(others)}"
 
 
+def check_simd(subject: Subject) -> str:
+    """many envs are stepped by one instruction"""
+    found = simd.report(subject.source, lib.best_variant())
+    if found.is_simd is False:
+        raise Warn(found.text)
+    if found.is_simd is None:
+        raise Skip(found.text)
+    return found.text
+
+
 def check_snapshot(subject: Subject) -> str:
     """snapshot, restore and go on equals not stopping"""
     steps = subject.steps // 4
@@ -413,7 +453,9 @@ CHECKS: list[Callable[[Subject], str]] = [
     check_batch_size,
     check_threads,
     check_layouts,
+    check_simd,
     check_snapshot,
+    check_forged,
     check_episodes,
     check_draw,
 ]
@@ -434,6 +476,8 @@ def run_checks(name: str | Path, steps: int = 2000, preset: str | None = None) -
             title = (check.__doc__ or check.__name__).strip()
             try:
                 yield Outcome(title, "passed", check(subject))
+            except Warn as warning:
+                yield Outcome(title, "warned", str(warning))
             except Skip as skip:
                 yield Outcome(title, "skipped", str(skip))
             except (Failure, ShoalError) as failure:

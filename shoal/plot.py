@@ -1,6 +1,6 @@
-"""Learning curves: runs that differ in nothing but their seed become one line with its spread; PNG and HTML.
+"""Learning curves: runs that differ only in their seed become one line with a band around it. Writes PNG and HTML.
 
-Reads runs' records; knows nothing of torch. Drawing to PNG needs matplotlib, the HTML page nothing: it is one file.
+Reads the records of runs; knows nothing of torch. A PNG needs matplotlib. The HTML page is one file and needs nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from shoal.errors import ConfigError, did_you_mean
 from shoal.log.base import human
 from shoal.runs import Run
 from shoal.spec import Array
+from shoal.stats import t_975
 
 Band = Literal["range", "ci95"]
 
 POINTS = 400  # of a line over several runs
+SHOWN_OPTIONS = 6  # at most, of those that differ, in a label
 NOT_DIFFERENCES = ("seed", "log", "resume", "runs", "checkpoint", "device", "name")  # options that keep runs comparable
-# colours that stay apart for the colour-blind (Okabe and Ito), the faint ones left out
+# colours that the colour-blind can distinguish (Okabe and Ito), without the faint ones
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#56b4e9", "#b8860b", "#5c5c5c")
-# 97.5 % point of Student's t for 1, 2, ... degrees of freedom; beyond, the normal's
-T975 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 WORDS = {
     "step": "steps",
@@ -43,7 +43,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: the mean over runs, and the band around it where there are several."""
+    """One line: the mean over its runs, and a band where there are several."""
 
     label: str
     x: Array
@@ -54,13 +54,13 @@ class Curve:
 
     @property
     def has_band(self) -> bool:
-        """Whether several runs are in it."""
+        """Whether it is over several runs."""
         return len(self.runs) > 1
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What is drawn, in words and numbers."""
+    """What to draw: labels and numbers."""
 
     title: str
     x_label: str
@@ -72,9 +72,9 @@ class Figure:
 def figure(
     runs: Sequence[Run], y: str = "episode/return", x: str = "step", smooth: float = 1.0, band: Band = "range"
 ) -> Figure:
-    """Groups the runs and averages each group over the x that all its runs have.
+    """Groups the runs and averages each group over the range of x that all its runs cover.
 
-    `smooth` is a percentage of the axis.
+    `smooth` is a percentage of the axis. `band` is the range of the runs, or the mean's confidence interval.
     """
     groups = _group(runs)
     envs = list(dict.fromkeys(env for env, _, _ in groups))
@@ -85,8 +85,8 @@ def figure(
     notes = []
     most = max(len(curve.runs) for curve in curves)
     if most > 1:
-        what = "least to most over the runs" if band == "range" else "95 % confidence interval of the mean"
-        notes.append(f"line: mean of the runs; band: {what}")
+        meaning = "minimum to maximum of the runs" if band == "range" else "95 % confidence interval of the mean"
+        notes.append(f"line: mean of the runs; band: {meaning}")
     if smooth:
         notes.append(f"smoothed over {smooth:g} % of the axis")
     return Figure(", ".join(envs), WORDS.get(x, x), _words(y), "; ".join(notes), tuple(curves))
@@ -118,25 +118,32 @@ def _group(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
 
 
 def _options(run: Run) -> dict[str, Any]:
+    """The run's options, with the number of envs that it had: 0 in its config.toml means one that Shoal chose."""
     try:
-        return run.config
+        options = dict(run.config)
     except ConfigError:  # a run without its config.toml still has a curve
-        return {}
+        options = {}
+    if "num_envs" in run.facts:
+        options["vec"] = {**options.get("vec", {}), "num_envs": run.facts["num_envs"]}
+    return options
 
 
 def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
-    """What tells each group from the others: env, algorithm, then the options that differ."""
+    """What distinguishes each group: env, algorithm, then the options that differ."""
     options = [json.loads(text) for _, _, text in keys]
     names = dict.fromkeys(name for table in options for name in table)
-    differ = [name for name in names if len({json.dumps(table.get(name)) for table in options}) > 1]
+    differing = [name for name in names if len({json.dumps(table.get(name)) for table in options}) > 1]
     many_envs, many_algos = len({key[0] for key in keys}) > 1, len({key[1] for key in keys}) > 1
     labels = []
     for (env, algo, _), table in zip(keys, options):
         parts = [env] if many_envs else []
-        parts += [algo] if many_algos or not (many_envs or differ) else []
+        parts += [algo] if many_algos or not (many_envs or differing) else []
         same_env = [other for other, key in zip(options, keys) if key[:2] == (env, algo)]
-        telling = [name for name in differ if len({json.dumps(other.get(name)) for other in same_env}) > 1]
-        parts += [f"{name.split('.')[-1]} {_plain(table.get(name, 'default'))}" for name in telling[:4]]
+        telling = [name for name in differing if len({json.dumps(other.get(name)) for other in same_env}) > 1]
+        # first: it depends on the machine where nobody chose it, so that nobody expects it to differ
+        telling.sort(key=lambda name: name != "vec.num_envs")
+        parts += [f"{name.split('.')[-1]} {_plain(table.get(name, 'default'))}" for name in telling[:SHOWN_OPTIONS]]
+        parts += [f"+{len(telling) - SHOWN_OPTIONS} options"] if len(telling) > SHOWN_OPTIONS else []
         labels.append(", ".join(part for part in parts if part) or env)
     return labels
 
@@ -146,10 +153,10 @@ def _plain(value: Any) -> str:
 
 
 def _points(run: Run, x: str, y: str) -> tuple[Array, Array]:
-    """The records that have both, by growing x."""
+    """The records that have both, sorted by x."""
     records = run.metrics()
     if not records:
-        raise ConfigError(f"run {run.id} has no records yet: {run.folder / 'metrics.jsonl'} is empty.")
+        raise ConfigError(f"run {run.id} has no records: {run.folder / 'metrics.jsonl'} is empty.")
     pairs = [(r[x], r[y]) for r in records if _is_number(r.get(x)) and _is_number(r.get(y))]
     if not pairs:
         known = sorted({key for record in records for key, value in record.items() if _is_number(value)})
@@ -164,12 +171,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _smooth(x: Array, y: Array, percent: float) -> tuple[Array, Array]:
-    """The mean of the neighbours within half that share of the axis on either side, fewer of them at the ends."""
+    """A moving average: a window of `percent` of the axis, narrower at the ends."""
     reach = (x[-1] - x[0]) * percent / 200
     if reach <= 0:
         return x, y
-    reach = np.minimum(reach, np.minimum(x - x[0], x[-1] - x))  # as far on either side, or the ends would bend
-    reach = reach + 1e-9 * (x[-1] - x[0])  # a neighbour just there counts on both sides
+    reach = np.minimum(reach, np.minimum(x - x[0], x[-1] - x))  # symmetric, or the ends would bend
+    reach = reach + 1e-9 * (x[-1] - x[0])  # a point at the window's edge counts on both sides
     first, last = np.searchsorted(x, x - reach, "left"), np.searchsorted(x, x + reach, "right")
     sums = np.concatenate([[0.0], np.cumsum(y)])
     return x, (sums[last] - sums[first]) / (last - first)
@@ -189,8 +196,7 @@ def _mean(label: str, lines: Sequence[tuple[Array, Array]], runs: tuple[str, ...
     if band == "range":
         return Curve(label, grid, mean, values.min(0), values.max(0), runs)
     count = len(lines)
-    t = T975[count - 2] if count - 2 < len(T975) else 1.96
-    half = t * values.std(0, ddof=1) / math.sqrt(count)
+    half = t_975(count - 1) * values.std(0, ddof=1) / math.sqrt(count)
     return Curve(label, grid, mean, mean - half, mean + half, runs)
 
 
@@ -202,7 +208,7 @@ def _words(y: str) -> str:
 
 
 def check_matplotlib() -> None:
-    """Raises with the install line where it is missing."""
+    """Raises where matplotlib is missing, with the command that installs it."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError('a PNG needs matplotlib: pip install "shoal[plot]". Without it: --out curves.html')
 
@@ -240,7 +246,7 @@ def write_png(figure: Figure, path: Path) -> None:
 
 
 def write_html(figure: Figure, path: Path) -> None:
-    """One page that needs nothing else: hover or arrow keys show the values, and it follows light and dark."""
+    """One page without dependencies. Pointer and arrow keys show the values; it has a light and a dark theme."""
     data = {
         "title": figure.title,
         "x": figure.x_label,

@@ -61,8 +61,15 @@ def find(name: str | Path) -> Path:
         if not path.is_file():
             raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
         return path.resolve()
+    if Path(f"{text}.h").is_file():
+        raise UnknownEnv(f"'{text}'. Did you mean './{text}.h'? A header is given by its path.")
     known = known_names()
     raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
+
+
+def is_native(env: object) -> bool:
+    """Whether `shoal.make` would compile it: the name or the path of a header, not `gymnasium:…` or a function."""
+    return isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
 
 
 def title(name: str) -> str:

@@ -5,7 +5,7 @@ Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or step
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,6 +122,39 @@ class Stat:
 
 
 @dataclass(frozen=True)
+class AgentSpaces:
+    """The agents of one env, and what each of them observes and does."""
+
+    agents: tuple[str, ...]
+    observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
+    action_spaces: tuple[spaces.Space[Any], ...]
+
+    @classmethod
+    def of_equal_agents(cls, count: int, observation: spaces.Space[Any], action: spaces.Space[Any]) -> AgentSpaces:
+        """Agents `agent_0`, `agent_1`, … that all have the same spaces."""
+        return cls(tuple(f"agent_{k}" for k in range(count)), (observation,) * count, (action,) * count)
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all agents have the same spaces."""
+        return all(
+            space is candidates[0] or space == candidates[0]
+            for candidates in (self.observation_spaces, self.action_spaces)
+            for space in candidates
+        )
+
+    @cached_property
+    def obs_layouts(self) -> tuple[Layout, ...]:
+        """One for each agent; a row has room for the largest."""
+        return tuple(Layout(space) for space in self.observation_spaces)
+
+    @cached_property
+    def action_layouts(self) -> tuple[Layout, ...]:
+        """One for each agent."""
+        return tuple(Layout(space) for space in self.action_spaces)
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """One env's contract with the world."""
 
@@ -162,6 +195,11 @@ class EnvSpec:
         return spaces.Box(
             np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape), shape, np.float32
         )
+
+    @cached_property
+    def agent_spaces(self) -> AgentSpaces:
+        """Of all agents, which are alike in a native env."""
+        return AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
 
     @property
     def param_names(self) -> list[str]:
@@ -268,9 +306,28 @@ class Layout:
                 part = part[key]
             view[row] = part
 
+    def leaves_of(self, batch: Any) -> list[Any]:
+        """The arrays of a batch that has the structure of the space, in the order of `leaves`."""
+        arrays = []
+        for leaf in self.leaves:
+            part = batch
+            for key in leaf.path:
+                part = part[key]
+            arrays.append(part)
+        return arrays
+
     def leaf_views(self, rows: Array) -> list[Array]:
         """One array per leaf, in order."""
         return [_view(rows, leaf) for leaf in self.leaves]
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """A structure of dicts and tuples with every leaf replaced by `function(leaf)`."""
+    if isinstance(value, dict):
+        return {key: map_leaves(function, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_leaves(function, part) for part in value)
+    return function(value)
 
 
 def unflatten(rows: Any, space: spaces.Space[Any] | Layout) -> Any:

@@ -55,7 +55,7 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
 
 def test_params_change_in_the_memory_that_graphs_hold():
     module = lib.load(registry.find("cartpole"))
-    vec = SimpleNamespace(spec_env=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
+    vec = SimpleNamespace(native_spec=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
     vec._params, vec._to_device = np.zeros(1, module.params_dtype), lambda array: torch.from_numpy(array.copy())
     CudaVec.set_params(vec, gravity=3.0)
     place = vec.struct.params
@@ -80,6 +80,45 @@ def test_without_the_bindings_the_install_line_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(CudaMissing, match="pip install cuda-bindings"):
         cuda.nvrtc()
+
+
+@pytest.fixture
+def torch_with_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+def test_the_gpu_backend_needs_the_bindings_and_nvrtc(torch_with_a_gpu, monkeypatch):
+    """`--device auto` asks this first: a GPU alone is not enough."""
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    assert not cuda.gpu_backend_available()
+    assert "pip install cuda-bindings" in cuda.gpu_backend_missing()
+
+    def fail():
+        raise RuntimeError("libnvrtc.so.13: cannot open shared object file")
+
+    broken = SimpleNamespace(nvrtcVersion=fail)
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(nvrtc=broken, driver=None))
+    assert not cuda.gpu_backend_available()
+    assert "NVRTC cannot be loaded: libnvrtc.so.13" in cuda.gpu_backend_missing()
+
+
+def test_the_gpu_backend_is_available_with_all_of_them(torch_with_a_gpu):
+    pytest.importorskip("cuda.bindings")
+    assert cuda.gpu_backend_available()
+    assert cuda.gpu_backend_missing() == ""
+
+
+@no_gpu
+def test_without_a_gpu_the_backend_says_why():
+    assert not cuda.gpu_backend_available()
+    assert "built for CPUs only" in cuda.gpu_backend_missing() or "no GPU can be used" in cuda.gpu_backend_missing()
+
+
+def test_without_torch_the_backend_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "needs torch" in cuda.gpu_backend_missing()
 
 
 def test_python_envs_have_no_cuda_backend():

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import shoal
 from shoal import registry
-from shoal.conformance import run_checks
+from shoal.conformance import CHECKS, run_checks
 from shoal.native import lib
 from shoal.vector.play import golden, play
 from shoal.vector.serial import SerialVec
@@ -24,7 +24,7 @@ def test_keeps_the_contract(env):
     """All of `shoal check`: three languages, sanitizers, determinism, spaces, batch sizes, threads, snapshots."""
     outcomes = list(run_checks(env, steps=1000))
     assert [o for o in outcomes if o.status == "failed"] == []
-    assert len(outcomes) == 14
+    assert len(outcomes) == len(CHECKS)
 
 
 def test_golden_rollout(env):
@@ -72,7 +72,7 @@ def test_statistics_equal_a_slow_sum_over_infos(env):
     for options in ({"backend": "serial"}, {"backend": "threads", "num_threads": 3}):
         vec = shoal.make(env, 200, seed=5, **options)
         vec.reset()
-        agents, stats = vec.agents_per_env, [stat.name for stat in vec.spec_env.stats]
+        agents, stats = vec.agents_per_env, [stat.name for stat in vec.native_spec.stats]
         seen = {name: [] for name in ["return", "length", *stats]}
         returns, lengths = np.zeros(vec.num_rows), np.zeros(vec.num_envs)
         for step in range(400):
@@ -102,7 +102,7 @@ def test_statistics_equal_a_slow_sum_over_infos(env):
 
 def test_per_env_params_equal_shared_ones(env):
     """An array of equal params steps through another code path to the same bytes."""
-    param = next(p for p in shoal.make(env).spec_env.params if p.name != "max_steps")
+    param = next(p for p in shoal.make(env).native_spec.params if p.name != "max_steps")
     value = int(param.default) if param.kind == "int" else param.default
     shared, each = shoal.make(env, 70, **{param.name: value}), shoal.make(env, 70, **{param.name: [value] * 70})
     shared.reset(seed=3)

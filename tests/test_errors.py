@@ -7,8 +7,10 @@ import stat
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import shoal
 from shoal import errors, registry
@@ -279,8 +281,39 @@ def test_entry_points_of_other_packages(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reef\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[shoal.envs]\ncoral = reef:header\n")
-    code = "import shoal; vec = shoal.make('coral', 3); vec.reset(seed=0); print(vec.spec_env.name)"
+    code = "import shoal; vec = shoal.make('coral', 3); vec.reset(seed=0); print(vec.native_spec.name)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": f"{tmp_path}:."}
     )
     assert done.stdout == "coral\n", done.stderr
+
+
+class TwoParts(gymnasium.Env):
+    """Actions are a tuple: a number and two floats."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_list_of_tuple_actions_is_refused(count):
+    """It is read as (part 0, part 1, …) of a batch; numpy's own error said nothing of that."""
+    vec = shoal.make(TwoParts, count, backend="serial")
+    vec.reset(seed=0)
+    with pytest.raises(errors.ActionError, match="tuple or dict of batches, not a list of single actions"):
+        vec.step([vec.single_action_space.sample() for _ in range(count)])
+    vec.step((np.zeros(count, np.int64), np.zeros((count, 2), np.float32)))
+
+
+@pytest.mark.parametrize("env", ["cartpole", "pendulum"])
+def test_ragged_actions_of_native_envs_are_refused(env):
+    vec = shoal.make(env, 2)
+    vec.reset(seed=0)
+    with pytest.raises(errors.ActionError, match="parts of different shapes"):
+        vec.step([1, [1, 2]])

@@ -87,7 +87,7 @@ def test_a_const_at_its_default_needs_no_compiler(monkeypatch):
     shoal.make("maze")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(build, "find_compiler", lambda *_: (_ for _ in ()).throw(errors.CompilerMissing("none")))
-    default = shoal.make("maze").spec_env.consts[0].default
+    default = shoal.make("maze").native_spec.consts[0].default
     shoal.make("maze", side=default)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,21 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
+from shoal import config
 from shoal.algos.actor import Actor
 from shoal.errors import ConfigError
+from shoal.nn import fused
 from shoal.nn import policy as policies
+from shoal.nn.cores import CORES as CORE_PLUGINS
 from shoal.nn.distributions import ActionHead
-from shoal.nn.encoders import EMBEDDING, Encoder
+from shoal.nn.encoders import EMBEDDING, ENCODERS, Encoder, is_numeric, leaf_spaces
 from shoal.nn.layers import layer_init
 from shoal.nn.policy import Net, Policy
+from shoal.nn.qnet import QNet
 from shoal.nn.recurrent import CORES, LSTM, MinGRU
+from shoal.spec import Layout
 
 from .envs import DictEnv
 
@@ -142,6 +150,68 @@ def test_bytes_are_scaled_to_one():
     )
 
 
+LIMITS = np.iinfo(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [(LIMITS.min, LIMITS.max, np.int64), (0, 2**31 - 1, np.int32), (0, 2**32 - 1, np.uint32), (-(10**6), 1, np.int64)],
+)
+@pytest.mark.parametrize("shape", [(3,), (8, 8, 1)])
+def test_integers_with_loose_bounds_are_seen_unscaled(low, high, dtype, shape):
+    """Bounds that only name a dtype's limits say nothing of the values: dividing by them left zeros."""
+    space = spaces.Box(low, high, shape, dtype)
+    encoder = Encoder(space)
+    assert encoder.parts[0].scale == 1.0
+    assert is_numeric(space), "so that --train.normalize-obs may scale them"
+    if shape == (3,):
+        assert encoder(torch.tensor([[5, -3, 0]])).tolist() == [[5.0, -3.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "scale"),
+    [
+        (0, 255, np.uint8, 1 / 255),
+        (-128, 127, np.int8, 1 / 127),
+        (0, 65535, np.uint16, 1 / 65535),
+        (0, 1000, np.int64, 1 / 1000),
+        (-1000, 10, np.int64, 1 / 999),
+        (0, 1, np.int64, 1.0),
+    ],
+)
+def test_integers_with_tight_bounds_are_scaled_by_the_largest(low, high, dtype, scale):
+    space = spaces.Box(low, high, (2,), dtype)
+    assert Encoder(space).parts[0].scale == pytest.approx(scale)
+    assert not is_numeric(space)
+
+
+def test_which_leaves_are_plain_numbers():
+    names = {name for name, space in OBSERVATIONS.items() if is_numeric(space)}
+    assert names == {"numbers", "numbers of float64", "one number", "small grid"}
+    layout, leaves = Layout(OBSERVATIONS["dict"]), leaf_spaces(OBSERVATIONS["dict"])
+    assert [space.shape for space in leaves] == [leaf.shape for leaf in layout.leaves]
+    numeric = [leaf.path for leaf, space in zip(layout.leaves, leaves) if is_numeric(space)]
+    assert numeric == [("big",), ("half",), ("pose", 0), ("pose", 1)]
+
+
+@pytest.mark.parametrize("limit", [255.0, float(np.finfo(np.float32).max)])
+def test_normalized_images_are_not_scaled_once_more(limit):
+    space = spaces.Box(0, limit, (8, 8, 1), np.float32)
+    assert Encoder(space).parts[0].scale == (1 / 255 if limit == 255 else 1.0)
+    assert Encoder(space, normalized=True).parts[0].scale == 1.0
+    pixels = spaces.Box(0, 255, (8, 8, 1), np.uint8)  # which no moments scale
+    assert Encoder(pixels, normalized=True).parts[0].scale == 1 / 255
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_policy_and_a_qnet_know_that_observations_are_normalized(separate):
+    space = spaces.Box(0, 255, (8, 8, 1), np.float32)
+    policy = Policy(space, ActionHead(spaces.Discrete(2)), Net(hidden=8, separate=separate), normalized=True)
+    qnet = QNet(space, 2, Net(hidden=8), normalized=True)
+    encoders = [part for module in (policy, qnet) for part in module.modules() if isinstance(part, Encoder)]
+    assert [encoder.parts[0].scale for encoder in encoders] == [1.0] * (3 if separate else 2)
+
+
 def test_channels_last_and_first_are_the_same_picture():
     last, first = (Encoder(OBSERVATIONS[f"image, channels {end}"]) for end in ("last", "first"))
     first = Encoder(spaces.Box(0, 255, (3, 84, 84), np.uint8))
@@ -160,19 +230,19 @@ def test_the_channels_of_an_image_are_found(shape, channels):
     assert convolution.in_channels == channels
 
 
-@pytest.mark.parametrize("kind", ["mlp", "grid", "nature", "impala"])
+@pytest.mark.parametrize("kind", ["mlp", *ENCODERS.stock()])
 def test_every_way_to_see_images_works(kind):
     space = OBSERVATIONS["image, channels last"]
     encoder = Encoder(space, kind)
     assert encoder(sampled(space, 2)).shape == (2, encoder.features)
 
 
-def test_an_image_too_small_for_nature_is_told():
-    with pytest.raises(ConfigError, match="36 pixels"):
+def test_an_image_too_small_for_nature_is_reported():
+    with pytest.raises(ConfigError, match="nature needs 36 pixels a side; this image has 10 x 10. Use grid."):
         Encoder(OBSERVATIONS["small grid"], "nature")
 
 
-def test_a_space_without_an_encoder_is_told():
+def test_a_space_without_an_encoder_is_reported():
     with pytest.raises(ConfigError, match="Text"):
         Encoder(spaces.Text(3))
 
@@ -202,18 +272,36 @@ class OwnMemory(nn.Module):
         return self.logits(torch.cat([hidden, sums.squeeze(-1)], 1)), self.value(hidden), (hidden, sums)
 
 
+class OwnNested(OwnMemory):
+    """The same with a nested state that does not start at zero, and is returned in another order of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.randn(4))
+
+    def initial_state(self, rows: int) -> Any:
+        return {"hidden": self.start.expand(rows, -1), "sums": [(torch.full((rows, 2, 1), 0.5),), torch.ones(rows)]}
+
+    def forward(self, obs: Any, state: Any) -> Any:
+        assert list(state) == ["hidden", "sums"]
+        assert isinstance(state["sums"], list)
+        (sums,), count = state["sums"]
+        logits, value, (hidden, sums) = super().forward(obs, (state["hidden"], sums))
+        return logits * count.unsqueeze(1), value, {"sums": [(sums,), count + 1], "hidden": hidden}
+
+
 class OwnGRU(nn.Module):
-    """A user's recurrent policy whose state is one tensor."""
+    """A user's recurrent policy whose state is one tensor that does not start at zero."""
 
     def __init__(self) -> None:
         super().__init__()
         self.cell, self.heads = nn.GRUCell(3, 4), nn.Linear(4, 4)
 
     def initial_state(self, rows: int) -> Any:
-        return torch.zeros(rows, 4)
+        return torch.full((rows, 4), 0.5)
 
     def forward(self, obs: Any, state: Any) -> Any:
-        hidden = self.cell(obs, state[0])
+        hidden = self.cell(obs, state)
         out = self.heads(hidden)
         return out[:, :3], out[:, 3], hidden
 
@@ -225,6 +313,7 @@ RECURRENT = {
     "mingru of its own width": lambda: actor_of(core="mingru", core_size=5),
     "own": lambda: actor_of(policy=OwnMemory()),
     "own, one tensor": lambda: actor_of(policy=OwnGRU()),
+    "own, nested": lambda: actor_of(policy=OwnNested()),
 }
 
 
@@ -241,9 +330,11 @@ def stepped(actor, obs, state, resets):
     """The slow way: a step at a time, as in play."""
     steps, rows = resets.shape
     logits, values = [], []
+    start = actor.initial_state(rows)
     for t in range(steps):
-        if t:
-            state = tuple(torch.where(resets[t].view(-1, *[1] * (s.ndim - 1)), torch.zeros(()), s) for s in state)
+        for row in range(rows if t else 0):
+            if resets[t, row]:
+                state = tuple(torch.cat([s[:row], s0[row : row + 1], s[row + 1 :]]) for s, s0 in zip(state, start))
         out = actor.step(obs[t * rows : (t + 1) * rows], state)
         logits.append(out[0])
         values.append(out[1])
@@ -268,6 +359,7 @@ def test_gradients_of_unrolling_equal_those_of_stepping(recurrent):
     state = tuple(torch.randn(part.shape, generator=generator) for part in recurrent.initial_state(3))
     weight = torch.randn(27, 3, generator=generator)
     grads = []
+    resets[4, 1] = True  # a learned initial state gets its gradient from resets
     for logits, values in (recurrent.unroll(obs, state, resets), stepped(recurrent, obs, state, resets)):
         grads.append(torch.autograd.grad((logits * weight).sum() + values.square().sum(), list(recurrent.parameters())))
     for got, exact in zip(*grads):
@@ -347,7 +439,152 @@ def test_a_core_remembers(kind):
     assert not torch.equal(one[-1], other[-1])
 
 
+@pytest.mark.parametrize("kind", CORE_PLUGINS.stock())
+def test_only_a_stock_core_runs_the_fused_kernels(kind, monkeypatch):
+    """A subclass may compute something else, so it takes the plain path."""
+    stock = CORE_PLUGINS.find(kind)
+
+    class Subclass(stock):
+        pass
+
+    monkeypatch.setattr(fused, "is_for", lambda x: True)
+    for name in ("lstm", "lstm_step", "mingru"):
+        monkeypatch.setattr(fused, name, _refuse)
+    x, resets = torch.randn(4, 2, 3), torch.zeros(4, 2, dtype=torch.bool)
+    with torch.no_grad():
+        for core, is_fused in ((stock(3, 8), True), (Subclass(3, 8), False)):
+            state = core.initial_state(2)
+            for call in (lambda: core(x[0], state), lambda: core.unroll(x, state, resets)):  # noqa: B023
+                with pytest.raises(RuntimeError, match="fused") if is_fused else contextlib.nullcontext():
+                    call()
+
+
+def _refuse(*args):
+    raise RuntimeError("a fused kernel was called")
+
+
+@pytest.mark.parametrize("kind", CORE_PLUGINS.stock())
+@pytest.mark.parametrize("inputs", [5, 8])
+def test_the_gates_of_a_core_are_stacks_of_matrices(kind, inputs):
+    """`gate_rows` is what Muon cuts the 2-D parameters by."""
+    core = CORE_PLUGINS.find(kind)(inputs, 8)
+    assert core.gate_rows == 8
+    assert all(p.shape[0] % core.gate_rows == 0 for p in core.parameters() if p.ndim == 2)
+
+
+# ---- plugins ----
+
+
+class Decay(nn.Module):
+    """A core of another package: an average that decays. Its features are not its size."""
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.size, self.features = size, size + 1
+        self.mix = nn.Linear(inputs, size)
+
+    def initial_state(self, rows: int) -> Any:
+        return (torch.ones(rows, self.size),)
+
+    def forward(self, x: Any, state: Any) -> Any:
+        average = 0.9 * state[0] + 0.1 * self.mix(x)
+        return torch.cat([average, average[:, :1]], 1), (average,)
+
+    def unroll(self, x: Any, state: Any, resets: Any) -> Any:
+        outputs = []
+        for t in range(len(x)):
+            if t:
+                state = policies.clear_state(state, ~resets[t], self.initial_state(1))
+            features, state = self(x[t], state)
+            outputs.append(features)
+        return torch.stack(outputs)
+
+
+class Pixels(nn.Module):
+    """An image encoder of another package: every pixel is a feature."""
+
+    min_side = 4
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.features = int(np.prod(shape))
+
+    def forward(self, image: Any) -> Any:
+        return image.flatten(1)
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    for registry in (CORE_PLUGINS, ENCODERS):
+        monkeypatch.setattr(registry, "_registered", {})
+    CORE_PLUGINS.register("decay", Decay)
+    ENCODERS.register("pixels", Pixels)
+
+
+def test_a_registered_core_and_encoder_are_choices_of_their_options(plugins):
+    net = config.from_dict(Net, {"core": "decay", "encoder": "pixels"}, "nn")
+    assert (net.core, net.encoder) == ("decay", "pixels")
+    with pytest.raises(
+        ConfigError, match=r"nn.core = 'decai'. Did you mean 'decay'\? Choices: none, lstm, mingru, decay"
+    ):
+        config.from_dict(Net, {"core": "decai"}, "nn")
+    with pytest.raises(ConfigError, match="Choices: auto, mlp, grid, impala, nature, pixels"):
+        config.from_dict(Net, {"encoder": "vit"}, "nn")
+
+
+def test_a_registered_core_and_encoder_make_a_policy(plugins):
+    space = spaces.Box(0, 255, (6, 6, 3), np.uint8)
+    actor = actor_of(space, core="decay", encoder="pixels", core_size=5)
+    assert isinstance(actor.policy.body.encoder.parts[0].cnn, Pixels)
+    obs, resets = sampled(space, 6), torch.tensor([[False, False], [True, False], [False, True]])
+    for got, exact in zip(
+        actor.unroll(obs, actor.initial_state(2), resets), stepped(actor, obs, actor.initial_state(2), resets)
+    ):
+        torch.testing.assert_close(got, exact)
+    with pytest.raises(ConfigError, match="pixels needs 4 pixels a side; this image has 3 x 6"):
+        actor_of(spaces.Box(0, 255, (3, 6, 3), np.uint8), encoder="pixels")
+
+
+def test_an_unknown_core_or_encoder_is_a_suggestion():
+    with pytest.raises(ConfigError, match="no core 'lstn'. Did you mean 'lstm'"):
+        actor_of(core="lstn")
+    with pytest.raises(ConfigError, match="no encoder 'natur'. Did you mean 'nature'"):
+        actor_of(OBSERVATIONS["gray image"], encoder="natur")
+
+
 # ---- policies ----
+
+
+def _keys(*names: str) -> list[str]:
+    return [f"{name}.{kind}" for name in names for kind in ("weight", "bias")]
+
+
+HEADS = _keys("body.layers.layers.0", "actor", "critic")
+CNN = "body.encoder.parts.0.cnn.layers"
+# the keys of state dicts before cores and encoders became plugins (commit 167f0e7)
+STATE_DICTS = {
+    "none": HEADS,
+    "lstm": [*HEADS[:2], *_keys("core.input"), "core.hidden.weight", *HEADS[2:]],
+    "mingru": [*HEADS[:2], *_keys("core.gates"), "core.skip.weight", *HEADS[2:]],
+    "grid": _keys(*(f"{CNN}.{k}" for k in (0, 2))) + HEADS,
+    "nature": _keys(*(f"{CNN}.{k}" for k in (0, 2, 4))) + HEADS,
+    "impala": _keys(
+        *(
+            f"{CNN}.{part}"
+            for k in (0, 4, 8)
+            for part in (k, *(f"{k + block}.layers.{layer}" for block in (2, 3) for layer in (1, 3)))
+        )
+    )
+    + HEADS,
+}
+
+
+@pytest.mark.parametrize("kind", STATE_DICTS)
+def test_the_names_of_weights_are_those_of_old_checkpoints(kind):
+    is_image = kind in ENCODERS.stock()
+    space = spaces.Box(0, 255, (40, 40, 3), np.uint8) if is_image else OBSERVATIONS["numbers"]
+    net = Net(hidden=8, layers=1, **({"encoder": kind} if is_image else {"core": kind, "core_size": 5}))
+    assert list(Policy(space, ActionHead(spaces.Discrete(3)), net).state_dict()) == STATE_DICTS[kind]
 
 
 def test_the_same_seed_makes_the_same_policy_and_leaves_torch_alone():
@@ -386,7 +623,7 @@ def test_no_layers_is_a_linear_policy():
 
 
 class Plain(nn.Module):
-    """A user's policy that returns what it is told to."""
+    """A user's policy that returns what its test gives it."""
 
     def __init__(self, outputs: Any, state: Any = None) -> None:
         super().__init__()
@@ -417,8 +654,8 @@ def test_a_users_policy_is_taken_as_it_is(outputs):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (Plain(lambda n: zeros(n, 3)), r"returned Tensor; it must return \(logits, value\)"),
-        (Plain(lambda n: (zeros(n, 3),)), "returned tuple"),
+        (Plain(lambda n: zeros(n, 3)), r"returned a Tensor; it must return \(logits, value\)"),
+        (Plain(lambda n: (zeros(n, 3),)), "returned 1 values"),
         (Plain(lambda n: (zeros(n, 4), zeros(n))), r"logits have shape \(2, 4\), expected \(2, 3\): 3 logits"),
         (Plain(lambda n: (zeros(3), zeros(n))), r"logits have shape \(3,\)"),
         (Plain(lambda n: (zeros(n, 3), zeros(n, 3))), r"value has shape \(2, 3\), expected \(2,\)"),
@@ -429,9 +666,153 @@ def test_a_users_policy_is_taken_as_it_is(outputs):
         (Plain(lambda n: (zeros(n, 3), zeros(n), zeros(1, n, 4)), lambda n: zeros(1, n, 4)), "rows"),
     ],
 )
-def test_a_users_policy_that_does_not_fit_is_told(policy, message):
+def test_a_users_policy_that_does_not_fit_is_reported(policy, message):
     with pytest.raises(ConfigError, match=message):
         actor_of(policy=policy)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_state_comes_back_as_the_policy_returned_it(kind, count):
+    """A tuple of one tensor is not that tensor, and a list is not a tuple."""
+    states = []
+
+    class Recorder(nn.Module):
+        def initial_state(self, rows: int) -> Any:
+            return kind(zeros(rows, k + 1) for k in range(count))
+
+        def forward(self, obs: Any, state: Any) -> Any:
+            states.append(state)
+            return zeros(len(obs), 3), zeros(len(obs)), kind(part + 1 for part in state)
+
+    actor = actor_of(policy=Recorder())
+    state = actor.step(zeros(4, 3), actor.initial_state(4))[2]
+    assert type(state) is tuple
+    actor.step(zeros(4, 3), state)
+    actor.unroll(zeros(8, 3), state, torch.zeros(2, 4, dtype=torch.bool))
+    assert all(type(state) is kind and len(state) == count for state in states)
+    assert states[-1][0].tolist() == [[2.0]] * 4
+
+
+@pytest.mark.parametrize(
+    ("initial", "returned", "message"),
+    [
+        (lambda n: {"a": zeros(n, 4)}, lambda n: {"b": zeros(n, 4)}, r"the keys \['b'\] where .* has \['a'\]"),
+        (lambda n: (zeros(n), zeros(n)), lambda n: zeros(n), "has a Tensor where its initial_state has 2 parts"),
+        (lambda n: (zeros(n), zeros(n)), lambda n: (zeros(n),), "has 1 parts where its initial_state has 2 parts"),
+        (lambda n: [(zeros(n),)], lambda n: [(None,)], "has a NoneType where its initial_state has a tensor"),
+        (lambda n: (zeros(n), 0), None, "holds a int"),
+    ],
+)
+def test_a_state_of_another_structure_is_refused(initial, returned, message):
+    with pytest.raises(ConfigError, match=message):
+        actor_of(policy=Plain(lambda n: (zeros(n, 3), zeros(n), returned(n)), initial))
+
+
+@pytest.mark.parametrize("initial", ["zeros", "one row", "all rows"])
+def test_clear_state_equals_a_loop_over_rows(initial):
+    generator = torch.Generator().manual_seed(0)
+    state = torch.randn(5, 3, generator=generator), torch.arange(10).view(5, 2, 1), torch.randn(5, generator=generator)
+    state[0][1] = float("nan")
+    rows = {"zeros": 0, "one row": 1, "all rows": 5}[initial]
+    start = tuple(torch.ones(rows, *part.shape[1:], dtype=part.dtype) for part in state)
+    keep = torch.tensor([True, False, True, False, True])
+    exact = [part.clone() for part in state]
+    for part, first in zip(exact, start):
+        for row in range(5):
+            if not keep[row]:
+                part[row] = 0 if initial == "zeros" else first[row if rows == 5 else 0]
+    before = [part.clone() for part in state]
+    cleared = policies.clear_state(state, keep, None if initial == "zeros" else start)
+    for got, expected, part, old in zip(cleared, exact, state, before):
+        assert got.dtype == expected.dtype
+        assert torch.equal(got, expected)
+        torch.testing.assert_close(part, old, equal_nan=True, rtol=0, atol=0)
+
+
+def test_the_initial_row_is_none_where_it_is_zero_for_good():
+    assert policies.initial_row(actor_of(core="lstm").policy) is None
+    assert policies.initial_row(actor_of().policy) is None
+    assert torch.equal(policies.initial_row(OwnGRU())[0], torch.full((1, 4), 0.5))
+    learned = OwnNested()
+    nn.init.zeros_(learned.start)
+    with torch.no_grad():
+        row = policies.initial_row(learned)
+    assert row is not None, "training changes it"
+    assert [tuple(part.shape) for part in row] == [(1, 4), (1, 2, 1), (1,)]
+
+
+class Noisy(nn.Module):
+    """A user's policy with dropout and batch normalization, one part of which is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.frozen = nn.BatchNorm1d(3), nn.Dropout(0.5).eval()
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+    def forward(self, obs: Any) -> Any:
+        out = self.layers(self.frozen(self.norm(obs)))
+        return out[:, :3], out[:, 3]
+
+
+def test_evaluation_mode_turns_dropout_off_and_gives_every_module_its_mode_back():
+    actor, obs = actor_of(policy=Noisy()), torch.randn(6, 3) + 5.0
+    modes = [part.training for part in actor.modules()]
+    moments = actor.policy.norm.running_mean.clone()
+    with policies.evaluation_mode(actor):
+        assert not any(part.training for part in actor.modules())
+        assert torch.equal(actor.step(obs, ())[0], actor.step(obs, ())[0])
+    assert torch.equal(actor.policy.norm.running_mean, moments)
+    assert [part.training for part in actor.modules()] == modes
+    assert not torch.equal(actor.step(obs, ())[0], actor.step(obs, ())[0])
+    assert not torch.equal(actor.policy.norm.running_mean, moments)
+    with pytest.raises(RuntimeError), policies.evaluation_mode(actor, OwnGRU()):
+        raise RuntimeError
+    assert [part.training for part in actor.modules()] == modes
+
+
+def test_trying_a_users_policy_changes_nothing_in_it():
+    torch.manual_seed(0)
+    policy = Noisy()
+    before, numbers = {name: part.clone() for name, part in policy.state_dict().items()}, torch.get_rng_state()
+    actor_of(policy=policy)
+    assert all(torch.equal(part, before[name]) for name, part in policy.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), numbers)
+
+
+@pytest.mark.parametrize("name", ["none", "lstm", "mingru", "own"])
+def test_compiled_policies_are_compiled_for_acting_and_for_learning(name):
+    """torch.compile(policy) alone compiles the call: `unroll` ran as if there were no compiler."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    policy = OwnGRU() if name == "own" else actor_of(core=name).policy
+    counter = CompileCounter()
+    both = policies.compiled(policy, backend=counter)
+    obs, state, resets = torch.randn(6, 3), policies.initial_state(policy, 2), torch.zeros(3, 2, dtype=torch.bool)
+    resets[1, 0] = True
+    with torch.no_grad():
+        acted = policies.step(both, obs[:2], state)
+    acting = counter.frame_count
+    assert acting >= 1
+    for got, exact in zip(acted, policies.step(policy, obs[:2], state)):
+        torch.testing.assert_close(got, exact)
+    learned = policies.unroll(both, obs, state, resets)
+    assert counter.frame_count > acting
+    torch.testing.assert_close(learned, policies.unroll(policy, obs, state, resets))
+    sum(part.sum() for part in learned).backward()
+    assert all(p.grad is not None for p in policy.parameters())
+
+
+def test_a_copy_of_a_compiled_policy_runs_the_copied_weights():
+    torch._dynamo.reset()
+    policy = actor_of(core="mingru").policy
+    original, twin = copy.deepcopy([policies.compiled(policy, backend="eager"), policy]), None
+    original, twin = original
+    assert original.policy is twin
+    nn.init.zeros_(twin.actor.weight)
+    obs, state = torch.randn(2, 3), policies.initial_state(policy, 2)
+    assert not policies.step(original, obs, state)[0].any()
+    assert policies.step(policy, obs, state)[0].any()
 
 
 def test_logits_of_a_box_are_named_in_the_message():

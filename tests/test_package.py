@@ -27,7 +27,7 @@ for name in registry.stock_names():
     vec.reset(seed=0)
     vec.step(vec.action_space.sample())
     vec.frame(0)
-    for preset in vec.spec_env.presets:
+    for preset in vec.native_spec.presets:
         shoal.make(name, preset=preset.name).reset(seed=0)
     print(name)
 try:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal import plot
+from shoal import plot, stats
 from shoal.cli import plot as plot_verb
 from shoal.cli import runs as runs_verb
 from shoal.errors import ConfigError
+from shoal.runs import Run
 from tests.fake_runs import fake_run
 
 needs_matplotlib = pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="matplotlib is not installed")
@@ -51,16 +52,59 @@ def test_the_confidence_interval_is_students(root):
     runs = [fake_run(root, id=f"r{k}", scale=scale) for k, scale in enumerate((1.0, 2.0, 3.0))]
     figure = plot.figure(runs, smooth=0, band="ci95")
     (curve,) = figure.curves
-    # the three are y, 2y and 3y: mean 2y, standard deviation y, t(2) = 4.303
-    np.testing.assert_allclose(curve.high - curve.mean, 4.303 * (curve.mean / 2) / np.sqrt(3), rtol=1e-6)
+    # the three are y, 2y and 3y: mean 2y, standard deviation y, t(2) = 4.30265
+    np.testing.assert_allclose(curve.high - curve.mean, 4.30265 * (curve.mean / 2) / np.sqrt(3), rtol=1e-6)
     assert "95 % confidence" in figure.note
-    assert "least to most" in plot.figure(runs).note
+    assert "minimum to maximum" in plot.figure(runs).note
+
+
+def test_students_t_equals_scipys():
+    from scipy.stats import t
+
+    for freedom in (*range(1, 40), 100, 1000):
+        assert stats.t_975(freedom) == pytest.approx(t.ppf(0.975, freedom), rel=1e-4)
+
+
+def test_the_confidence_interval_of_a_few_numbers():
+    assert stats.ci95([1.0, 2.0, 3.0]) == pytest.approx(4.30265 / np.sqrt(3))
+    assert stats.ci95([1.0]) == np.inf
 
 
 def test_options_that_differ_part_the_lines_and_name_them(root):
     runs = [fake_run(root, id=f"r{k}", seed=k, epochs=2 + 2 * (k // 2)) for k in range(4)]
     curves = plot.figure(runs).curves
     assert [(curve.label, curve.runs) for curve in curves] == [("epochs 2", ("r0", "r1")), ("epochs 4", ("r2", "r3"))]
+
+
+def run_of_envs(root, id, num_envs, seed=0):
+    """A run whose run.json says how many envs it had."""
+    run = fake_run(root, id=id, seed=seed)
+    (run.folder / "run.json").write_text(json.dumps({**run.facts, "num_envs": num_envs}))
+    return Run(run.folder)
+
+
+def test_the_number_of_envs_parts_the_lines_also_where_shoal_chose_it(root):
+    """config.toml says 0, "Shoal chooses", on a machine with few cores and on one with many."""
+    runs = [run_of_envs(root, f"r{k}", count, seed=k) for k, count in enumerate((8, 64, 8))]
+    curves = plot.figure(runs).curves
+    assert [(curve.label, curve.runs) for curve in curves] == [("num_envs 8", ("r0", "r2")), ("num_envs 64", ("r1",))]
+
+
+def test_an_option_that_was_chosen_equals_the_same_one_that_was_not(root):
+    runs = [run_of_envs(root, "a", 1024), run_of_envs(root, "b", 1024)]
+    path = runs[1].folder / "config.toml"
+    path.write_text(path.read_text() + "[vec]\nnum_envs = 1024\n")
+    assert len(plot.figure(runs).curves) == 1
+
+
+def test_a_label_names_the_number_of_envs_before_many_other_options(root):
+    runs = [run_of_envs(root, "a", 8), run_of_envs(root, "b", 64)]
+    for number, run in enumerate(runs):
+        options = "".join(f"option_{k} = {k + number}\n" for k in range(9))
+        (run.folder / "config.toml").write_text(f"[train]\n{options}[vec]\nnum_envs = 0\n")
+    labels = [curve.label for curve in plot.figure(runs).curves]
+    assert labels[0] == "num_envs 8, option_0 0, option_1 1, option_2 2, option_3 3, option_4 4, +4 options"
+    assert labels[1].startswith("num_envs 64, ")
 
 
 def test_envs_and_algorithms_part_the_lines(root):
@@ -117,7 +161,7 @@ def test_an_unknown_key_is_a_suggestion(root, y, said):
 def test_a_run_without_records_says_so(root):
     run = fake_run(root)
     (run.folder / "metrics.jsonl").write_text("")
-    with pytest.raises(ConfigError, match="run a has no records yet"):
+    with pytest.raises(ConfigError, match="run a has no records"):
         plot.figure([run])
 
 
@@ -184,7 +228,7 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'pip install "shoal\[plot\]"'):
         plot_verb.plot(("a",))
-    assert not (run.folder / "curves.html").exists(), "told before anything is written"
+    assert not (run.folder / "curves.html").exists(), "raised before anything is written"
     assert plot_verb.plot(("a",), out=(Path("x.html"),)) == 0
 
 
@@ -197,7 +241,7 @@ def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypa
         ({"smooth": float("nan")}, "--smooth nan"),
     ],
 )
-def test_mistakes_are_told(root, options, said):
+def test_mistakes_are_reported(root, options, said):
     fake_run(root)
     with pytest.raises(ConfigError, match=re.escape(said)):
         plot_verb.plot(("a",), **options)

@@ -61,14 +61,14 @@ def test_a_preset_sets_params_and_consts(header):
     plain, hard = shoal.make(header), shoal.make(header, 3, preset="hard")
     assert values(plain) == {"max_steps": 500, "speed": 0.1, "fall": 0.05, "reach": 0.2, "wind": 1}
     assert values(hard) == {"max_steps": 500, "speed": 0.1, "fall": 0.1, "reach": 0.1, "wind": 2}
-    assert [vec.spec_env.consts[0].default for vec in (plain, hard)] == [1, 2]
+    assert [vec.native_spec.consts[0].default for vec in (plain, hard)] == [1, 2]
 
 
 def test_what_is_given_goes_over_the_preset(header):
     vec = shoal.make(header, 2, preset="hard", reach=[0.3, 0.4], lives=1)
     assert vec.get_params()["reach"].tolist() == pytest.approx([0.3, 0.4])
     assert vec.get_params()["fall"].tolist() == pytest.approx([0.1, 0.1])
-    assert vec.spec_env.consts[0].default == 1
+    assert vec.native_spec.consts[0].default == 1
 
 
 def test_a_preset_may_change_while_it_steps(header):

@@ -34,7 +34,7 @@ class Script:
     """Actions that depend on the env and on its step, and on nothing else."""
 
     def __init__(self, vec: Any, seed: int = 0) -> None:
-        self.agents = vec.agents_per_env if vec.face.alike else 1
+        self.agents = vec.agents_per_env if vec.agent_spaces.alike else 1
         vec.action_space.seed(seed)
         batches = [vec.action_space.sample() for _ in range(PERIOD)]
         self.table = self._stacked(batches)
@@ -103,7 +103,7 @@ def assert_equals_serial(
     twin = serial(env, count, autoreset=autoreset)
     vec = process(env, count, autoreset=autoreset, **options)
     try:
-        assert vec.face == twin.face
+        assert vec.agent_spaces == twin.agent_spaces
         script = Script(twin)
         obs, infos = vec.reset(seed=seed)
         expected, expected_infos = twin.reset(seed=seed)
@@ -224,7 +224,7 @@ def assert_async_equals_serial(env: Any, count: int, steps: int, **options: Any)
     """Each env, in whatever order it comes back, shows what serial shows."""
     script, expected = trace(env, count, steps)
     vec = process(env, count, **options)
-    agents = vec.agents_per_env if vec.face.alike else 1
+    agents = vec.agents_per_env if vec.agent_spaces.alike else 1
     counts = np.zeros(count, int)
     until = time.monotonic() + TIMEOUT_S
     try:
@@ -451,7 +451,7 @@ def assert_nested_equals_flat(nested: Any, flat: Any, steps: int = 150, with_inf
                 assert_same(obs, expected, "after a masked reset")
         ours, theirs = nested.drain_stats(), flat.drain_stats()
         assert ours["episodes"] > 0
-        if flat.agents_per_env == 1 or not hasattr(flat, "spec_env"):  # native ones count games, not their agents
+        if flat.agents_per_env == 1 or flat.native_spec is None:  # native ones count games, not their agents
             assert ours["episodes"] == theirs["episodes"]
             assert ours["length"] == theirs["length"]
             assert ours["return"] == pytest.approx(theirs["return"], rel=1e-6)
@@ -746,12 +746,12 @@ def legal_choice(obs: Any, space: Any, game: int, turn: int) -> int:
 def returns_by_vec(make: Any, seed: int, games: int, choose: Any) -> list[dict[Any, float]]:
     """The same through Shoal: one env, rows summed until it is over."""
     vec = serial(make, 1, copy=True)
-    names = vec.face.agents
+    names = vec.agent_spaces.agents
     obs, infos = vec.reset(seed=seed)
     found: list[dict[Any, float]] = []
     totals, game, turn = np.zeros(len(names)), 0, 0
     ended = ~infos["alive"]
-    space = vec.face.action_spaces[0]
+    space = vec.agent_spaces.action_spaces[0]
     while len(found) < games:
         alive = infos["alive"]
         assert infos["acting"].sum() == 1, "it is one agent's turn"

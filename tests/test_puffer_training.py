@@ -20,11 +20,13 @@ from torch import nn
 
 import shoal
 import shoal.puffer as pufferlib
+from shoal import checkpoint
 from shoal.algos import ppo
-from shoal.errors import CheckpointError, ConfigError
-from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch
+from shoal.errors import CheckpointError, ConfigError, UsageError
+from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch, rows
 from shoal.puffer.pytorch import LSTMWrapper, layer_init
 from shoal.puffer.vectorization import Multiprocessing, Serial, VectorEnv
+from shoal.vector.base import VecEnv
 
 TEMPLATE = Path(__file__).parent.parent / "examples" / "train_template.py"
 
@@ -436,6 +438,37 @@ def test_every_vector_gives_the_same_rollouts_to_the_bit():
             assert torch.equal(mine, theirs), type(env).__name__
 
 
+def vectors_of_the_layer():
+    """A VecEnv of each kind that rows.py makes."""
+    mixed = Multiprocessing(Echo, 4, num_workers=2, batch_size=2, zero_copy=False)
+    for env in (Custom(Echo, 4), InPlace(), mixed, pufferlib.Wrapper(pufferlib.make("forage", num_envs=4, seed=1))):
+        yield rows.vec_for(env)[0]
+
+
+def test_every_vector_has_the_protocol_of_vec_env():
+    for vec in vectors_of_the_layer():
+        assert isinstance(vec, VecEnv)
+        agents = vec.agents_per_env
+        assert vec.num_rows == vec.num_envs * agents
+        assert (vec.is_on_gpu, vec.can_snapshot, str(vec.device)) == (False, False, "cpu")
+        assert len(vec.agent_spaces.agents) == agents
+        assert vec.agent_spaces.alike
+        assert vec.ranges == ((0, vec.num_envs),)
+        assert (vec.time_limit, vec.parallelism >= 1) == (0, True)
+        obs, _ = vec.reset(seed=1)
+        assert len(obs) == vec.num_rows
+        infos = vec.current_infos()
+        assert infos["alive"].shape == (vec.num_rows,)
+        assert vec.mask_size == (infos["action_mask"].shape[1] if "action_mask" in infos else 0)
+        assert vec.drain_stats() == {"episodes": 0}
+        assert vec.rows().num_envs == vec.num_rows
+        assert list(vec.agents().possible_agents) == list(vec.agent_spaces.agents)
+        for call in (vec.get_params, vec.set_params, vec.snapshot, lambda vec=vec: vec.restore(b"")):
+            with pytest.raises(UsageError, match="is for native envs"):
+                call()
+        vec.close()
+
+
 def test_a_users_step_is_called():
     env = Monitored(Echo, 4, backend="serial")
     trainer = PuffeRL(env=env, num_steps=6)
@@ -454,7 +487,7 @@ def test_names_and_classes_make_envs():
         PuffeRL(env=Echo)
     with pytest.raises(ConfigError, match="give PuffeRL a vector env"):
         PuffeRL(env=Echo())
-    with pytest.warns(UserWarning, match="num_workers=3 comes too late: env has 1 already"):
+    with pytest.warns(UserWarning, match="num_workers=3 is ignored: env already has 1"):
         PuffeRL(env=Serial(Echo, num_envs=2), num_workers=3)
 
 
@@ -651,6 +684,78 @@ def test_truncations_are_bootstrapped():
         assert torch.allclose(batch.advantages.view(4, 4)[-1, 1:], truth[1:])
 
 
+LIMIT = {"TimeLimit.truncated": True}
+# how a game of agents a and b ends at its time limit, in all spellings in use: (flags, infos) of step's result
+TIME_LIMITS = {
+    "dones of agents": ([{"a": True, "b": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__, infos of agents": ([{"a": False, "b": False, "__all__": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__ alone, infos of agents": ([{"__all__": True}], {"a": LIMIT, "b": LIMIT}),
+    "__all__, infos of __all__": ([{"a": False, "b": False, "__all__": True}], {"a": {}, "b": {}, "__all__": LIMIT}),
+    "all dones, infos of __all__": ([{"a": True, "b": True, "__all__": True}], {"a": {}, "b": {}, "__all__": LIMIT}),
+    "__all__, infos of __common__": ([{"__all__": True}], {"__common__": LIMIT}),
+    "__all__, infos of the game": ([{"__all__": True}], LIMIT),
+    "truncated __all__": ([{"a": False, "b": False}, {"__all__": True}], {}),
+    "terminated __all__ of truncated agents": ([{"__all__": True}, {"a": True, "b": True, "__all__": False}], {}),
+    "both __all__ of truncated agents": ([{"__all__": True}, {"a": True, "b": True, "__all__": True}], {}),
+}
+ENDS = {
+    "dones": ([{"a": True, "b": True, "__all__": True}], {"a": {}, "b": {}}),
+    "__all__": ([{"a": False, "b": False, "__all__": True}], {}),
+    "__all__, infos say no": ([{"__all__": True}], {"__all__": {"TimeLimit.truncated": False}}),
+    "terminated __all__": ([{"__all__": True}, {"__all__": False}], {}),
+    "terminated, all truncated": ([{"a": True, "b": True}, {"__all__": True}], {}),
+}
+
+
+class Team(pufferlib.PufferEnv):
+    """Agents a and b see the steps so far plus 1, and end after 4 steps as they are told to."""
+
+    def __init__(self, flags=(), infos=None, buf=None):
+        super().__init__(buf)
+        self.num_agents = 2
+        self.single_observation_space = self.make_space((1,))
+        self.single_action_space = self.make_discrete(2)
+        self.flags, self.infos = flags, infos
+
+    def reset(self):
+        self.steps = 0
+        return self._look()
+
+    def step(self, actions):
+        self.steps += 1
+        is_over = self.steps == 4
+        none = [dict.fromkeys(("a", "b", "__all__"), False) for _ in self.flags]
+        return self._look(), dict.fromkeys("ab", 1.0), *(self.flags if is_over else none), self.infos if is_over else {}
+
+    def _look(self):
+        return {name: np.full(1, self.steps + 1.0, np.float32) for name in "ab"}
+
+
+@pytest.mark.parametrize("spelling", [*TIME_LIMITS, *ENDS])
+def test_a_time_limit_of_a_game_is_bootstrapped(spelling):
+    """V(final_obs) is 5, gamma 0.5: the last reward is worth 1 + 2.5 where the time limit ended the game, else 1."""
+    flags, infos = {**TIME_LIMITS, **ENDS}[spelling]
+    is_limit = spelling in TIME_LIMITS
+    env = Serial(lambda: Team(flags, infos), num_envs=2)
+    trainer = PuffeRL(env=env, policy=Judge(), num_steps=4, gamma=0.5)
+    trainer.evaluate()
+    batch, rollout = ppo.assess(trainer.trainer.learners[0]), rollout_of(trainer)
+    assert rollout.dones[-1].all()
+    assert not rollout.dones[:-1].any()
+    truth = 1.0 + (2.5 if is_limit else 0.0) - 4.0
+    assert torch.allclose(batch.advantages.view(4, 4)[-1], torch.tensor(truth))
+
+
+def test_an_agent_that_ends_by_itself_is_not_cut_off_with_the_others():
+    flags = [{"a": True, "b": False, "__all__": True}]
+    vec = Serial(lambda: Team(flags, {"__all__": LIMIT}), num_envs=1)
+    vec.reset()
+    for _ in range(4):
+        *_, dones, infos = vec.step(np.zeros(2, int))
+    assert dones.all()
+    assert [info["TimeLimit.truncated"] for info in infos] == [False, True]
+
+
 @pytest.mark.parametrize("kind", ["alone", "vector"])
 def test_masked_agents_teach_nothing(kind):
     found = []
@@ -822,6 +927,182 @@ def test_a_checkpoint_replaces_the_one_at_its_path(tmp_path):
         trainer.load_checkpoint(tmp_path / "nowhere")
     files = [path.suffix for path in (tmp_path / "x.pt").rglob("*") if path.is_file()]
     assert set(files) == {".json", ".safetensors"}  # no pickle
+
+
+# ---- checkpoints beside the user's own files ----
+
+
+def test_saving_removes_only_what_it_wrote(tmp_path):
+    path = tmp_path / "results"
+    mine = path / "202401311200"  # a date, and twelve digits
+    mine.mkdir(parents=True)
+    (mine / "notes.txt").write_text("mine")
+    trainer = native_trainer()
+    saved = []
+    for _ in range(3):
+        trainer.train()
+        trainer.save_checkpoint(path, metadata={"step": trainer.global_step})
+        saved.append(path / f"{trainer.global_step:012d}")
+        if len(saved) == 1:
+            (saved[0] / "notes.txt").write_text("mine, too")  # beside the checkpoint's own files
+    assert (mine / "notes.txt").read_text() == "mine"
+    assert [entry.name for entry in saved[0].iterdir()] == ["notes.txt"]
+    assert not saved[1].exists()
+    assert saved[2].is_dir()
+    assert trainer.load_checkpoint(path) == {"step": trainer.global_step}
+
+
+def test_a_checkpoint_of_another_program_stays(tmp_path):
+    """`shoal train` writes the same format into folders of the same names: those are not PuffeRL's to remove."""
+    trainer = native_trainer()
+    trainer.train()
+    files = trainer.trainer.state()
+    other = checkpoint.save(tmp_path, 7, files, trainer.trainer.counters(), keep=0)
+    trainer.save_checkpoint(tmp_path)
+    trainer.train()
+    trainer.save_checkpoint(tmp_path)
+    assert checkpoint.load(other)
+
+
+def test_a_folder_in_the_way_of_a_checkpoint_is_left_alone(tmp_path):
+    trainer = native_trainer()
+    trainer.train()
+    taken = tmp_path / f"{trainer.global_step:012d}"
+    taken.mkdir()
+    (taken / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="was not written by PuffeRL"):
+        trainer.save_checkpoint(tmp_path)
+    assert (taken / "notes.txt").read_text() == "mine"
+
+
+# ---- get_action ----
+
+
+def test_actions_are_drawn_from_one_stream():
+    def actions(seed, count=20):
+        trainer = echo_trainer(Judge(3), seed=seed)
+        return [trainer.get_action(np.ones((8, 3), np.float32)).tolist() for _ in range(count)]
+
+    drawn = actions(1)
+    assert len({tuple(batch) for batch in drawn}) > 15
+    assert {choice for batch in drawn for choice in batch} == {0, 1, 2}
+    assert drawn == actions(1)
+    assert drawn != actions(2)
+
+
+def test_action_streams_outlive_updates_and_checkpoints(tmp_path):
+    obs = np.ones((8, 3), np.float32)
+    first, second = (echo_trainer(Judge(3), seed=4) for _ in range(2))
+    for _ in range(2):
+        first.get_action(obs)
+    first.train()
+    first.save_checkpoint(tmp_path / "x")
+    with pytest.warns(UserWarning, match="start new episodes"):
+        second.load_checkpoint(tmp_path / "x")
+    third = echo_trainer(Judge(3), seed=4)
+    third.train()
+    next_actions = first.get_action(obs).tolist()
+    assert next_actions == second.get_action(obs).tolist()
+    assert next_actions != third.get_action(obs).tolist()  # an update does not rewind the stream
+
+
+def test_actions_respect_masks():
+    trainer = echo_trainer(Judge(3))
+    obs, mask = np.ones((200, 3), np.float32), np.ones((200, 3), np.int8)
+    mask[:, 1] = 0
+    for given in ({"mask": mask}, {"mask": mask.astype(bool)}, {"infos": {"action_mask": mask}}):
+        assert set(trainer.get_action(obs, **given).tolist()) == {0, 2}
+    mask[:, 0] = 0
+    assert set(trainer.get_action(obs, True, mask=mask).tolist()) == {2}
+    with pytest.raises(ConfigError, match=r"mask has shape \(200, 2\), expected \(200, 3\)"):
+        trainer.get_action(obs, mask=mask[:, :2])
+    box = PuffeRL(env=Serial(Reach, num_envs=2), num_steps=4)
+    with pytest.raises(ConfigError, match="no choices to mask"):
+        box.get_action(np.zeros((2, 2)), mask=np.ones((2, 1)))
+
+
+def test_actions_of_agents_that_differ():
+    class Unlike:
+        possible_agents = ("big", "small")
+
+        def observation_space(self, agent):
+            return spaces.Box(0, 9, (4 if agent == "big" else 2,), np.float32)
+
+        def action_space(self, agent):
+            return spaces.Discrete(5 if agent == "big" else 2)
+
+        def reset(self, seed=None, options=None):
+            self.agents = list(self.possible_agents)
+            return self._look(), {}
+
+        def step(self, actions):
+            flags = dict.fromkeys(self.agents, False)
+            return self._look(), dict.fromkeys(self.agents, 0.0), flags, flags, {}
+
+        def _look(self):
+            return {name: np.zeros(self.observation_space(name).shape, np.float32) for name in self.possible_agents}
+
+    trainer = PuffeRL(env=Serial(Unlike, num_envs=3), num_steps=4)
+    trainer.train()
+    actions = trainer.get_action({"big": np.zeros((3, 4), np.float32), "small": np.zeros((3, 2), np.float32)})
+    assert {name: len(batch) for name, batch in actions.items()} == {"big": 3, "small": 3}
+
+
+# ---- Python envs start new episodes when a checkpoint is loaded ----
+
+
+class Stamped(gymnasium.Env):
+    """Observes (episode, step) and remembers the actions that it was given."""
+
+    observation_space, action_space = spaces.Box(-1, 100, (2,), np.float32), spaces.Discrete(3)
+    episode = 0
+
+    def reset(self, seed=None, options=None):
+        self.episode, self.steps = self.episode + 1, 0
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.array([self.episode, self.steps], np.float32), 1.0, self.steps == 50, False, {}
+
+
+@pytest.mark.parametrize("calls", [["train"], ["evaluate"], ["save", "train"]])
+@pytest.mark.parametrize("policy", [Basic, Recurrent])
+def test_a_loaded_rollout_does_not_join_two_episodes(tmp_path, calls, policy):
+    options = {"creator": Stamped, "num_steps": 8}
+    trainer = echo_trainer(policy, **options)
+    trainer.evaluate()
+    trainer.save_checkpoint(tmp_path / "x")
+    again = echo_trainer(policy, **options)
+    again.evaluate()  # its envs are in their first episode, 8 steps in
+    with pytest.warns(UserWarning, match="start new episodes"):
+        again.load_checkpoint(tmp_path / "x")
+    rollout = rollout_of(again)
+    assert rollout.obs[0][-1, :, 1].tolist() == [8.0] * 4  # what train learns from is what was collected
+    for call in calls:
+        if call == "save":
+            again.save_checkpoint(tmp_path / "y")
+        else:
+            getattr(again, call)()
+    if calls[-1] == "train":
+        trainer.train()
+        assert torch.equal(weights(trainer), weights(again))
+        again.evaluate()
+    assert rollout.obs[0][:, 0, 0].tolist() == [2.0] * 9  # all of the second episode of the env
+    assert rollout.obs[0][:, 0, 1].tolist() == list(range(9))
+    for part in rollout.starts:
+        assert not part[0].any()  # which began without a memory of the first
+
+
+def test_a_loaded_rollout_of_other_sizes_is_not_learned_from(tmp_path):
+    trainer = echo_trainer(creator=Stamped)
+    trainer.evaluate()
+    trainer.save_checkpoint(tmp_path / "x")
+    again = echo_trainer(creator=Stamped, num_envs=2)
+    with pytest.warns(UserWarning, match="start new episodes"):
+        again.load_checkpoint(tmp_path / "x")
+    assert_finite(again.train())
+    assert rollout_of(again).obs[0][:, 0, 1].tolist() == list(range(17))
 
 
 def test_nothing_is_cast_for_cuda_on_a_cpu():

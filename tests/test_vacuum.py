@@ -77,7 +77,7 @@ def test_every_rule_equals_the_slow_twin(size, seed):
     given = {name: np.array([params[name] for params in all_params]) for name in DEFAULTS}
     vec = shoal.make("vacuum", num_envs, **SIZES[size], **given)
     twins = [Twin(consts, params, seed=50 + k) for k, params in enumerate(all_params)]
-    agents, stats = vec.agents_per_env, [stat.name for stat in vec.spec_env.stats]
+    agents, stats = vec.agents_per_env, [stat.name for stat in vec.native_spec.stats]
     obs, infos = vec.reset(seed=50)
     for k, twin in enumerate(twins):
         compare(twin.view(), obs, infos, slice(k * agents, (k + 1) * agents))
@@ -127,7 +127,7 @@ class Game:
 
     @property
     def consts(self):
-        return {const.name: const.default for const in self.vec.spec_env.consts}
+        return {const.name: const.default for const in self.vec.native_spec.consts}
 
     def step(self, *moves):
         self.obs, self.rewards, self.terminated, self.truncated, self.infos = self.vec.step(np.array(moves))
@@ -142,7 +142,7 @@ class Game:
     @property
     def hits(self):
         """In this episode."""
-        names = [stat.name for stat in self.vec.spec_env.stats]
+        names = [stat.name for stat in self.vec.native_spec.stats]
         return sum(self.vec.memory.arrays["stats"][names.index(f"hits_{where}_charger"), 0] for where in ("on", "off"))
 
     @property

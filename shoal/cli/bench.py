@@ -53,7 +53,7 @@ def _random_actions(vec: Any) -> list[Any]:
     """Batches of the dtype that a policy gives: int64, or float32 for a box."""
     import numpy as np
 
-    spec, rng = vec.spec_env, np.random.default_rng(0)
+    spec, rng = vec.native_spec, np.random.default_rng(0)
     rows, shape = vec.num_rows, vec.actions.shape
     count = max(4, min(POOL_SIZE, POOL_BYTES // (8 * rows * max(1, vec.module.action_size))))
     if spec.action_kind == "box":
@@ -123,6 +123,8 @@ def command(
         screen.print(f"\n{env} was left out: {reason}", style="red")
     if results and not json:
         _conclude(screen, results)
+        for env in agents:
+            _note_simd(screen, env)
     line = jsonlib.dumps(
         {
             "bench": "env",
@@ -307,6 +309,23 @@ def _spread(sample: Sample) -> str:
 def _bar(share: float, width: int) -> str:
     eighths = max(1, round(8 * width * share))
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _note_simd(screen: Any, env: str) -> None:
+    """Where the compiler made no SIMD code of a user's env: that, and the line to blame. Stock envs are tested."""
+    from shoal import registry
+    from shoal.errors import BuildError
+    from shoal.native import build, lib, simd
+
+    header = registry.find(env)
+    if header.parent == registry.STOCK:
+        return
+    try:
+        found = simd.report(build.Source.env(header), lib.best_variant())
+    except BuildError:  # it was compiled elsewhere
+        return
+    if found.is_simd is False:
+        screen.print(f"\n{env}: {found.text}.", style="yellow")
 
 
 def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:

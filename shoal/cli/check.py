@@ -1,4 +1,4 @@
-"""`shoal check`: every promise that an env header must keep, tried and explained."""
+"""`shoal check`: runs every check of an env header and explains what fails."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from rich.text import Text
 
 from shoal.conformance import CHECKS, Outcome, run_checks
 
-MARKS = {"passed": ("ok", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
+MARKS = {
+    "passed": ("ok", "green"),
+    "warned": ("slow", "yellow"),
+    "failed": ("FAIL", "bold red"),
+    "skipped": ("skip", "yellow"),
+}
 
 
 def run(path: str, quick: bool = False, json: bool = False, preset: str | None = None) -> int:
-    """Checks one env and prints how it went. Returns 0 when nothing failed, else 1."""
+    """Checks one env and prints the results. Returns 0 when nothing failed, else 1."""
     console = Console(highlight=False)
     start = time.perf_counter()
     outcomes: list[Outcome] = []
@@ -37,8 +42,8 @@ def run(path: str, quick: bool = False, json: bool = False, preset: str | None =
     left = len(CHECKS) - len(outcomes)
     seconds = time.perf_counter() - start
     if failed:
-        more = f" {left} more wait until that is mended." if left else ""
-        console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{more}")
+        waiting = f" {left} more run once that is fixed." if left else ""
+        console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{waiting}")
     else:
         console.print(f"\n[bold green]{escape(path)} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
         console.print(f"Next: shoal bench env {escape(path)}")
@@ -53,8 +58,8 @@ def _line(outcome: Outcome) -> Table:
     mark, style = MARKS[outcome.status]
     body = Text(outcome.name)
     if outcome.text:
-        failed = outcome.status == "failed"
-        body.append(f"\n{outcome.text}" if failed else f"  {outcome.text}", "default" if failed else "dim")
+        is_long = outcome.status in ("failed", "warned")
+        body.append(f"\n{outcome.text}" if is_long else f"  {outcome.text}", "default" if is_long else "dim")
     line = Table.grid(padding=(0, 1))
     line.add_column(width=4, justify="right")
     line.add_column()

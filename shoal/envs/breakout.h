@@ -15,6 +15,7 @@
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f
 #define ENV_ACTION ACT_DISCRETE(3)
+#define ENV_HAS_CHECK
 #define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, frame_skip, 4, "frames per step, 1 to 60")                                                                  \
@@ -199,6 +200,13 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
             obs[10 + row * COLUMNS + c] = s->rows[row] & (1u << c) ? 1.0f : 0.0f;
         }
     }
+}
+
+// The ball's place becomes a row and a column: it must be near the field, and a number.
+ENV_FN int env_check(const State *s, const Params *p) {
+    (void)p;
+    return m_abs(s->x) <= 4.0f * WIDTH && m_abs(s->y) <= 4.0f * HEIGHT && m_abs(s->paddle) <= 4.0f * WIDTH &&
+           m_abs(s->dx) <= 1.01f && m_abs(s->dy) <= 1.01f;
 }
 
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {

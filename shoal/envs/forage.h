@@ -17,6 +17,7 @@
 #define ENV_AGENTS agents
 #define ENV_MAX_STEPS 256
 #define ENV_HAS_MASK
+#define ENV_HAS_CHECK
 #define ENV_CONSTS(X)                                                                                                  \
     X(agents, 4, "agents per field")                                                                                   \
     X(side, 16, "cells per side of the field")                                                                         \
@@ -162,6 +163,26 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
     mask[0] = mask[5] = 1;
     for (int32_t move = 1; move < 5; move++) mask[move] = (uint8_t)is_free(s, at + ahead(move));
     mask[6] = (uint8_t)has_plant(s, at);
+}
+
+ENV_FN int32_t is_field(int32_t at) {
+    return at >= 0 && at < wide * wide && at / wide >= border && at / wide < border + side && at % wide >= border &&
+           at % wide < border + side;
+}
+
+// The frame is rock, so that nobody walks off the map; everything else stands on the field.
+ENV_FN int env_check(const State *s, const Params *p) {
+    (void)p;
+    for (int32_t k = 0; k < wide * wide; k++) {
+        if (!is_field(k) && s->map[k] != ROCK) return 0;
+    }
+    for (int32_t i = 0; i < agents; i++) {
+        if (!is_field(s->at[i]) || !(s->energy[i] >= 0.0f && s->energy[i] <= 1.0f)) return 0;
+    }
+    for (int32_t k = 0; k < plants; k++) {
+        if (!is_field(s->plant_at[k]) || !(s->ripeness[k] >= 0.0f && s->ripeness[k] <= 1.0f)) return 0;
+    }
+    return s->first >= 0 && s->first < agents;
 }
 
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {

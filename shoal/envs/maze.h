@@ -9,6 +9,7 @@
 // reward: 1 for reaching the goal, -step_cost for every step that does not.
 #define ENV_OBS OBS_U8(side, side, 3)
 #define ENV_ACTION ACT_DISCRETE(4)
+#define ENV_HAS_CHECK
 #define ENV_MAX_STEPS ((side - 1) * (side - 1))
 #define ENV_CONSTS(X) X(side, 15, "cells per side, outer walls included; odd")
 #define ENV_PARAMS(X)                                                                                                  \
@@ -125,6 +126,20 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p, (void)agent;
     memcpy(obs, s->pixels, sizeof s->pixels);
+}
+
+ENV_FN int32_t is_inside(int32_t cell) {
+    return cell > 0 && cell < side * side && cell / side > 0 && cell / side < side - 1 && cell % side > 0 &&
+           cell % side < side - 1;
+}
+
+// Nobody walks out of a maze whose outer walls stand.
+ENV_FN int env_check(const State *s, const Params *p) {
+    (void)p;
+    for (int32_t k = 0; k < side * side; k++) {
+        if (!is_inside(k) && s->cells[k] != WALL) return 0;
+    }
+    return is_inside(s->at) && is_inside(s->goal);
 }
 
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {

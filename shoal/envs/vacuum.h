@@ -30,6 +30,7 @@
 #define ENV_AGENTS robots
 #define ENV_MAX_STEPS 500
 #define ENV_HAS_MASK
+#define ENV_HAS_CHECK
 #define ENV_CONSTS(X)                                                                                                  \
     X(side, 5, "cells per side of the grid")                                                                           \
     X(robots, 4, "robots; all are agents, whoever plays them")                                                         \
@@ -545,6 +546,24 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
     int32_t acts = !waits && s->stun[agent] == 0 && int_of(p, &p->robot_0, agent) == LEARNER;
     for (int32_t k = 0; k < MASK_SIZE; k++) mask[k] = (uint8_t)acts;
     mask[MASK_SIZE - 1] = 1;  // staying all along
+}
+
+// Robots are on the grid, the map's frame is wall and shows no robot that does not exist, and each robot has one turn.
+ENV_FN int env_check(const State *s, const Params *p) {
+    (void)p;
+    int32_t turns = 0;
+    for (int32_t y = -1; y <= side; y++) {
+        for (int32_t x = -1; x <= side; x++) {
+            int32_t is_frame = y < 0 || x < 0 || y == side || x == side, cell = s->map[place(y, x)];
+            if (is_frame ? cell != WALL : cell > robots) return 0;
+        }
+    }
+    for (int32_t i = 0; i < robots; i++) {
+        if (s->y[i] < 0 || s->y[i] >= side || s->x[i] < 0 || s->x[i] >= side) return 0;
+        if (s->order[i] < 0 || s->order[i] >= robots) return 0;
+        turns |= 1 << s->order[i];
+    }
+    return turns == (1 << robots) - 1 && s->turn >= 0 && s->turn < robots && s->sub >= 0 && s->sub <= 8;
 }
 
 ENV_FN uint32_t robot_color(int32_t i) {

@@ -24,7 +24,7 @@ from shoal.spec import RESERVED_PARAMS, Array
 def find(name: str) -> Callable[..., Any]:
     """A function that makes the Gymnasium env of that id."""
     try:
-        gymnasium.spec(name)
+        gymnasium.spec(name)  # by its name: a worker process imports the module of `module:Name-v0` itself
     except gymnasium.error.Error as error:
         raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
     return partial(gymnasium.make, name, disable_env_checker=True)
@@ -44,7 +44,8 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset"}):
             raise ConfigError(f"gymnasium.make makes one env and takes no {unfit[0]}. gymnasium.make_vec makes many.")
         self.vec: Any = make(env, backend="serial", autoreset="disabled", render_mode=render_mode, **params)
-        spec = self.vec.spec_env
+        spec = self.vec.native_spec
+        assert spec is not None
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"] if spec.has_draw else [], "render_fps": 30}
         self._alone = spec.agents == 1
@@ -82,7 +83,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         if not self._alone:
             info["rewards"] = self.vec.memory.arrays["rewards"].copy()
         if "final_info" in infos and self.vec.memory.arrays["ended"][0]:
-            stats = {stat.name for stat in self.vec.spec_env.stats}
+            stats = {stat.name for stat in self.vec.native_spec.stats}
             info |= {k: float(v[0]) for k, v in infos["final_info"].items() if k in stats}
         return info
 

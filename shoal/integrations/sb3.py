@@ -12,15 +12,15 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import ConfigError, ShoalError
-from shoal.spec import Array
+from shoal.spec import Array, map_leaves
 from shoal.vector.base import VecEnv as ShoalVec
 from shoal.vector.faces import RowsEnv
-from shoal.vector.native import NativeVec
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -50,14 +50,14 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         if mode.name != "SAME_STEP":
             raise ConfigError(f"SB3 needs autoreset='same_step', not '{mode.value}'. Make the env without autoreset.")
         if vec.agents_per_env > 1:
-            vec.rows()  # type: ignore[attr-defined]  # refuses agents with different spaces
+            vec.rows()  # refuses agents with different spaces
         self.vec = vec
-        self.agents, self._is_native = vec.agents_per_env, isinstance(vec, NativeVec)
+        self.agents, self._is_native = vec.agents_per_env, vec.native_spec is not None
         # parts of Gymnasium's infos that have a place of their own here; whatever else there is comes from the env
         self._placed = {"final_obs", "final_info"}
         self._placed |= {"alive"} if self.agents > 1 else set()
         self._placed |= {"action_mask"} if self._is_native else set()
-        self._is_copy = bool(getattr(vec, "copy", False))
+        self._is_copy = vec.copy
         self._actions: Any = None
         self._mask: Array | None = None  # of the last observations of native envs
         self._was_alive = np.ones(vec.num_rows, np.bool_)
@@ -179,7 +179,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             return
         params = self.vec.get_params()
         if attr_name not in params:
-            raise AttributeError(f"{self.vec.spec_env.name} has no param {attr_name!r}: it has {', '.join(params)}.")
+            raise AttributeError(f"{self.vec.native_spec.name} has no param {attr_name!r}: it has {', '.join(params)}.")
         params[attr_name][games] = value
         self.vec.set_params(**{attr_name: params[attr_name]})
 
@@ -192,7 +192,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             return self._ask(rows, method_name, *method_args, **method_kwargs)
         if method_name == "render":
             return [self.vec.frame(row // self.agents) for row in rows]
-        raise AttributeError(f"{self.vec.spec_env.name} is a native env and has no {method_name!r}.")
+        raise AttributeError(f"{self.vec.native_spec.name} is a native env and has no {method_name!r}.")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """Whether envs wear a wrapper of that name. True for SB3's Monitor: Shoal does its work."""
@@ -235,17 +235,9 @@ def _rows(infos: dict[str, Any], rows: list[int]) -> list[dict[str, Any]]:
 
 def _taken(obs: Any, rows: Any) -> Any:
     """A copy of some rows of an observation of any structure."""
-    if isinstance(obs, dict):
-        return {key: _taken(part, rows) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_taken(part, rows) for part in obs)
-    return obs[rows].copy() if isinstance(rows, slice) else obs[rows]
+    return map_leaves(lambda part: part[rows].copy() if isinstance(rows, slice) else part[rows], obs)
 
 
-def _part(obs: Any, place: int) -> Any:
+def _part(obs: Any, row: int) -> Any:
     """One row of an observation of any structure."""
-    if isinstance(obs, dict):
-        return {key: _part(part, place) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_part(part, place) for part in obs)
-    return obs[place]
+    return map_leaves(itemgetter(row), obs)

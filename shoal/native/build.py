@@ -33,6 +33,9 @@ PREBUILT = NATIVE / "lib"
 # change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
 FLAGS = "-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno".split()
 GCC_FLAGS = ["-fno-thread-jumps"]  # clang has no such pass, and no such flag
+# With ENV_STATE: gcc's PRE makes a branch of `still = quiet ? still + 1 : 0` where `still` is compared later, because
+# it knows what the constant compares to. The loop over envs is then not SIMD code.
+GCC_COLUMN_FLAGS = ["-fno-tree-pre"]
 # a & b is meant: it has no branch; and a loop that stays scalar is slower, not wrong
 CLANG_WARNINGS = ["-Wno-bitwise-instead-of-logical", "-Wno-pass-failed", "-Wno-unknown-warning-option"]
 LANGUAGES = {
@@ -70,7 +73,11 @@ class Source:
     def digest(self, variant: str) -> str:
         """Names the library: equal for equal text, consts, flags and machine kind."""
         sha = hashlib.sha256()
-        sha.update(repr((self.name, self.consts, variant, FLAGS, GCC_FLAGS, LANGUAGES, VARIANTS[variant])).encode())
+        sha.update(
+            repr(
+                (self.name, self.consts, variant, FLAGS, GCC_FLAGS, GCC_COLUMN_FLAGS, LANGUAGES, VARIANTS[variant])
+            ).encode()
+        )
         sha.update(f"{platform.system()} {platform.machine()}".encode())
         for file in self.files():
             sha.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -155,19 +162,28 @@ def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
 
 
 @functools.cache
-def _is_clang(command: str) -> bool:
+def is_clang(command: str) -> bool:
+    """Whether a compiler is clang."""
     done = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace")
     return "clang" in done.stdout
 
 
-def flags() -> list[str]:
-    """What every env is compiled with, by the compiler that is here."""
-    return FLAGS if _is_clang(find_compiler()[0]) else [*FLAGS, *GCC_FLAGS]
+def is_columns(header: str) -> bool:
+    """Whether the text of a header defines ENV_STATE: many envs are stepped at a time."""
+    return re.search(r"^\s*#\s*define\s+ENV_STATE\b", header, re.MULTILINE) is not None
+
+
+def flags(source: Source | None = None) -> list[str]:
+    """What every env is compiled with, by the compiler that is here; and what this one needs besides."""
+    if is_clang(find_compiler()[0]):
+        return FLAGS
+    header = source.header.read_text(errors="replace") if source is not None and source.header else ""
+    return [*FLAGS, *GCC_FLAGS, *(GCC_COLUMN_FLAGS if is_columns(header) else [])]
 
 
 def warnings() -> list[str]:
     """What `shoal check` holds a header to."""
-    return [*WARNINGS, *CLANG_WARNINGS] if _is_clang(find_compiler()[0]) else WARNINGS
+    return [*WARNINGS, *CLANG_WARNINGS] if is_clang(find_compiler()[0]) else WARNINGS
 
 
 def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str] = ()) -> list[str]:
@@ -176,7 +192,7 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
     tail = ["-lpthread", "-lm"] if source.header is None else []
     return [
         *find_compiler(),
-        *flags(),
+        *flags(source),
         *VARIANTS[variant],
         "-shared",
         f"-I{NATIVE}",

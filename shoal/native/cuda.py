@@ -28,9 +28,25 @@ SHARED_BYTES = 48 << 10  # what a block may stage without asking for more
 _compiling = threading.Lock()
 
 
-def nvrtc() -> Any:
-    """The bindings of NVRTC, or what is missing."""
+def gpu_backend_available() -> bool:
+    """Whether backend='cuda' works here: torch has a GPU, and cuda-bindings and NVRTC load."""
+    return not gpu_backend_missing()
+
+
+def gpu_backend_missing() -> str:
+    """Why backend='cuda' does not work here, as a sentence; empty where it works."""
     try:
+        require_gpu()
+        nvrtc()
+    except CudaMissing as error:
+        return str(error)
+    return ""
+
+
+def nvrtc() -> Any:
+    """The bindings of NVRTC. CudaMissing where they cannot be loaded."""
+    try:
+        from cuda.bindings import driver  # noqa: F401, launching needs the driver's bindings
         from cuda.bindings import nvrtc as bindings
     except ImportError:
         raise CudaMissing(
@@ -44,9 +60,11 @@ def nvrtc() -> Any:
 
 
 def require_gpu() -> None:
-    """Raises where no kernel could run: no CUDA build of torch, no driver, no GPU."""
-    import torch
-
+    """CudaMissing where no kernel could run: no CUDA build of torch, no driver, no GPU."""
+    try:
+        import torch
+    except ImportError as error:
+        raise CudaMissing(f"backend='cuda' needs torch: {error}. pip install torch") from None
     if torch.version.cuda is None:
         raise CudaMissing(
             f"torch {torch.__version__} is built for CPUs only. Install a CUDA build of torch, "
@@ -75,11 +93,11 @@ def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes
     for file in source.files():
         sha.update(file.name.encode() + b"\0" + file.read_bytes())
     path = build.cache_dir() / f"{source.name}-{arch}-{sha.hexdigest()[:16]}.cubin"
-    with _compiling:  # who comes second finds the file
+    with _compiling:  # a second caller reads the file that the first wrote
         if path.is_file():
             return path.read_bytes()
         code = _compile(bindings, source, arch, extra)
-        with contextlib.suppress(OSError):  # else it is compiled again next time
+        with contextlib.suppress(OSError):  # without a cache it is compiled again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
             temporary.write_bytes(code)
@@ -117,7 +135,7 @@ class Kernels:
         major, minor = torch.cuda.get_device_capability(device)
         torch.cuda.init()
         with torch.cuda.device(device):
-            torch.zeros(1, device="cuda")  # the primary context is there and current
+            torch.zeros(1, device="cuda")  # creates the primary context and makes it current
             code = cubin(build.Source.env(header, consts), f"sm_{major}{minor}")
             self._module = succeed(driver.cuModuleLoadData(code))
             self._functions = {

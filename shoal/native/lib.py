@@ -18,7 +18,7 @@ from shoal.errors import BuildError, ConfigError
 from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
-ABI = 2
+ABI = 3
 DRAW_KINDS = ("rect", "circle", "line", "text")
 
 
@@ -173,6 +173,7 @@ class Module:
         self.sample = declare(lib.shoal_sample, c_int64, c_void_p, c_uint64, c_int32, c_int32)
         self.digest = declare(lib.shoal_digest, c_int64, c_void_p, c_void_p, c_int32, c_int32)
         self.save = declare(lib.shoal_save, None, c_void_p, c_void_p, c_int64, c_void_p)
+        self.check = declare(lib.shoal_check, c_int64, c_void_p, c_void_p, c_int64, c_void_p)
         self.load = declare(lib.shoal_load, None, c_void_p, c_void_p, c_int64, c_void_p)
         self.draw = declare(lib.shoal_draw, None, c_void_p, c_int64, POINTER(Draw))
 

@@ -1,1 +1,1 @@
-"""Policies as plain torch modules: encoders, recurrent cores, heads, action distributions. Knows spec and torch."""
+"""Policies as plain torch modules: encoders, recurrent cores, action heads. Knows spec, config, plugins and torch."""

@@ -1,7 +1,7 @@
-"""ActionHead: what a policy's numbers mean. Sampling, log-probabilities and entropy for every action space.
+"""ActionHead: sampling, log-probabilities and entropy of a policy's outputs, for every action space.
 
-An action space is a list of parts in the order of its leaves. A policy's `logits` hold, side by side, the logits of
-each choice and the means of each Box part, and then the logarithms of the spreads of all Box parts:
+An action space is a list of parts in the order of its leaves. A policy's `logits` are, side by side, the logits (l) of
+each choice and the means (m) of each Box part, and then the log standard deviations (s) of all Box parts:
 
     Discrete(3)                         l l l
     MultiDiscrete([3, 2])               l l l  l l
@@ -9,7 +9,7 @@ each choice and the means of each Box part, and then the logarithms of the sprea
     Dict(a=Discrete(2), b=Box(1))       l l  m  s
 
 Actions are (rows, size) tensors: a column per choice and per Box element; int64, or float32 where there is a Box. A Box
-action is kept as it was drawn, before it is clipped or squashed into its bounds; `to_env` does that.
+action is stored as sampled. `to_env` clips or squashes it into its bounds.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from torch import Tensor
 from shoal.errors import ConfigError
 from shoal.spec import Array, Layout, structure
 
-NEVER = -1e9  # logit of a choice that is masked out: its probability is exactly 0, and 0 * NEVER is still 0
+NEVER = -1e9  # logit of a masked choice: its probability is exactly 0, and 0 * NEVER is still 0
 LOG_STD_RANGE = (-20.0, 4.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """One choice of `count`, or (count 0) `size` numbers, and where they lie in logits and actions."""
+    """One choice of `count`, or (count 0) numbers, and their places in logits and actions."""
 
     count: int
     logits: slice
     actions: slice
-    spreads: slice  # of the log spreads; empty for a choice
+    log_stds: slice  # within the log standard deviations; empty for a choice
 
 
 class ActionHead:
@@ -48,7 +48,7 @@ class ActionHead:
         self.space, self.squash = space, squash == "tanh"
         self.layout = Layout(space)
         parts: list[_Part] = []
-        at = column = spread = 0
+        at = column = num_stds = 0
         self._leaves: list[tuple[slice, Any]] = []  # columns of each leaf, and its space
         lows: list[Array] = []
         highs: list[Array] = []
@@ -59,10 +59,12 @@ class ActionHead:
             first = column
             if isinstance(leaf_space, spaces.Box):
                 if leaf_space.dtype is None or leaf_space.dtype.kind != "f":
-                    raise ConfigError(f"actions{leaf.name}: a Box of {leaf_space.dtype} has no distribution.")
+                    kind = leaf_space.dtype
+                    raise ConfigError(f"actions{leaf.name}: a Box of {kind} is not supported. Use a float dtype.")
                 size = int(np.prod(leaf_space.shape))
-                parts.append(_Part(0, slice(at, at + size), slice(column, column + size), slice(spread, spread + size)))
-                at, column, spread = at + size, column + size, spread + size
+                places = [slice(first, first + size) for first in (at, column, num_stds)]
+                parts.append(_Part(0, *places))
+                at, column, num_stds = at + size, column + size, num_stds + size
                 lows.append(np.ravel(leaf_space.low).astype(np.float64))
                 highs.append(np.ravel(leaf_space.high).astype(np.float64))
             else:
@@ -72,25 +74,25 @@ class ActionHead:
             self._leaves.append((slice(first, column), leaf_space))
         self.parts, self.size = tuple(parts), column
         self.num_noise = at  # one random number for every logit and mean
-        self.num_params = at + spread
-        self.num_free = spread if std == "free" else 0
+        self.num_params = at + num_stds
+        self.num_free = num_stds if std == "free" else 0
         self.num_outputs = self.num_params - self.num_free
-        self.has_box = spread > 0
+        self.has_box = num_stds > 0
         self.dtype = torch.float32 if self.has_box else torch.int64
-        self.choices = at if not self.has_box else 0  # what an action mask covers
+        self.choices = at if not self.has_box else 0  # the length of an action mask
         self.is_one_choice = len(parts) == 1 and not self.has_box
         low, high = (np.concatenate(ends) if ends else np.zeros(0) for ends in (lows, highs))
         bounded = np.isfinite(low) & np.isfinite(high)
         if self.squash and self.has_box and not bounded.all():
-            raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use none.")
-        # a bounded Box is drawn in -1 .. 1 and scaled to its bounds
+            raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use --nn.squash none.")
+        # a bounded Box is sampled in -1 .. 1 and scaled to its bounds
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._center, self._scale = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
         self._log_scale = torch.from_numpy(np.log(np.maximum(self._scale, 1e-30)))
         self._ends = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
     def to(self, device: Any) -> None:
-        """Moves the constants that are used there, before a graph is captured: it can copy none from the host."""
+        """Moves the constants to the device. A captured graph cannot copy them from the host."""
         self._log_scale = self._log_scale.to(device)
         numbers = (self._scale, self._center, *(end.astype(np.float32) for end in self._ends))
         self._constants = [torch.from_numpy(part).to(device) for part in numbers]
@@ -99,10 +101,10 @@ class ActionHead:
         kinds = [f"{part.count} logits" if part.count else f"{_size(part)} means" for part in self.parts]
         return " + ".join([*kinds, *([f"{self.num_params - self.num_noise} log stds"] if self.has_box else [])])
 
-    # ---- drawing ----
+    # ---- sampling ----
 
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
-        """Fills (..., num_noise) in place with what `sample` needs: Gumbel for choices, normal for numbers."""
+        """Fills (..., num_noise) with the noise that `sample` takes: Gumbel for choices, normal for numbers."""
         if not self.has_box:
             noise.exponential_(generator=generator).log_().neg_()
             return
@@ -114,30 +116,30 @@ class ActionHead:
                 noise[..., part.logits] = fresh.normal_(generator=generator)
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """Actions (rows, size) by the distribution of each row, from the noise of each row."""
+        """Actions (rows, size), sampled from each row's distribution by each row's noise."""
         if self.is_one_choice:  # the Gumbel-max trick
             return (logits + noise).argmax(-1, keepdim=True)
-        drawn = []
+        actions = []
         for part in self.parts:
             if part.count:
-                drawn.append((logits[:, part.logits] + noise[:, part.logits]).argmax(-1, keepdim=True))
+                actions.append((logits[:, part.logits] + noise[:, part.logits]).argmax(-1, keepdim=True))
             else:
                 mean, log_std = self._gaussian(logits, part)
-                drawn.append(mean + log_std.exp() * noise[:, part.logits])
-        return torch.cat([part.to(self.dtype) for part in drawn], 1)
+                actions.append(mean + log_std.exp() * noise[:, part.logits])
+        return torch.cat([part.to(self.dtype) for part in actions], 1)
 
     def greedy(self, logits: Tensor) -> Tensor:
         """The most probable action of each row."""
-        drawn = [
+        actions = [
             logits[:, part.logits].argmax(-1, keepdim=True) if part.count else logits[:, part.logits]
             for part in self.parts
         ]
-        return torch.cat([part.to(self.dtype) for part in drawn], 1)
+        return torch.cat([part.to(self.dtype) for part in actions], 1)
 
-    # ---- judging ----
+    # ---- log-probability and entropy ----
 
     def log_prob(self, logits: Tensor, actions: Tensor) -> Tensor:
-        """Of each row's action: (rows,)."""
+        """The log-probability of each row's action: (rows,)."""
         if self.is_one_choice:
             return torch.log_softmax(logits, -1).gather(-1, actions).squeeze(-1)
         return self.judge(logits, actions)[0]
@@ -166,41 +168,41 @@ class ActionHead:
             entropy = entropy + (log_std + 0.5 + HALF_LOG_TWO_PI).sum(-1)
             if self.squash:  # a = scale tanh(u): log |da/du| = log scale + 2 (log 2 - u - softplus(-2 u))
                 slope = 2.0 * (math.log(2.0) - drawn - torch.nn.functional.softplus(-2.0 * drawn))
-                slope = (slope + self._log_scale[part.spreads].to(slope)).sum(-1)
+                slope = (slope + self._log_scale[part.log_stds].to(slope)).sum(-1)
                 log_prob, entropy = log_prob - slope, entropy + slope
         return log_prob, entropy
 
     def mask(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        """The logits with what is not allowed (0 in a (rows, choices) mask) made impossible."""
+        """The logits, with those of forbidden choices (0 in the (rows, choices) mask) set to NEVER."""
         return torch.where(allowed != 0, logits, NEVER)
 
     def _gaussian(self, logits: Tensor, part: _Part) -> tuple[Tensor, Tensor]:
-        spreads = slice(self.num_noise + part.spreads.start, self.num_noise + part.spreads.stop)
-        return logits[:, part.logits], logits[:, spreads].clamp(*LOG_STD_RANGE)
+        log_stds = slice(self.num_noise + part.log_stds.start, self.num_noise + part.log_stds.stop)
+        return logits[:, part.logits], logits[:, log_stds].clamp(*LOG_STD_RANGE)
 
-    # ---- out to the env ----
+    # ---- to the env ----
 
     def to_device(self, actions: Tensor) -> Tensor:
-        """(rows, size) as a native env on the same device takes them: choices, or numbers in the bounds of the Box."""
+        """(rows, size) for a native env on the same device: choices, or numbers within the bounds of the Box."""
         if not self.has_box:
             return actions
         scale, center, low, high = self._constants
         return ((torch.tanh(actions) if self.squash else actions) * scale + center).clamp(low, high)
 
     def to_env(self, actions: Array) -> Any:
-        """(rows, size) as `step` of a vector env takes them, in the structure and bounds of the space."""
+        """(rows, size) as the `step` of a vector env takes them: in the structure and bounds of the space."""
         if self.is_one_choice and self.layout.is_one_array:
             space = self._leaves[0][1]
             if isinstance(space, spaces.Discrete):
                 column = actions[:, 0]
                 return column + int(space.start) if int(space.start) else column
-        found = iter([self._leaf_to_env(actions[:, columns], space) for columns, space in self._leaves])
-        return structure(self.space, found)
+        leaves = [self._leaf_to_env(actions[:, columns], space) for columns, space in self._leaves]
+        return structure(self.space, iter(leaves))
 
     def _leaf_to_env(self, columns: Array, space: Any) -> Array:
         rows = len(columns)
         if isinstance(space, spaces.Box):
-            at = next(part.spreads for part, owner in self._boxes() if owner is space)
+            at = next(part.log_stds for part, owner in self._boxes() if owner is space)
             unit = np.tanh(columns) if self.squash else columns
             scaled = unit * self._scale[at] + self._center[at]
             bounded: Array = np.clip(scaled.astype(space.dtype), np.ravel(space.low), np.ravel(space.high))
@@ -225,7 +227,7 @@ def _counts(space: spaces.Space[Any]) -> list[int]:
         return [int(n) for n in np.ravel(space.nvec)]
     if isinstance(space, spaces.MultiBinary):
         return [2] * int(np.prod(space.shape))
-    raise ConfigError(f"{type(space).__name__} actions have no distribution here.")
+    raise ConfigError(f"actions of type {type(space).__name__} are not supported.")
 
 
 def _size(part: _Part) -> int:

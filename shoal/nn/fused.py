@@ -1,8 +1,8 @@
-"""Recurrent cores through time on a GPU, with the slopes worked out by hand.
+"""The stock recurrent cores through time on a GPU, with gradients written by hand.
 
-The plain loops of nn/recurrent.py start some forty kernels for each step of an LSTM and, forwards and backwards, a
-hundred for a scan. Here a MinGRU's segment is one kernel each way beside its matrix products, and a step of an LSTM is
-one kernel and one product each way; the slope by its recurrent weights is one product for the whole segment.
+The plain loops of nn/cores launch some forty kernels for each step of an LSTM and, forward and backward, a hundred for
+a scan. Here a MinGRU's segment is one kernel each way besides its matrix products. A step of an LSTM is one kernel and
+one product each way, and the gradient by its recurrent weights is one product for the whole segment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from shoal.nn.launch import fresh, has_triton, launch
 
-BLOCK = 256  # units of rows that a block of threads takes
+BLOCK = 256  # units of rows that one block of threads computes
 
 
 def is_for(x: Tensor) -> bool:
-    """Whether these kernels can take it."""
-    return x.device.type == "cuda" and has_triton()
+    """Whether these kernels can run on it. Under torch.compile the compiler fuses the plain loops instead."""
+    return x.device.type == "cuda" and has_triton() and not torch.compiler.is_compiling()
 
 
 def _kernels() -> Any:
@@ -33,10 +33,10 @@ class _MinGRU(torch.autograd.Function):
     def forward(ctx: Any, gates: Tensor, skip: Tensor, start: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
         steps, rows, size = skip.shape
         hidden, out = (fresh(skip, dtype=torch.float32) for _ in range(2))
-        kept = gates.contiguous(), skip.contiguous(), start.contiguous(), resets.contiguous()
+        inputs = gates.contiguous(), skip.contiguous(), start.contiguous(), resets.contiguous()
         grid = (-(-rows * size // BLOCK),)
-        launch(_kernels().mingru_forward, grid, *kept, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
-        ctx.save_for_backward(*kept, hidden)
+        launch(_kernels().mingru_forward, grid, *inputs, out, hidden, steps, rows, S=size, PART=BLOCK, num_warps=4)
+        ctx.save_for_backward(*inputs, hidden)
         ctx.mark_non_differentiable(hidden)
         return out, hidden
 
@@ -51,7 +51,7 @@ class _MinGRU(torch.autograd.Function):
 
 
 def mingru(gates: Tensor, skip: Tensor, start: Tensor, resets: Tensor) -> tuple[Tensor, Tensor]:
-    """(out, hidden), both (steps, rows, size): see `MinGRU.unroll`. The start's slope is not worked out."""
+    """(out, hidden), both (steps, rows, size): see `MinGRU.unroll`. The start state gets no gradient."""
     out, hidden = _MinGRU.apply(gates, skip, start, resets)
     return out, hidden
 
@@ -64,17 +64,17 @@ class _LSTM(torch.autograd.Function):
         gates, resets, narrow = gates.contiguous(), resets.contiguous(), weight.detach().to(kind)
         acts = fresh(gates)
         cells, out = (fresh(gates, steps, rows, size, dtype=torch.float32) for _ in range(2))
-        taken = fresh(gates, steps, rows, size)  # what each step's product takes
+        taken = fresh(gates, steps, rows, size)  # the hidden state before each step, after resets
         taken[0].copy_(hidden)
         cell = cell.contiguous()
         for t in range(steps):
-            more = t + 1 < steps
+            has_next = t + 1 < steps
             launch(
                 _kernels().lstm_forward, grid,
                 gates[t], torch.mm(taken[t], narrow.t()), cells[t - 1] if t else cell,
-                resets[t], resets[t + 1] if more else None,
-                acts[t], cells[t], out[t], taken[t + 1] if more else None, rows,
-                HAS_RESETS=t > 0, HAS_NEXT=more, S=size, PART=BLOCK, num_warps=4,
+                resets[t], resets[t + 1] if has_next else None,
+                acts[t], cells[t], out[t], taken[t + 1] if has_next else None, rows,
+                HAS_RESETS=t > 0, HAS_NEXT=has_next, S=size, PART=BLOCK, num_warps=4,
             )  # fmt: skip
         ctx.save_for_backward(acts, narrow, cell, cells, taken, resets)
         ctx.kind = weight.dtype
@@ -87,12 +87,12 @@ class _LSTM(torch.autograd.Function):
         d_out, d_gates, d_cell = grads[0].contiguous(), fresh(acts), fresh(cells[0])
         d_hidden: Any = None
         for t in range(steps - 1, -1, -1):
-            more = t + 1 < steps
+            has_next = t + 1 < steps
             launch(
                 _kernels().lstm_backward, (-(-rows * size // BLOCK),),
-                acts[t], cells[t], cells[t - 1] if t else cell, resets[t], resets[t + 1] if more else None,
+                acts[t], cells[t], cells[t - 1] if t else cell, resets[t], resets[t + 1] if has_next else None,
                 d_out[t], d_hidden, d_cell, d_gates[t], rows,
-                HAS_RESETS=t > 0, HAS_NEXT=more, S=size, PART=BLOCK, num_warps=4,
+                HAS_RESETS=t > 0, HAS_NEXT=has_next, S=size, PART=BLOCK, num_warps=4,
             )  # fmt: skip
             if t:
                 d_hidden = torch.mm(d_gates[t], weight)
@@ -101,7 +101,7 @@ class _LSTM(torch.autograd.Function):
 
 
 def lstm(gates: Tensor, weight: Tensor, hidden: Tensor, cell: Tensor, resets: Tensor) -> Tensor:
-    """(steps, rows, size): see `LSTM.unroll`. The start's slope is not worked out."""
+    """(steps, rows, size): see `LSTM.unroll`. The start state gets no gradient."""
     out: Tensor = _LSTM.apply(gates, weight, hidden, cell, resets)
     return out
 

@@ -1,6 +1,6 @@
 """The Triton kernels of nn/fused.py: one thread for one unit of one row.
 
-Their twins are the plain loops of nn/recurrent.py; tests/test_fused.py holds them together.
+The plain loops of nn/cores compute the same; tests/test_fused.py compares them.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -42,11 +42,11 @@ def mingru_forward(gates, skip, start, resets, out, hidden, steps, rows, S: tl.c
 def mingru_backward(
     gates, skip, start, resets, hidden, d_out, d_gates, d_skip, steps, rows, S: tl.constexpr, PART: tl.constexpr
 ):
-    """The slopes of `mingru_forward` by gates and skip."""
+    """The gradients of `mingru_forward` by gates and skip."""
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    later = tl.zeros((PART,), tl.float32)  # dL/dh_t by what comes after t
+    later = tl.zeros((PART,), tl.float32)  # dL/dh_t through the steps after t
     for k in range(steps):
         t = steps - 1 - k
         base = (t * rows + row).to(tl.int64)
@@ -79,12 +79,12 @@ def lstm_forward(
 ):  # fmt: skip
     """One step of an LSTM: inputs + recurrent (rows, 4 S) are the gates i, f, g, o before their sigmoids.
 
-    `next_hidden` is what the next step's product takes: cleared where an episode begins there.
+    `next_hidden` is the hidden state before the next step: cleared where an episode begins there.
     """
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row.to(tl.int64) * (4 * S) + unit  # 4 million rows of 128 units are past an int32
+    place = row.to(tl.int64) * (4 * S) + unit  # an int32 ends at 4 million rows of 128 units
     i = tl.load(inputs + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(inputs + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(inputs + place + 2 * S, mask=live, other=0.0).to(tl.float32)
@@ -114,11 +114,11 @@ def lstm_backward(
     acts, cell, before, resets, next_resets, d_out, d_hidden, d_cell, d_gates, rows,
     HAS_RESETS: tl.constexpr, HAS_NEXT: tl.constexpr, S: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """The slopes of `lstm_forward`: `d_hidden` and `d_cell` come from the step after, and `d_cell` goes on before."""
+    """The gradients of `lstm_forward`. `d_hidden` and `d_cell` are those of the next step; `d_cell` is overwritten."""
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row.to(tl.int64) * (4 * S) + unit  # 4 million rows of 128 units are past an int32
+    place = row.to(tl.int64) * (4 * S) + unit  # an int32 ends at 4 million rows of 128 units
     i = tl.load(acts + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(acts + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(acts + place + 2 * S, mask=live, other=0.0).to(tl.float32)
@@ -129,9 +129,9 @@ def lstm_backward(
     dh = tl.load(d_out + at, mask=live, other=0.0).to(tl.float32)
     dc = tl.zeros((PART,), tl.float32)
     if HAS_NEXT:
-        kept = tl.load(next_resets + row, mask=live, other=0) == 0
-        dh += tl.where(kept, tl.load(d_hidden + at, mask=live, other=0.0).to(tl.float32), 0.0)
-        dc += tl.where(kept, tl.load(d_cell + at, mask=live, other=0.0), 0.0)
+        same_episode = tl.load(next_resets + row, mask=live, other=0) == 0
+        dh += tl.where(same_episode, tl.load(d_hidden + at, mask=live, other=0.0).to(tl.float32), 0.0)
+        dc += tl.where(same_episode, tl.load(d_cell + at, mask=live, other=0.0), 0.0)
     t = _tanh(tl.load(cell + at, mask=live, other=0.0).to(tl.float32))
     dc += dh * o * (1.0 - t * t)
     tl.store(d_gates + place, dc * g * i * (1.0 - i), mask=live)

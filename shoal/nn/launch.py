@@ -1,4 +1,4 @@
-"""Starts Triton's kernels. One takes up to three seconds to compile, so before the first is needed, all are at once."""
+"""Launches Triton kernels. Each takes up to three seconds to compile: `compile_ahead` compiles all of them at once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and kind of arguments, what would have been started
+Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and kind of arguments: the call that compiles it
 _planned: Plan | None = None
 
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether Triton is there, which CUDA builds of torch for Linux bring along."""
+    """Whether Triton is installed. CUDA builds of torch for Linux include it."""
     return importlib.util.find_spec("triton") is not None
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Starts a kernel on torch's current stream."""
+    """Launches a kernel on torch's current stream."""
     if _planned is None:
         kernel[grid](*args, **options)
     else:
@@ -32,23 +32,23 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> No
 
 
 def fresh(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory that a kernel is about to fill; zeros where none is started, or nan and inf go on to what refuses them."""
+    """Memory that a kernel is about to fill. Zeros where no kernel is launched: later code may refuse nan and inf."""
     make = like.new_empty if _planned is None else like.new_zeros
     return make(shape or like.shape, dtype=dtype or like.dtype)
 
 
 def _kind(value: Any) -> Any:
-    """What Triton compiles a kernel for: types, and what divides by 16."""
+    """What Triton specializes a kernel for: types, and whether addresses and integers are multiples of 16."""
     if isinstance(value, Tensor):
         return value.dtype, value.data_ptr() % 16 == 0
     return (value == 1, value % 16 == 0) if isinstance(value, int) else type(value)
 
 
 def compile_ahead(function: Callable[[], Any]) -> None:
-    """Compiles and loads all kernels that a function starts, each in a thread.
+    """Compiles and loads all kernels that a function launches, each in a thread.
 
-    The function runs, and starts none of them: what it leaves in memory means nothing, but is finite (see `fresh`).
-    Compilers of C and PTX, and Triton's own passes, let other threads of Python run.
+    The function runs without launching any of them: its results mean nothing, but are finite (see `fresh`). The
+    compilers of C and PTX, and Triton's passes, release the GIL.
     """
     global _planned
     plan: Plan = {}
@@ -65,4 +65,4 @@ def compile_ahead(function: Callable[[], Any]) -> None:
 def _make_ready(calls: dict[Any, Callable[[], Any]]) -> None:
     """Compiles one kernel for each kind of arguments that it is called with."""
     for call in calls.values():
-        call()[(1, 1, 1)]  # this loads it too, and compiles what starts it
+        call()[(1, 1, 1)]  # the index loads it, and compiles its launcher

@@ -1,12 +1,17 @@
-"""Policy: encoder, optional recurrent core, actor and critic. And what the trainer asks of a module of your own.
+"""Policy: encoder, optional recurrent core, actor and critic. Also what the trainer asks of a policy of the user's.
 
-A policy is any `nn.Module` whose call returns `(logits, value)`, or with a recurrent state
-`policy(obs, state) -> (logits, value, state)` and an `initial_state(rows)`. `obs` is a batch in the structure of the
-observation space, `logits` are the numbers that `shoal.nn.distributions` reads, `value` has shape (rows,) or (rows, 1).
+A policy is any `nn.Module` whose call returns `(logits, value)`. One with a recurrent state has an
+`initial_state(rows)`, and its call is `policy(obs, state) -> (logits, value, state)`. `obs` is a batch in the structure
+of the observation space, `logits` are laid out as `shoal.nn.distributions` describes, and `value` has shape (rows,) or
+(rows, 1). A state is a tensor, or nested tuples, lists and dicts of tensors, whose first axis is rows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,59 +21,83 @@ from torch import Tensor, nn
 
 from shoal.config import LogUniform, opt
 from shoal.errors import ConfigError
+from shoal.nn.cores import CORES, State
 from shoal.nn.distributions import ActionHead
-from shoal.nn.encoders import Encoder
+from shoal.nn.encoders import ENCODERS, SMALL_IMAGE, Encoder
 from shoal.nn.layers import MLP, layer_init
-from shoal.nn.recurrent import CORES, State
+from shoal.nn.state import clear_state, initial_row, initial_state, state_structure
+
+__all__ = [
+    "Compiled",
+    "Net",
+    "Policy",
+    "check",
+    "clear_state",
+    "compiled",
+    "evaluation_mode",
+    "initial_row",
+    "initial_state",
+    "state_structure",
+    "step",
+    "unroll",
+]
 
 
 @dataclass(frozen=True)
 class Net:
-    """The shape of the policy."""
+    """The network of the policy."""
 
     hidden: int = opt(128, "width of every layer", low=1, high=65536, sweep=LogUniform(32, 1024))
     layers: int = opt(2, "fully connected layers after the encoder", low=0, high=64)
-    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "between layers")
-    encoder: Literal["auto", "mlp", "grid", "nature", "impala"] = opt(
-        "auto", "how images are seen; auto takes grid below 40 pixels a side and nature above"
+    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer")
+    encoder: str = opt(
+        "auto",
+        f"encoder of images; auto is grid below {SMALL_IMAGE} pixels a side and nature from there on, mlp flattens",
+        choices=lambda: ("auto", "mlp", *ENCODERS.names()),
     )
-    core: Literal["none", "lstm", "mingru"] = opt("none", "recurrent core, for what must be remembered")
-    core_size: int = opt(0, "width of the core; 0 takes --nn.hidden", low=0, high=65536)
-    separate: bool = opt(False, "actor and critic share no layer")
-    std: Literal["free", "state"] = opt("free", "Box actions: a spread of its own, or one that the state sets")
-    log_std: float = opt(0.0, "Box actions: logarithm of the spread at the start", low=-10, high=4)
-    squash: Literal["none", "tanh"] = opt("none", "Box actions: clipped to their bounds, or squashed into them")
+    core: str = opt("none", "recurrent core, the policy's memory", choices=lambda: ("none", *CORES.names()))
+    core_size: int = opt(0, "width of the core; 0: the same as --nn.hidden", low=0, high=65536)
+    separate: bool = opt(False, "separate networks for actor and critic")
+    std: Literal["free", "state"] = opt(
+        "free", "Box actions: standard deviation as a free parameter, or as an output that depends on the state"
+    )
+    log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation", low=-10, high=4)
+    squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
     policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
 
 
 class Policy(nn.Module):
-    """What `--nn.*` describes. Feed-forward: returns (logits, value); with a core: (logits, value, state).
+    """The policy that `--nn.*` describes. It returns (logits, value), and with a core (logits, value, state).
 
-    Its parts are run by their `forward`: for a few rows, calling modules takes longer than the arithmetic.
+    `normalized`: running moments already scale the leaves of the observation that are plain numbers
+    (`encoders.is_numeric`). The parts are run by their `forward`: for a few rows, calling modules takes longer than the
+    arithmetic.
     """
 
-    def __init__(self, observation_space: spaces.Space[Any], head: ActionHead, net: Net) -> None:
+    def __init__(
+        self, observation_space: spaces.Space[Any], head: ActionHead, net: Net, *, normalized: bool = False
+    ) -> None:
         super().__init__()
-        self.body = _Body(observation_space, net)
-        self.critic_body: Any = _Body(observation_space, net) if net.separate else None
+        self.body = _Body(observation_space, net, normalized)
+        self.critic_body: Any = _Body(observation_space, net, normalized) if net.separate else None
         size = net.core_size or net.hidden
         self.core: Any = None
         features = self.body.features
         if net.core != "none":
             if net.separate:
-                raise ConfigError("--nn.separate goes with --nn.core none: a core is shared by actor and critic.")
-            self.core = CORES[net.core](features, size)
-            features = size
+                raise ConfigError(f"--nn.separate is not supported with --nn.core {net.core}. Use --nn.core none.")
+            self.core = CORES.find(net.core)(features, size)
+            features = self.core.features
         self.actor = layer_init(nn.Linear(features, head.num_outputs), 0.01)
         self.critic = layer_init(nn.Linear(features, 1), 1.0)
-        spreads = head.num_outputs - head.num_noise
-        if spreads:  # those that the state sets are the last outputs
-            nn.init.constant_(self.actor.bias[-spreads:], net.log_std)
-        # a free spread is a parameter of its own beside the actor's outputs (means)
+        num_stds = head.num_outputs - head.num_noise
+        if num_stds:  # log stds that depend on the state are the last outputs
+            nn.init.constant_(self.actor.bias[-num_stds:], net.log_std)
+        # a free log std is a parameter, not an output of the actor
         self.log_std = nn.Parameter(torch.full((head.num_free,), net.log_std)) if head.num_free else None
 
     def initial_state(self, rows: int) -> State:
-        """Of so many rows at the start of an episode; empty without a core."""
+        """The state of `rows` rows at the start of an episode; empty without a core."""
         return () if self.core is None else self.core.initial_state(rows)
 
     def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
@@ -88,20 +117,20 @@ class Policy(nn.Module):
         features = self.core.unroll(features.view(steps, rows, -1), state, resets).flatten(0, 1)
         return self._heads(features, features)
 
-    def _heads(self, acting: Tensor, judging: Tensor) -> tuple[Tensor, Tensor]:
+    def _heads(self, for_actor: Tensor, for_critic: Tensor) -> tuple[Tensor, Tensor]:
         actor, critic, linear = self.actor, self.critic, nn.functional.linear
-        logits = linear(acting, actor.weight, actor.bias)
+        logits = linear(for_actor, actor.weight, actor.bias)
         if self.log_std is not None:
             logits = torch.cat([logits, self.log_std.expand(len(logits), -1)], 1)
-        return logits, linear(judging, critic.weight, critic.bias).squeeze(-1)
+        return logits, linear(for_critic, critic.weight, critic.bias).squeeze(-1)
 
 
 class _Body(nn.Module):
     """Encoder and fully connected layers."""
 
-    def __init__(self, space: spaces.Space[Any], net: Net) -> None:
+    def __init__(self, space: spaces.Space[Any], net: Net, normalized: bool) -> None:
         super().__init__()
-        self.encoder = Encoder(space, net.encoder)
+        self.encoder = Encoder(space, net.encoder, normalized=normalized)
         sizes = [self.encoder.features] + [net.hidden] * net.layers
         self.layers = MLP(sizes, net.activation)
         self.features = sizes[-1]
@@ -110,46 +139,101 @@ class _Body(nn.Module):
         return self.layers.forward(self.encoder.forward(obs))
 
 
+# ---- any policy, the stock one or the user's ----
+
+
 def step(policy: Any, obs: Any, state: State) -> tuple[Tensor, Tensor, State]:
-    """(logits, values, next state) of one step, for any policy."""
-    out = policy(obs, state) if state else policy(obs)
-    if len(out) == 3:
-        return out[0], out[1].reshape(len(out[0])), _as_state(out[2])
-    logits, value = out
-    return logits, value.reshape(len(logits)), ()
+    """(logits, values, next state) of one step."""
+    if not state:
+        out = policy(obs)
+        return out[0], out[1].reshape(len(out[0])), ()
+    structure = state_structure(policy)
+    logits, values, new_state = policy(obs, structure.nest(state))
+    return logits, values.reshape(len(logits)), structure.flatten(new_state)
 
 
 def unroll(policy: Any, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
-    """Flat (logits, values) of whole segments: obs (steps * rows, ...), resets (steps, rows)."""
+    """Flat (logits, values) of whole segments: obs (steps * rows, ...), resets (steps, rows).
+
+    Where resets[t] is true, the state before step t is the initial state; resets[0] is ignored, because a segment's
+    state is stored after its reset. A policy without an `unroll` of its own is run step by step.
+    """
     if hasattr(policy, "unroll"):
-        logits, values = policy.unroll(obs, state, resets)
+        nested = state_structure(policy).nest(state) if state else state
+        logits, values = policy.unroll(obs, nested, resets)
         return logits, values.reshape(len(logits))
     if not state:
         logits, values, _ = step(policy, obs, ())
         return logits, values
+    return _unroll_by_steps(policy, obs, state_structure(policy).nest(state), resets)
+
+
+def _unroll_by_steps(policy: Any, obs: Any, nested: Any, resets: Tensor) -> tuple[Tensor, Tensor]:
+    """`policy.unroll` for a policy with a state that has none."""
     steps, rows = resets.shape
+    state, initial = state_structure(policy).flatten(nested), initial_state(policy, rows)
     outputs = []
     for t in range(steps):
         if t:
-            keep = (~resets[t]).to(state[0].dtype)
-            state = tuple(part * keep.view(-1, *[1] * (part.ndim - 1)) for part in state)
+            state = clear_state(state, ~resets[t], initial)
         logits, values, state = step(policy, _at(obs, t * rows, rows), state)
         outputs.append((logits, values))
     return torch.cat([out[0] for out in outputs]), torch.cat([out[1] for out in outputs])
 
 
-def initial_state(policy: Any, rows: int) -> State:
-    """The policy's state at the start of an episode; empty where it has none."""
-    made = policy.initial_state(rows) if hasattr(policy, "initial_state") else ()
-    return _as_state(made)
+class Compiled:
+    """A policy whose steps and segments are both run by torch.compile. `step` and `unroll` take it as a policy.
+
+    torch.compile(policy) compiles the call only: its `unroll` is that of the original module.
+    """
+
+    def __init__(self, policy: Any, **options: Any) -> None:
+        self.policy, self.options = policy, options
+        self._call = torch.compile(policy, **options)
+        self._state_structure = state_structure(policy)
+        if hasattr(policy, "initial_state"):
+            self.initial_state = policy.initial_state
+        if hasattr(policy, "unroll"):
+            self.unroll = torch.compile(policy.unroll, **options)
+        elif initial_state(policy, 1):
+            self.unroll = torch.compile(functools.partial(_unroll_by_steps, policy), **options)
+
+    def __call__(self, obs: Any, *state: Any) -> Any:
+        """One step of the policy."""
+        return self._call(obs, *state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        return Compiled(copy.deepcopy(self.policy, memo), **self.options)
+
+
+def compiled(policy: Any, **options: Any) -> Compiled:
+    """The policy with its call and its `unroll` compiled. `options` are those of torch.compile."""
+    return Compiled(policy, **options)
+
+
+@contextlib.contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """Dropout is off and BatchNorm keeps its statistics inside. Every submodule gets its former mode back."""
+    modes = [(part, part.training) for module in modules for part in module.modules()]
+    try:
+        for module in modules:
+            module.eval()
+        yield
+    finally:
+        for part, was_training in modes:
+            part.training = was_training
 
 
 def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
-    """Tries a policy of the user's on a batch and says what does not fit, before any training."""
-    with torch.no_grad():
-        out = policy(obs, initial_state(policy, rows)) if initial_state(policy, rows) else policy(obs)
+    """Runs a policy on a batch before any training, and raises where its outputs do not fit."""
+    state = initial_state(policy, rows)
+    structure = state_structure(policy)
+    with torch.no_grad(), evaluation_mode(policy):
+        out = policy(obs, structure.nest(state)) if state else policy(obs)
     if not isinstance(out, (tuple, list)) or len(out) not in (2, 3):
-        raise ConfigError(f"the policy returned {type(out).__name__}; it must return (logits, value) or with a state.")
+        raise ConfigError(
+            f"the policy returned {_brief(out)}; it must return (logits, value), or (logits, value, state)."
+        )
     logits, value = out[0], out[1]
     if tuple(logits.shape) != (rows, head.num_params):
         raise ConfigError(
@@ -159,24 +243,22 @@ def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
         raise ConfigError(f"the policy's value has shape {tuple(value.shape)}, expected ({rows},).")
     if len(out) == 3 and not hasattr(policy, "initial_state"):
         raise ConfigError("the policy returns a state but has no initial_state(rows). Define it.")
-    before, after = [
-        [tuple(part.shape) for part in state]
-        for state in (initial_state(policy, rows), _as_state(out[2]) if len(out) == 3 else ())
-    ]
+    if len(out) == 2 and state:
+        raise ConfigError("the policy has an initial_state(rows) but returned no state. Return (logits, value, state).")
+    new_state = structure.flatten(out[2]) if len(out) == 3 else ()
+    before, after = ([tuple(part.shape) for part in parts] for parts in (state, new_state))
     if before != after:
         raise ConfigError(
             f"the policy's initial_state({rows}) has shapes {before}; its call returned a state of {after}."
         )
     if any(shape[:1] != (rows,) for shape in before):
         raise ConfigError(
-            f"the policy's initial_state({rows}) has shapes {before}: each must begin with {rows}, the rows."
+            f"the policy's initial_state({rows}) has shapes {before}: the first axis of each must be the {rows} rows."
         )
 
 
-def _as_state(state: Any) -> State:
-    if state is None:
-        return ()
-    return (state,) if isinstance(state, Tensor) else tuple(state)
+def _brief(out: Any) -> str:
+    return f"{len(out)} values" if isinstance(out, (tuple, list)) else f"a {type(out).__name__}"
 
 
 def _at(obs: Any, start: int, rows: int) -> Any:

@@ -1,7 +1,7 @@
-"""QNet: from an observation to the worth of every action, as a number or a distribution. QHead: epsilon-greedy.
+"""QNet: from an observation to the value of every action, as a number or a distribution. QHead: epsilon-greedy.
 
-Several agents may have networks of their own and still be one module: their weights lie side by side, and a layer is
-one batched matrix product over all of them.
+Several agents may each have a network and still be one module: their weights lie side by side, and a layer is one
+batched matrix product over all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shoal.nn.encoders import Encoder
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Net
 
-# of activations, by what they gave: (slope behind, output) -> slope before
+# gradients of the activations: (gradient by the output, output) -> gradient by the input
 SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda slopes, out: torch.ops.aten.threshold_backward(slopes, out, 0.0),
     "tanh": lambda slopes, out: torch.ops.aten.tanh_backward(slopes, out),
@@ -31,7 +31,7 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Dense(nn.Module):
-    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One has no first axis."""
+    """A linear layer for each of `agents`: (agents, rows, inputs) -> (agents, rows, outputs). One: no first axis."""
 
     def __init__(self, agents: int, inputs: int, outputs: int, std: float, layer_norm: bool = False) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Dense(nn.Module):
         self.shift = nn.Parameter(torch.zeros(agents, 1, outputs)) if layer_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """One matrix product, and where asked for, each row scaled to mean 0 and spread 1 (Ba et al. 2016)."""
+        """One matrix product, and with `layer_norm` each row scaled to mean 0 and variance 1 (Ba et al. 2016)."""
         is_one = x.ndim == 2
         out = torch.addmm(self.bias[0], x, self.weight[0]) if is_one else torch.baddbmm(self.bias, x, self.weight)
         if self.gain is None or self.shift is None:
@@ -54,10 +54,10 @@ class Dense(nn.Module):
 
 
 class QNet(nn.Module):
-    """Returns (Q, max Q) as policies do; `outputs` is what is learned: numbers, logits of atoms, or quantiles.
+    """Returns (Q, max Q) as policies do. `outputs` are what the loss is for: values, logits of atoms, or quantiles.
 
-    Row r of a batch is agent r % agents of its env. With `dueling` (Wang et al. 2016) the worth of an action is that of
-    the state plus what it is better than the mean action.
+    Row r of a batch is agent r % agents of its env. `dueling` (Wang et al. 2016): separate value and advantage streams;
+    the advantages of a state have mean 0. `normalized`: as in `Policy`.
     """
 
     atoms: Tensor
@@ -75,13 +75,14 @@ class QNet(nn.Module):
         num_atoms: int = 1,
         low: float = 0.0,
         high: float = 0.0,
+        normalized: bool = False,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(space, net.encoder)
+        self.encoder = Encoder(space, net.encoder, normalized=normalized)
         if agents > 1 and any(True for _ in self.encoder.parameters()):
             raise ConfigError(
-                "--train.policy per-agent is for observations that are numbers or few choices; this env's go through "
-                "a CNN or a table. Use --train.policy shared, or --nn.encoder mlp."
+                "--train.policy per-agent supports observations of numbers and of few choices; this env's need a CNN "
+                "or an embedding. Use --train.policy shared, or --nn.encoder mlp."
             )
         self.agents, self.choices, self.dueling = agents, choices, dueling
         self.distribution, self.num_atoms = distribution, num_atoms if distribution != "none" else 1
@@ -91,13 +92,13 @@ class QNet(nn.Module):
         self.activation, self.layer_norm = net.activation, layer_norm
         self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
-        # plain layers, one network, nothing to encode by: on a CPU, C knows it (algos/quick.py)
+        # one network of plain layers, and an encoder without weights: native code computes it on a CPU
         is_one = agents == 1 and not dueling and distribution == "none" and self._slope is not None
         self.is_plain = is_one and not any(True for _ in self.encoder.parameters())
-        self.learns_by_hand = self.is_plain and not layer_norm  # whether `answer` and `put_gradients` know it
+        self.learns_by_hand = self.is_plain and not layer_norm  # whether `answer` and `put_gradients` compute it
 
     def of_agent(self, number: int) -> QNet:
-        """One agent's network, by itself."""
+        """One agent's network as a QNet for one agent."""
         alone = copy.deepcopy(self)
         alone.agents = 1
         for name, value in self.named_parameters():
@@ -119,33 +120,33 @@ class QNet(nn.Module):
         out = out.reshape(rows, self.choices + self.dueling, self.num_atoms)
         if not self.dueling:
             return out
-        state, better = out[:, :1], out[:, 1:]
-        return state + better - better.mean(1, keepdim=True)
+        value, advantages = out[:, :1], out[:, 1:]
+        return value + advantages - advantages.mean(1, keepdim=True)
 
-    # ---- by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
+    # ---- gradients by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
 
     def answer(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
-        """(rows, choices) as `forward` gives them, and what `put_gradients` needs: every layer's input."""
-        kept = [self.encoder.forward(obs)]
+        """(rows, choices) as `forward` gives them, and every layer's input, which `put_gradients` needs."""
+        inputs = [self.encoder.forward(obs)]
         for layer in self.layers:
-            kept.append(self._activation(torch.addmm(layer.bias[0], kept[-1], layer.weight[0])))
-        return torch.addmm(self.head.bias[0], kept[-1], self.head.weight[0]), kept
+            inputs.append(self._activation(torch.addmm(layer.bias[0], inputs[-1], layer.weight[0])))
+        return torch.addmm(self.head.bias[0], inputs[-1], self.head.weight[0]), inputs
 
     @torch.no_grad()
-    def put_gradients(self, kept: list[Tensor], slopes: Tensor) -> None:
-        """Writes the weights' gradients where the loss has these slopes (rows, choices) by the answers."""
-        slope_of = self._slope
-        assert slope_of is not None
+    def put_gradients(self, inputs: list[Tensor], grads: Tensor) -> None:
+        """Writes the weights' gradients, given the loss's gradients (rows, choices) by the answers."""
+        activation_grad = self._slope
+        assert activation_grad is not None
         for number, layer in reversed(list(enumerate([*self.layers, self.head]))):
-            torch.mm(kept[number].T, slopes, out=layer.weight.grad[0])
-            torch.sum(slopes, 0, out=layer.bias.grad[0, 0])
+            torch.mm(inputs[number].T, grads, out=layer.weight.grad[0])
+            torch.sum(grads, 0, out=layer.bias.grad[0, 0])
             if number:
-                slopes = slope_of(slopes @ layer.weight[0].T, kept[number])
+                grads = activation_grad(grads @ layer.weight[0].T, inputs[number])
 
     # ---- as a policy ----
 
     def expect(self, outputs: Tensor) -> Tensor:
-        """(rows, choices): the mean of what `outputs` describe."""
+        """(rows, choices): the mean of the distribution that `outputs` describe."""
         if self.distribution == "c51":
             return torch.softmax(outputs, -1) @ self.atoms
         return outputs.mean(-1) if self.distribution == "quantile" else outputs.squeeze(-1)
@@ -157,33 +158,33 @@ class QNet(nn.Module):
 
 
 class QHead(ActionHead):
-    """One choice by its worth: the best one, or with probability epsilon any that is allowed, each as likely.
+    """Epsilon-greedy: the choice of the highest value, or with probability epsilon a random one that is allowed.
 
-    `epsilon` is a tensor, so that a graph reads what it is now. The coin is tossed for every row, when noise is drawn.
+    `epsilon` is a tensor, so that a captured graph reads its current value. Which rows explore is drawn with the noise.
     """
 
     def __init__(self, space: spaces.Space[Any], epsilon: float = 0.05) -> None:
         super().__init__(space)
         if not self.is_one_choice:
-            raise ConfigError(f"Q-learning is for one choice of a few actions; this env's are {self}. Use --algo ppo.")
-        self.num_noise = self.choices + 1  # a number for every choice, and the coin
+            raise ConfigError(f"Q-learning needs one Discrete action; this env's are {self}. Use --algo ppo.")
+        self.num_noise = self.choices + 1  # a number for every choice, and whether the row explores
         self.epsilon = torch.tensor(epsilon)
 
     def to(self, device: Any) -> None:
-        """Moves what is used there."""
+        """Moves the tensors that acting uses."""
         super().to(device)
         self.epsilon = self.epsilon.to(device)
 
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
         """Fills (..., choices + 1): uniform numbers, and 1 where the row explores, else 0."""
         noise.uniform_(generator=generator)
-        if noise.device.type == "cpu":  # numpy asks less time of so few numbers
-            coins = noise.numpy()[..., -1]
-            np.less(coins, self.epsilon.item(), out=coins)
+        if noise.device.type == "cpu":  # numpy is faster for so small an array
+            explores = noise.numpy()[..., -1]
+            np.less(explores, self.epsilon.item(), out=explores)
             return
         noise[..., -1] = (noise[..., -1] < self.epsilon).to(noise.dtype)
 
     def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
         """(rows, 1)."""
-        chance = torch.where(logits > NEVER, noise[..., :-1], -1.0)  # a masked choice is the last to be taken
-        return torch.where(noise[..., -1:] > 0, chance, logits).argmax(-1, keepdim=True)
+        at_random = torch.where(logits > NEVER, noise[..., :-1], -1.0)  # a masked choice never has the largest number
+        return torch.where(noise[..., -1:] > 0, at_random, logits).argmax(-1, keepdim=True)

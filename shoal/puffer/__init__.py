@@ -1,11 +1,11 @@
-"""The names that PufferLib's users know (`import shoal.puffer as pufferlib`), over Shoal's own. The core knows none.
+"""PufferLib's API over Shoal: `import shoal.puffer as pufferlib`. Nothing else in Shoal imports it.
 
     envs = pufferlib.make("gym-CartPole-v1", num_envs=64)
     obs = envs.reset()
     obs, rewards, dones, infos = envs.step(envs.action_space.sample())
 
-docs/from-pufferlib.md says what to change in your code, and what is different on purpose. What needs torch (PuffeRL,
-pufferl, pytorch, models) is imported when it is first asked for.
+docs/from-pufferlib.md says what to change in your code, and what differs on purpose. What needs torch (PuffeRL,
+pufferl, pytorch, models) is imported on first use.
 """
 
 from __future__ import annotations
@@ -15,45 +15,103 @@ import importlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import ConfigError
-from shoal.puffer import core, emulation, names, vector, vectorization
-from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer import (
+    core,
+    emulation,
+    exceptions,
+    names,
+    ocean,
+    postprocess,
+    spaces,
+    sweep,
+    utils,
+    vector,
+    vectorization,
+)
+from shoal.puffer.env import PufferEnv, Wrapper, set_buffers
+from shoal.puffer.exceptions import APIUsageError, EnvironmentSetupError, InvalidAgentError, missing_names
 from shoal.puffer.loggers import NeptuneLogger, NoLogger, WandbLogger
 from shoal.puffer.names import register
+from shoal.puffer.postprocess import (
+    ClipAction,
+    EpisodeStats,
+    GymToGymnasium,
+    MeanOverAgents,
+    MultiagentEpisodeStats,
+    PettingZooTruncatedWrapper,
+    PettingZooWrapper,
+    ResizeObservation,
+)
+from shoal.puffer.sweep import Protein
+from shoal.puffer.utils import Suppress, silence_warnings, unroll_nested_dict
 from shoal.puffer.vectorization import VectorEnv
 
 if TYPE_CHECKING:
-    from shoal.puffer import models, pufferl, pytorch
+    from shoal.puffer import environments, models, pufferl, pytorch
     from shoal.puffer.pufferl import PuffeRL
 
 __all__ = [
+    "APIUsageError",
+    "ClipAction",
+    "EnvironmentSetupError",
+    "EpisodeStats",
+    "GymToGymnasium",
+    "InvalidAgentError",
+    "MeanOverAgents",
+    "MultiagentEpisodeStats",
     "NeptuneLogger",
     "NoLogger",
+    "PettingZooTruncatedWrapper",
+    "PettingZooWrapper",
+    "Protein",
     "PuffeRL",
     "PufferEnv",
+    "ResizeObservation",
+    "Suppress",
     "VectorEnv",
     "WandbLogger",
     "Wrapper",
     "emulate",
     "emulation",
+    "environments",
+    "exceptions",
     "make",
     "models",
+    "ocean",
+    "postprocess",
     "pufferl",
     "pytorch",
     "register",
+    "set_buffers",
+    "silence_warnings",
+    "spaces",
+    "sweep",
+    "unroll_nested_dict",
+    "utils",
     "vector",
     "vectorization",
 ]
 
-_WITH_TORCH = ("models", "pufferl", "pytorch")
+_ON_USE = ("environments", "models", "pufferl", "pytorch")  # modules that load other libraries
+_missing = missing_names(
+    __name__,
+    __all__,
+    {
+        "cleanrl": "Train with PuffeRL, or use the vector in CleanRL's scripts: docs/interop.md.",
+        "frameworks": "Train with PuffeRL, or use the vector in another library: docs/interop.md.",
+        "namespace": "Use types.SimpleNamespace.",
+        "policy_pool": "Use 'shoal train --opponents'.",
+        "policy_ranker": "Use 'shoal eval'.",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
     if name == "PuffeRL":
         return importlib.import_module("shoal.puffer.pufferl").PuffeRL
-    if name in _WITH_TORCH:
+    if name in _ON_USE:
         return importlib.import_module(f"shoal.puffer.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _missing(name)
 
 
 _OPTIONS = ("batch_size", "zero_copy", "start_method", "timeout_s", "on_crash", "cpu_affinity", "copy")
@@ -74,20 +132,21 @@ def make(
     Args:
         name: `gym-CartPole-v1`, `atari-pong`, `minigrid-empty-8x8`, `pettingzoo-pistonball`; `puffer_breakout` or
             `breakout` for a native env; or what `register` made known.
-        num_envs: how many.
-        num_workers: processes, or threads for a native env; default: as many as there are cores and fit.
+        num_envs: number of envs.
+        num_workers: processes, or threads of a native env; default: the number of cores, or fewer so that they divide
+            num_envs.
         envs_per_worker: instead of num_workers.
-        seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
-        backend: `serial`, or `process` (`threads`, for a native env); default: what fits.
+        seed: of the first reset; env i gets `seed + i`. Default: a random one.
+        backend: `serial`, or `process` (`threads` for a native env); default: by the number of envs and cores.
         **env_kwargs: the env's own, such as frameskip, framestack (atari), max_steps (minigrid, native), num_agents
             (pettingzoo); and Shoal's batch_size, zero_copy, start_method, timeout_s, on_crash, cpu_affinity and copy.
     """
     options = {option: env_kwargs.pop(option) for option in _OPTIONS if option in env_kwargs}
     options |= {"num_workers": num_workers, "envs_per_worker": envs_per_worker}
-    found = names.find(name)
-    if isinstance(found, str):
-        return VectorEnv.over(core.make_threads(found, num_envs, backend, options, env_kwargs), seed)
-    return VectorEnv(partial(found, **env_kwargs), num_envs, backend, seed=seed, **options)
+    creator = names.find(name)
+    if isinstance(creator, str):
+        return VectorEnv.over(core.make_threads(creator, num_envs, backend, options, env_kwargs), seed)
+    return VectorEnv(partial(creator, **env_kwargs), num_envs, backend, seed=seed, **options)
 
 
 def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
@@ -95,7 +154,7 @@ def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
 
     Args:
         env: a class, a function that makes one, or an env, of which copies are made.
-        num_envs: how many.
+        num_envs: number of envs.
         **options: of `VectorEnv`: num_workers, envs_per_worker, seed, backend, …
     """
     if isinstance(env, str):
@@ -107,7 +166,7 @@ def _copied(env: Any) -> Any:
     try:
         return copy.deepcopy(env)
     except Exception as error:
-        raise ConfigError(
+        raise APIUsageError(
             f"{type(env).__name__} cannot be copied ({type(error).__name__}: {error}). "
             "Give emulate a function that makes it: emulate(lambda: …, num_envs=…)."
         ) from error

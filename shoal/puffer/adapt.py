@@ -1,4 +1,4 @@
-"""From what a PufferLib user's function returns to what Shoal's runner steps."""
+"""Adapts the envs of PufferLib's users to what Shoal's runner steps."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from shoal.errors import BadOutput, ConfigError
+from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
 from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
-from shoal.vector.block import Block, Face
+from shoal.puffer.exceptions import APIUsageError
+from shoal.spec import AgentSpaces
+from shoal.vector.block import Block
 from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
 
-ROW = "puffer_row"  # the name of the one agent of a row that resets itself; its Face tells the parent process
-SELF_RESET = "puffer_infos"  # under this key travel the infos of such envs, as they gave them
+ROW = "puffer_row"  # the agent of a row whose env resets itself: by this name the parent process knows such envs
+SELF_RESET = "puffer_infos"  # the key of the list of infos that such an env returned
 
 
 def slot(env: Any) -> Any:
-    """A slot for the runner, for any env: Puffer's in both styles, Shoal's, and all that `shoal.make` takes."""
+    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` takes."""
     inner = env.unwrapped if isinstance(env, Wrapper) else env
     if hasattr(env, "as_slot"):
         if env is inner:
             return env.as_slot()
         if not isinstance(inner, PufferEnv):
-            raise ConfigError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
+            raise APIUsageError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
     if isinstance(inner, PufferEnv):
         if inner.is_in_place or inner.emulated:
             return PufferSlot(env)
@@ -34,18 +36,20 @@ def slot(env: Any) -> Any:
         return slot_for(GuideAgents(env) if is_many else GuideEnv(env))
     if isinstance(env, Wrapper) and hasattr(env, "observation_space"):
         return slot_for(GuideEnv(env))
+    if getattr(env, "has_game_infos", False):
+        env = GameInfos(env)
     if is_old_gym(env) and not takes(env.reset, "seed", by_any=True):
         return slot_for(OldGymEnv(env))
     return slot_for(adapt_other(env))
 
 
 def build(make: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Makes an env and its slot, in whichever process they will live."""
+    """Makes an env and its slot, in the process that steps it."""
     return slot(make(*args, **kwargs))
 
 
 def takes(function: Any, name: str, by_any: bool = False) -> bool:
-    """Whether a function or class has a parameter of that name; `by_any`: or `**kwargs`."""
+    """Whether a function or class has a parameter of that name; with `by_any`, `**kwargs` counts too."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -63,7 +67,7 @@ class GuideEnv:
         self.env = env
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), spaces.Space):
-                raise ConfigError(
+                raise APIUsageError(
                     f"{type(env).__name__} has no {name}: set it in __init__, after super().__init__(buf)."
                 )
         self.observation_space, self.action_space = env.observation_space, env.action_space
@@ -81,7 +85,7 @@ class GuideEnv:
         if len(result) != 4:
             raise BadOutput(f"step returned {len(result)} values, not (obs, reward, done, info)")
         obs, reward, done, info = result
-        truncated = bool(done) and bool(info and info.get("TimeLimit.truncated", False))
+        truncated = bool(done) and bool(info and info.get(TIME_LIMIT, False))
         return obs, reward, bool(done) and not truncated, truncated, info
 
     def render(self) -> Any:
@@ -94,22 +98,22 @@ class GuideEnv:
 
 
 def is_old_gym(env: Any) -> bool:
-    """Whether its class comes from the old gym package."""
+    """Whether the class of an env is of the old gym package."""
     return any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__)
 
 
 class OldGymEnv(GuideEnv):
-    """An env of old gym whose reset takes no seed and returns obs alone, whatever version of gym is installed."""
+    """An env of old gym whose reset takes no seed and returns obs alone, with any version of gym."""
 
     def __init__(self, env: Any) -> None:
-        shown = adapt_other(env)  # with Gymnasium's spaces; says what to install
-        shown = getattr(shown, "env", shown)
+        adapted = adapt_other(env)  # has Gymnasium's spaces; raises if shimmy is not installed
+        adapted = getattr(adapted, "env", adapted)
         self.env, self.metadata = env, getattr(env, "metadata", {})
-        self.observation_space, self.action_space = shown.observation_space, shown.action_space
+        self.observation_space, self.action_space = adapted.observation_space, adapted.action_space
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts an episode."""
-        if seed is not None and not hasattr(self.env, "seed"):  # gone from gym 0.26
+        if seed is not None and not hasattr(self.env, "seed"):  # gym 0.26 removed it
             import gym.utils.seeding
 
             self.env._np_random, _ = gym.utils.seeding.np_random(seed)
@@ -127,7 +131,7 @@ class GuideAgents:
         if names is None:  # the names are in what reset returns
             obs, _ = split_reset(env.reset(), None)
             if not isinstance(obs, Mapping):
-                raise ConfigError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
+                raise APIUsageError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
             names = list(obs)
         self.possible_agents = list(names)
 
@@ -146,21 +150,21 @@ class GuideAgents:
         return obs, infos
 
     def step(self, actions: dict[Any, Any]) -> tuple[dict[Any, Any], ...]:
-        """One transition of all agents. `__all__` ends the game for everyone."""
+        """One transition of all agents. `__all__` ends the game for all of them."""
         result = self.env.step(actions)
         if len(result) == 5:
             obs, rewards, terminated, truncated, infos = result
-        else:
+            ends = {name: end_of(name, terminated, truncated) for name in self.agents}
+        elif len(result) == 4:
             obs, rewards, dones, infos = result
-            truncated = {k: bool(dones[k] and infos.get(k, {}).get("TimeLimit.truncated")) for k in dones}
-            terminated = {k: bool(dones[k]) and not truncated[k] for k in dones}
-        flags = []
-        for given in (terminated, truncated):
-            everyone = bool(given.get("__all__", False))
-            flags.append({name: everyone or bool(given.get(name, False)) for name in self.agents})
-        self.agents = [name for name in self.agents if name in obs and not (flags[0][name] or flags[1][name])]
-        infos = {name: info for name, info in infos.items() if name in self.possible_agents}
-        return obs, rewards, *flags, infos
+            ends = {name: end_of_done(name, self.agents, dones, infos or {}) for name in self.agents}
+        else:
+            raise BadOutput(f"step returned {len(result)} values, not (obs, rewards, dones, infos)")
+        terminations = {name: end == TERMINATED for name, end in ends.items()}
+        truncations = {name: end == TRUNCATED for name, end in ends.items()}
+        self.agents = [name for name in self.agents if name in obs and not ends[name]]
+        infos = {name: info for name, info in (infos or {}).items() if name in self.possible_agents}
+        return obs, rewards, terminations, truncations, infos
 
     def render(self) -> Any:
         """The env's frame."""
@@ -169,6 +173,40 @@ class GuideAgents:
     def close(self) -> None:
         """Closes the env."""
         self.env.close()
+
+
+TERMINATED, TRUNCATED = "terminated", "truncated"
+EVERYONE = "__all__"
+OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos that are about no single agent; the second is RLlib's
+TIME_LIMIT = "TimeLimit.truncated"
+
+
+def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]) -> str:
+    """How an agent's episode ended, if it did: its own flags come before those of the whole game."""
+    for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
+        if flags.get(name):
+            return end
+    for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
+        if flags.get(EVERYONE):
+            return end
+    return ""
+
+
+def end_of_done(name: Any, agents: Sequence[Any], dones: Mapping[Any, Any], infos: Mapping[Any, Any]) -> str:
+    """How an agent's episode ended, if it did, where one flag says both.
+
+    `TimeLimit.truncated` marks a time limit: in the agent's own info, or, where `__all__` ended the game, in an info of
+    the whole game. An agent whose own flag is set while another's is not has ended by itself.
+    """
+    is_whole_game = bool(dones.get(EVERYONE))
+    if not (is_whole_game or dones.get(name)):
+        return ""
+    own = (infos.get(name) or {}).get(TIME_LIMIT)
+    if own is not None:
+        return TRUNCATED if own else TERMINATED
+    by_itself = dones.get(name) and not all(dones.get(other) for other in agents)
+    limits = [infos.get(TIME_LIMIT), *((infos.get(key) or {}).get(TIME_LIMIT) for key in OF_THE_GAME)]
+    return TRUNCATED if is_whole_game and not by_itself and any(limits) else TERMINATED
 
 
 def _of_agent(space: Any, agent: Any, agents: list[Any]) -> Any:
@@ -193,31 +231,79 @@ def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
     return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
 
 
+class PettingZooWrapper:
+    """Around a PettingZoo parallel env: what a subclass does not define is the wrapped env's."""
+
+    has_game_infos = False  # whether infos are one dict for the whole game
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def unwrapped(self) -> Any:
+        """The env without any wrapper."""
+        return getattr(self.env, "unwrapped", self.env)
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
+        """Starts a game, also of an env whose reset takes no options."""
+        kwargs = {"options": options} if takes(self.env.reset, "options", by_any=True) else {}
+        return self.env.reset(seed=seed, **kwargs)
+
+    def step(self, actions: Any) -> Any:
+        """One transition of all agents."""
+        return self.env.step(actions)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}<{self.env}>"
+
+
+class GameInfos(PettingZooWrapper):
+    """A parallel env whose infos are one dict for the whole game, as an env that gives them to its first agent.
+
+    A vector has infos by row, and a game has no row of its own.
+    """
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
+        """Starts a game."""
+        obs, info = self.env.reset(seed, options)
+        return obs, {self.env.possible_agents[0]: info}
+
+    def step(self, actions: Any) -> Any:
+        """One transition of all agents."""
+        *rest, info = self.env.step(actions)
+        return (*rest, {self.env.possible_agents[0]: info})
+
+
 # ---- PufferLib 3 ----
 
 
 class PufferSlot(VectorSlot):
     """An env in style (b): each of its agents is a row, which the env resets itself.
 
-    The buffers lie in the block where the env is made here with `buf` (`make`, once the block is known); an env that
-    was made before keeps its own, and its rows are copied. There is no final_obs: the env has replaced it.
+    An env that is made here (`make`, once the block is known) gets the block's memory as `buf`. An env that was made
+    before has buffers of its own, which are copied into the block. There is no final_obs: the env has overwritten it.
     """
 
     def __init__(self, env: Any, make: Callable[[dict[str, Any]], Any] | None = None) -> None:
         self.env = self.vec = env
         self.make = make
         self.agents, self.envs = 1, int(env.num_agents)
-        self.face = Face((ROW,), (env.single_observation_space,), (env.single_action_space,))
+        self.agent_spaces = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Says where in the block this env writes, and makes it there where it is to be made."""
+        """Sets where in the block this env writes, and makes the env if it is to be made here."""
         if autoreset != SAME_STEP:
             raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
         self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
         self.taken = block.row_views("actions", first, first + self.envs)
-        self.given = new_actions(self.face.action_spaces[0], self.envs)
+        self.given = new_actions(self.env.single_action_space, self.envs)
         names = zip(BUFFERS[1:], ("rewards", "terminated", "truncated", "alive"))
-        self.buffers: dict[str, Any] = {theirs: block.arrays[ours][self.rows] for theirs, ours in names}
+        self.buffers: dict[str, Any] = {buffer: block.arrays[array][self.rows] for buffer, array in names}
         self.buffers["observations"] = block.row_views("obs", first, first + self.envs)
         self.buffers["masks"][:] = True
         self.ticks, self.totals = np.zeros(self.envs, np.int32), np.zeros(self.envs)
@@ -227,13 +313,13 @@ class PufferSlot(VectorSlot):
             self._compare()
 
     def _compare(self) -> None:
-        env, face = self.env, self.face
+        env, spaces_of = self.env, self.agent_spaces
         if (env.num_agents, env.single_observation_space, env.single_action_space) != (
             self.envs,
-            face.observation_spaces[0],
-            face.action_spaces[0],
+            spaces_of.observation_spaces[0],
+            spaces_of.action_spaces[0],
         ):
-            raise ConfigError("it has other spaces or another num_agents than the first env: all must be equal.")
+            raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
 
     def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
         """Starts episodes; the seed is that of the first row."""
@@ -247,13 +333,13 @@ class PufferSlot(VectorSlot):
     def step(self, mail: Mail) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
-        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # as the env left them
-        was = buffers["masks"].copy()
+        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
+        was_alive = buffers["masks"].copy()
         self.given[:] = self.taken
         result = self.env.step(self.given)
         if not isinstance(result, tuple) or len(result) != 5:
             raise BadOutput("step did not return (observations, rewards, terminals, truncations, infos)")
-        if isinstance(self.env, Wrapper):  # which may return others than the env's own
+        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's own
             self._take([*result[:4], self.env.masks])
         else:
             self._take([getattr(self.env, name) for name in BUFFERS])
@@ -261,7 +347,7 @@ class PufferSlot(VectorSlot):
         buffers["truncations"] &= ~buffers["terminals"]
         done = self.flags[0] | self.flags[1]
         arrays["done"][rows] = done
-        self.ticks += was
+        self.ticks += was_alive
         self.totals += buffers["rewards"]
         if done.any():
             arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
@@ -269,7 +355,7 @@ class PufferSlot(VectorSlot):
         self._mail(result[4], mail)
 
     def _take(self, values: list[Any]) -> None:
-        """Copies what the env has not written in place."""
+        """Copies the arrays that are not the block's own."""
         for name, value in zip(BUFFERS, values):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value

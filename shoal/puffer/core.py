@@ -1,4 +1,4 @@
-"""Vec: a Shoal VecEnv behind PufferLib's names. vectorization.py and vector.py add reset and step, in two styles."""
+"""Vec: a Shoal VecEnv with PufferLib's names. vectorization.py and vector.py add reset and step, in two styles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gymnasium.vector.utils import batch_space
 
 from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
-from shoal.errors import ConfigError, UsageError, did_you_mean
+from shoal.errors import UsageError, did_you_mean
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 from shoal.vector.base import VecEnv, check_num_envs
 from shoal.vector.process import ProcessVec
@@ -23,13 +24,13 @@ from shoal.vector.threads import available_cores
 
 Info = dict[str, Any]
 COMMON = {"seed": None, "copy": False, "render_mode": None}
-BESIDE = ("alive", "action_mask", "env_id", "final_obs", "final_info")  # not infos of a row as they are
+NOT_OF_ROWS = ("alive", "action_mask", "env_id", "final_obs", "final_info")  # keys that are no info of an env
 
 
 class Vec:
     """Many envs under the names that both styles share. `vec` is Shoal's own VecEnv.
 
-    What is returned are views of the envs' memory, which the next step overwrites; `copy=True` returns copies.
+    Results are views of the envs' memory, which the next step overwrites; `copy=True` returns copies.
     """
 
     vec: VecEnv
@@ -38,14 +39,14 @@ class Vec:
     _driver: Any = None
     _seed: Any = None
     _is_seeded = False
-    _batch_envs: int  # how many envs recv returns
+    _batch_envs: int  # envs that recv returns
 
     # ---- sizes and spaces ----
 
     @property
     def num_workers(self) -> int:
-        """Processes (threads, for native envs) that step the envs; 1 where this process does."""
-        return int(getattr(self.vec, "num_workers", getattr(self.vec, "num_threads", 1)))
+        """Processes (threads of native envs) that step the envs; 1 where this process does."""
+        return self.vec.parallelism
 
     @property
     def num_agents(self) -> int:
@@ -60,8 +61,7 @@ class Vec:
     @property
     def agents(self) -> list[Any]:
         """The names of the agents of one env."""
-        face = getattr(self.vec, "face", None)
-        return [f"agent_{k}" for k in range(self.vec.agents_per_env)] if face is None else list(face.agents)
+        return list(self.vec.agent_spaces.agents)
 
     @property
     def single_observation_space(self) -> Any:
@@ -88,17 +88,15 @@ class Vec:
 
     @property
     def _is_alike(self) -> bool:
-        face = getattr(self.vec, "face", None)
-        return face is None or bool(face.alike)
+        return self.vec.agent_spaces.alike
 
     @property
     def _resets_itself(self) -> bool:
-        face = getattr(self.vec, "face", None)
-        return face is not None and face.agents == (adapt.ROW,)
+        return resets_itself(self.vec)
 
     @property
     def driver_env(self) -> Any:
-        """One env with `single_observation_space`, `single_action_space` and `num_agents`, made when asked for."""
+        """One env with `single_observation_space`, `single_action_space` and `num_agents`, made on first use."""
         if self._driver is None:
             self._driver = self.vec if self._create is None else as_puffer(self._create())
         return self._driver
@@ -149,7 +147,7 @@ class Vec:
     # ---- parts ----
 
     def _next_seed(self, seed: Any) -> Any:
-        """The seed of a reset: the one given, else what `seed` set, else (once) fresh entropy."""
+        """The seed of a reset: the given one, else what `seed` set, else, the first time, a random one."""
         if seed is None:
             seed, self._seed = self._seed, None
         if seed is None and not self._is_seeded:  # copies of one env must not play the same game
@@ -165,34 +163,29 @@ class Vec:
         if "alive" in infos:
             alive: Array = infos["alive"]
             return alive
-        block = getattr(self.vec, "block", None)
-        if block is None:
+        rows = alive_rows(self.vec)
+        if rows is None:
             return np.ones(len(ids), np.bool_)
-        rows: Array = block.arrays["alive"]
         return rows if len(ids) == len(rows) else rows[ids]
 
     def _listed(self, infos: Info, terminated: Array, truncated: Array) -> list[Info]:
-        """PufferLib 3's infos: those that are not empty; of envs that reset themselves, just what they gave."""
+        """PufferLib 3's infos: those that are not empty. Envs that reset themselves give them as a list."""
         if self._resets_itself:
             given = infos.get(adapt.SELF_RESET, ())
             return [info for part in given if part is not None for info in part]
-        found = []
-        for info in self._by_row(infos, terminated, truncated).values():
-            if info:
-                found.append(info)
-        return found
+        return [info for info in self._by_row(infos, terminated, truncated).values() if info]
 
     def _by_row(self, infos: Info, terminated: Array, truncated: Array) -> dict[int, Info]:
-        """A dict for every row that has something to say, from Gymnasium's dict of arrays."""
+        """A dict for every row that has infos, from Gymnasium's dict of arrays."""
         rows: dict[int, Info] = {}
         for key in infos:
-            if not key.startswith("_") and key not in BESIDE and f"_{key}" in infos:
+            if not key.startswith("_") and key not in NOT_OF_ROWS and f"_{key}" in infos:
                 for row in np.flatnonzero(infos[f"_{key}"]):
                     rows.setdefault(int(row), {})[key] = _pick(infos[key], int(row))
         for row in np.flatnonzero(terminated | truncated).tolist():
             info = rows.setdefault(row, {})
             info |= _pick(infos.get("final_info", {}), row)
-            info["TimeLimit.truncated"] = bool(truncated[row])
+            info[adapt.TIME_LIMIT] = bool(truncated[row])
             if "episode" in info:
                 info["episode_return"], info["episode_length"] = info["episode"]["r"], info["episode"]["l"]
             if "final_obs" in infos and not self._resets_itself:
@@ -207,7 +200,7 @@ class Vec:
 
 
 def _pick(value: Any, row: int) -> Any:
-    """One row of arrays in dicts and tuples, as a copy. `_key` masks say which rows a key holds for."""
+    """A copy of one row of arrays in dicts and tuples. A mask `_key` says which rows have the key."""
     if isinstance(value, dict):
         return {
             key: _pick(part, row)
@@ -216,8 +209,19 @@ def _pick(value: Any, row: int) -> Any:
         }
     if isinstance(value, tuple):
         return tuple(_pick(part, row) for part in value)
-    found = value[row]
-    return found.copy() if isinstance(found, np.ndarray) else found
+    part = value[row]
+    return part.copy() if isinstance(part, np.ndarray) else part
+
+
+def resets_itself(vec: Any) -> bool:
+    """Whether the envs of a vector are PufferEnvs with in-place buffers, which reset their agents inside `step`."""
+    return bool(vec.agent_spaces.agents == (adapt.ROW,))
+
+
+def alive_rows(vec: Any) -> Array | None:
+    """Whether each row is in the game, as a view of the memory of Python envs; None for other envs."""
+    memory = getattr(vec, "block", None)
+    return None if memory is None else memory.arrays["alive"]
 
 
 def as_puffer(env: Any) -> Any:
@@ -238,29 +242,31 @@ def as_puffer(env: Any) -> Any:
 
 
 def split_options(options: Info) -> tuple[Info, Info]:
-    """(options of processes, options of every backend), or a ConfigError for an unknown one."""
+    """(options of processes, options of every backend), or an APIUsageError for an unknown one."""
     known = {*PROCESS_OPTIONS, *COMMON}
     for name in options:
         if name not in known:
-            raise ConfigError(f"unknown option {name!r}.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}.")
+            raise APIUsageError(
+                f"unknown option {name!r}.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}."
+            )
     processes = {name: value for name, value in options.items() if name in PROCESS_OPTIONS}
     return processes, {name: value for name, value in options.items() if name in COMMON}
 
 
 def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, options: Info) -> tuple[VecEnv, int]:
-    """A VecEnv of Python envs, one for each builder, and how many envs its recv returns."""
+    """A VecEnv of Python envs, one for each builder, and the number of envs that its recv returns."""
     count = check_num_envs(len(builders))
     processes, common = split_options(options)
-    each = processes.pop("envs_per_worker", None)
-    if each is not None:
+    per_worker = processes.pop("envs_per_worker", None)
+    if per_worker is not None:
         workers = processes.get("num_workers")
-        if each < 1 or count % each or (workers is not None and workers * each != count):
-            told = "" if workers is None else f" and num_workers={workers}"
-            raise ConfigError(f"envs_per_worker={each}{told} do not make num_envs={count}.")
-        processes["num_workers"] = count // each
+        if per_worker < 1 or count % per_worker or (workers is not None and workers * per_worker != count):
+            given = "" if workers is None else f" and num_workers={workers}"
+            raise APIUsageError(f"envs_per_worker={per_worker}{given} do not make num_envs={count}.")
+        processes["num_workers"] = count // per_worker
     if backend is None:
-        asked = any(value != PROCESS_OPTIONS[name] for name, value in processes.items())
-        backend = "process" if asked or (count > 1 and available_cores() > 1) else "serial"
+        has_options = any(value != PROCESS_OPTIONS[name] for name, value in processes.items())
+        backend = "process" if has_options or (count > 1 and available_cores() > 1) else "serial"
     if backend == "process":
         batch, surplus = processes.get("batch_size"), processes.get("surplus_envs", 0)
         vec: Any = ProcessVec(builders, **processes, **common)
@@ -269,19 +275,21 @@ def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, opti
     total = sum(slot.envs for slot in slots)
     batch = processes.get("batch_size") or total - processes.get("surplus_envs", 0)
     if total % batch or count % (total // batch):
-        raise ConfigError(f"a batch of {batch} does not divide the {total} envs, of which {count} are made one by one.")
+        raise APIUsageError(
+            f"a batch of {batch} does not divide the {total} envs, of which {count} are made one by one."
+        )
     return PythonSerial(slots, num_groups=total // batch, **common), batch
 
 
 def make_threads(name: str, num_envs: int, backend: str | None, options: Info, params: Info) -> VecEnv:
     """A VecEnv of native envs: workers are threads."""
     processes, common = split_options(options)
-    workers, each = processes.pop("num_workers", None), processes.pop("envs_per_worker", None)
-    if each is not None:
-        workers = max(1, num_envs // each)
+    workers, per_worker = processes.pop("num_workers", None), processes.pop("envs_per_worker", None)
+    if per_worker is not None:
+        workers = max(1, num_envs // per_worker)
     for option, value in processes.items():
         if value != PROCESS_OPTIONS[option]:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{option}={value!r} does not fit '{name}', a native env: threads step it, not processes."
             )
     return make_native(name, num_envs, backend=backend, num_threads=workers, **common, **params)
@@ -293,7 +301,7 @@ def builder(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[],
 
 
 def refuse_shell(env: Any) -> None:
-    """For a subclass of VectorEnv that never said what its envs are."""
+    """Raises for a subclass of VectorEnv that was made without envs and has no reset and step of its own."""
     raise UsageError(
         f"{type(env).__name__} was made without envs: give super().__init__ an env_creator and num_envs, "
         "or define reset and step."

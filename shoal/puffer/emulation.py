@@ -1,7 +1,7 @@
-"""One Gymnasium or PettingZoo env as a PufferEnv, PufferLib 3's `emulation`: a batch of one game that resets itself.
+"""PufferLib 3's `emulation`: one Gymnasium or PettingZoo env as a PufferEnv, a batch of one game that resets itself.
 
-Unlike there, spaces keep their structure: observations of a Dict space are a dict of arrays, not bytes. In a vector
-(`vector.make(lambda: GymnasiumPufferEnv(env=…))`) Shoal steps the wrapped env itself: the wrapping costs nothing.
+Unlike in PufferLib, spaces keep their structure: observations of a Dict space are a dict of arrays, not bytes. In a
+vector (`vector.make(lambda: GymnasiumPufferEnv(env=…))`) Shoal steps the wrapped env directly.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import ConfigError
 from shoal.puffer import adapt
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.vectorization import VectorEnv
 from shoal.vector.python import PythonSerial
 
@@ -21,7 +21,7 @@ __all__ = ["GymnasiumPufferEnv", "PettingZooPufferEnv"]
 
 
 class _Emulated(PufferEnv):
-    """An env behind PufferEnv's names. Give the env, or a function that makes it with its args."""
+    """An env with PufferEnv's names. Give the env, or a function that makes it and its arguments."""
 
     emulated = True
 
@@ -31,16 +31,16 @@ class _Emulated(PufferEnv):
         env_creator: Callable[..., Any] | None = None,
         env_args: Sequence[Any] = (),
         env_kwargs: dict[str, Any] | None = None,
-        buf: Any = None,  # Shoal has the env write where the vector wants it, however it was made
+        buf: Any = None,  # not needed: the runner writes an env's results into the vector's memory
         seed: int | None = None,
     ) -> None:
         if (env is None) == (env_creator is None):
-            raise ConfigError("give an env or an env_creator, and not both.")
+            raise APIUsageError("give either an env or an env_creator.")
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
-        face = self._slot.face
-        self.possible_agents, self.num_agents = list(face.agents), len(face.agents)
+        self.possible_agents = list(self._slot.agent_spaces.agents)
+        self.num_agents = len(self.possible_agents)
         vec = PythonSerial([self._slot])
         self._vec = VectorEnv.over(vec)
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
@@ -56,7 +56,7 @@ class _Emulated(PufferEnv):
         return self.observations, self.infos
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        """One transition: (observations, rewards, terminals, truncations, infos). A `{agent: action}` dict will do."""
+        """One transition: (observations, rewards, terminals, truncations, infos). Also takes `{agent: action}`."""
         self._vec.send(self._batched(action))
         self._take()
         return self.observations, self.rewards, self.terminals, self.truncations, self.infos
@@ -73,7 +73,7 @@ class _Emulated(PufferEnv):
         self.observations, self.rewards, self.terminals, self.truncations, self.infos, _, self.masks = self._vec.recv()
 
     def as_slot(self) -> Any:
-        """In a vector, the wrapped env is stepped as it is."""
+        """In a vector, the wrapped env is stepped directly."""
         return self._slot
 
     def render(self) -> Any:
@@ -91,3 +91,8 @@ class GymnasiumPufferEnv(_Emulated):
 
 class PettingZooPufferEnv(_Emulated):
     """A PettingZoo env, parallel or AEC, as a PufferEnv of all its possible agents. `masks` says who is alive."""
+
+
+__getattr__ = missing_names(
+    __name__, __all__, {"nativize": "Observations keep their structure here: use them without it."}
+)

@@ -1,4 +1,4 @@
-"""PufferEnv and Wrapper: the base classes of envs that are written for PufferLib, in both styles that are in use.
+"""PufferEnv and Wrapper: the base classes of envs for PufferLib, in both styles that are in use.
 
 (a) Guides: `super().__init__(buf)` first, spaces afterwards, `reset() -> obs`, `step -> (obs, reward, done, info)`.
 (b) PufferLib 3: `single_observation_space`, `single_action_space` and `num_agents` first, then `super().__init__(buf)`
@@ -14,14 +14,14 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from shoal.errors import ConfigError
+from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 
 BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks")
 
 
 class PufferEnv:
-    """An env in one of PufferLib's two styles; the module says which. `buf` holds a (b) env's rows of shared memory."""
+    """An env in one of PufferLib's two styles (see the module). In style (b), `buf` has its rows of shared memory."""
 
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
@@ -44,22 +44,20 @@ class PufferEnv:
             return
         for name in ("single_observation_space", "single_action_space", "num_agents"):
             if not hasattr(self, name):
-                raise ConfigError(
+                raise APIUsageError(
                     f"{type(self).__name__} has no {name}. Set it before super().__init__(buf), as {given[0]} is, "
                     "or set all spaces afterwards."
                 )
         if self.num_agents < 1:
-            raise ConfigError(f"num_agents={self.num_agents!r} must be at least 1.")
+            raise APIUsageError(f"num_agents={self.num_agents!r} must be at least 1.")
         if not isinstance(self.single_observation_space, spaces.Box):
             kind = type(self.single_observation_space).__name__
-            raise ConfigError(f"in-place buffers need a Box of observations, not {kind}.")
+            raise APIUsageError(f"in-place buffers need a Box of observations, not {kind}.")
         if not isinstance(self.single_action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)):
             kind = type(self.single_action_space).__name__
-            raise ConfigError(f"in-place buffers need Discrete, MultiDiscrete or Box actions, not {kind}.")
+            raise APIUsageError(f"in-place buffers need Discrete, MultiDiscrete or Box actions, not {kind}.")
         self.is_in_place = True
-        buffers = new_buffers(self) if buf is None else buf
-        for name in (*BUFFERS, "actions"):
-            setattr(self, name, buffers[name] if isinstance(buffers, Mapping) else getattr(buffers, name))
+        set_buffers(self, buf)
         self.observation_space: Any = batch_space(self.single_observation_space, self.num_agents)
         self.action_space: Any = batch_space(self.single_action_space, self.num_agents)
         self.agent_ids = np.arange(self.num_agents)
@@ -78,7 +76,7 @@ class PufferEnv:
         """Frees what the env holds."""
 
     def render(self) -> Any:
-        """A frame; nothing unless an env defines it."""
+        """A frame. Does nothing unless an env defines it."""
 
     # ---- spaces, guide style ----
 
@@ -94,7 +92,7 @@ class PufferEnv:
         return spaces.Box(low, high, shape, dtype)
 
     def make_discrete(self, n: int) -> spaces.Discrete:
-        """One choice of n."""
+        """A choice of n."""
         return spaces.Discrete(n)
 
     def make_multi_discrete(self, sizes: Sequence[int]) -> spaces.MultiDiscrete:
@@ -105,19 +103,19 @@ class PufferEnv:
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The env's own random stream, which `seed` starts anew. (numpy's global one cannot be seeded for one env.)"""
+        """The env's own random stream, which `seed` sets. (numpy's global one cannot be seeded for one env.)"""
         if "_np_random" not in self.__dict__:
             self._np_random = np.random.default_rng()
         return self._np_random
 
     def seed(self, seed: int | None = None) -> None:
-        """Starts `np_random` anew. Called before `reset` where that takes no seed."""
+        """Seeds `np_random`. Called before `reset` where that takes no seed."""
         self._np_random = np.random.default_rng(seed)
 
     # ---- PufferLib 3: an env of many agents is a vector env itself ----
 
     emulated = False
-    done = False  # it resets itself
+    done = False  # the env resets itself
 
     @property
     def driver_env(self) -> Any:
@@ -144,8 +142,15 @@ class PufferEnv:
         return (self.observations, *flags, self.infos, self.agent_ids, self.masks)
 
 
+def set_buffers(env: Any, buf: Any = None) -> None:
+    """Gives an env its buffers, `observations` and the others of BUFFERS and `actions`: new ones, or those of `buf`."""
+    buffers = new_buffers(env) if buf is None else buf
+    for name in (*BUFFERS, "actions"):
+        setattr(env, name, buffers[name] if isinstance(buffers, Mapping) else getattr(buffers, name))
+
+
 def new_buffers(env: Any) -> dict[str, Array]:
-    """Buffers for an env in style (b) that stands alone."""
+    """Buffers for an env in style (b) outside a vector."""
     count, space = env.num_agents, env.single_observation_space
     return {
         "observations": np.zeros((count, *space.shape), space.dtype),
@@ -158,12 +163,12 @@ def new_buffers(env: Any) -> dict[str, Array]:
 
 
 def new_actions(space: Any, count: int) -> Array:
-    """PufferLib's envs expect 32-bit choices."""
+    """A buffer for actions. PufferLib's envs expect 32-bit choices."""
     return np.zeros((count, *space.shape), space.dtype if isinstance(space, spaces.Box) else np.int32)
 
 
 class Wrapper:
-    """Around one env or a vector of them: what a subclass does not define is the wrapped env's."""
+    """A wrapper of one env or of a vector. Attributes that it does not define are the wrapped env's."""
 
     def __init__(self, env: Any) -> None:
         self.env = env

@@ -1,4 +1,4 @@
-"""Loggers under PufferLib's names. PuffeRL takes any object with `log(metrics, step)`, and `close()` if it likes."""
+"""Loggers under PufferLib's names. PuffeRL takes any object with `log(metrics, step)`; `close()` is optional."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import ConfigError
 from shoal.log import Guarded, RunFacts
 from shoal.log import wandb as wandb_log
+from shoal.puffer.exceptions import APIUsageError
 
 __all__ = ["NeptuneLogger", "NoLogger", "WandbLogger"]
 
@@ -30,13 +30,13 @@ class NoLogger:
 
 
 class WandbLogger:
-    """Weights & Biases, on a thread of its own: it can neither stop nor slow training. Only rank 0 logs.
+    """Weights & Biases, on a thread of its own: a failure or a slow network does not stop training. Only rank 0 logs.
 
     Args:
         project: of W&B.
         entity: user or team.
         name: of the run.
-        config: what is kept with the run.
+        config: saved with the run.
         mode: `online`, `offline` (`wandb sync` uploads later) or `disabled`; default: WANDB_MODE, or online.
     """
 
@@ -59,37 +59,38 @@ class WandbLogger:
         self._guarded = Guarded("wandb", lambda: wandb_log.open(facts, **options), _warn)  # type: ignore[arg-type]
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Hands the numbers over; returns at once."""
+        """Queues the metrics; returns at once."""
         if self._guarded is not None:
             self._guarded.log({**metrics, **({} if step is None else {"step": step})})
 
     def close(self, model_path: Any = None) -> None:
-        """Waits a few seconds until everything is told."""
+        """Waits a few seconds until everything is written."""
         if self._guarded is not None:
             self._guarded.close({"status": "finished"})
             self._guarded = None
 
 
 class NeptuneLogger:
-    """Not there any more: the service has closed."""
+    """Raises: the service has closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise ConfigError(
-            "NeptuneLogger: neptune.ai has closed its service, so nothing can be logged there. "
+        raise APIUsageError(
+            "NeptuneLogger: neptune.ai has closed its service. "
             "Use WandbLogger(project=…, name=…), NoLogger(), or any object with log(metrics, step), such as one around "
             "torch.utils.tensorboard.SummaryWriter."
         )
 
 
 def rank() -> int:
-    """Which of several processes (torchrun) this is; 0 where it is alone."""
+    """The number of this process under torchrun; 0 without it."""
     return int(os.environ.get("RANK", "0") or 0)
 
 
 def run_id() -> str:
-    """A name that no other run has."""
+    """A unique name for a run."""
     return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(3).hex()
 
 
 def _warn(text: str) -> None:
-    print(f"warning: {text.replace('; metrics.jsonl goes on', '; training goes on')}", file=sys.stderr, flush=True)
+    fact = text.partition("; metrics.jsonl")[0]  # PuffeRL writes no such file
+    print(f"warning: {fact}; training continues", file=sys.stderr, flush=True)

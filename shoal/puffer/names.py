@@ -1,4 +1,4 @@
-"""The names of PufferLib's envs: from `atari-pong` to a function that makes it, or to a native env of Shoal."""
+"""PufferLib's names of envs: from `atari-pong` to a function that makes one, or to a native env of Shoal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import gymnasium
 from gymnasium import wrappers
 
 from shoal import registry
-from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.errors import UnknownEnv, did_you_mean
 from shoal.integrations import gymnasium as gymnasium_envs
 from shoal.integrations import pettingzoo as pettingzoo_envs
+from shoal.puffer.exceptions import APIUsageError
 
-# what is not made by name yet: its function may be given to `emulate`
+# envs that cannot be made by name so far, and how to install them; `emulate` takes a function that makes one
 LATER = {
     "crafter": "pip install crafter==1.8.3",
     "gpudrive": "build it from source: no pip package holds its simulator (gpudrive 0.1.0 is Python files only)",
@@ -39,7 +40,7 @@ INSTALL = {
 }
 PREFIXES = ("gym-", "atari-", "minigrid-", "pettingzoo-", "puffer_")
 SHORT = {"minigrid-multiroom": "MiniGrid-MultiRoom-N6-v0", "minigrid-doorkey": "MiniGrid-DoorKey-8x8-v0"}
-# what an env calls its number of agents
+# the keyword arguments by which an env takes its number of agents
 AGENTS = {
     "knights_archers_zombies": lambda n: {"num_archers": n // 2, "num_knights": n - n // 2},
     "pistonball": lambda n: {"n_pistons": n},
@@ -52,17 +53,17 @@ _registered: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 
 def register(id: str, entry_point: Any, kwargs: dict[str, Any] | None = None) -> None:
-    """Makes an env of yours known: `register("my-env", "my_package.envs:MyEnv", {"size": 5})`, then `make("my-env")`.
+    """Gives an env a name: `register("my-env", "my_package.envs:MyEnv", {"size": 5})`, then `make("my-env")`.
 
     Args:
         id: its name.
-        entry_point: a function or class that makes one env, or `module:name` of it, imported when it is first made.
-        kwargs: for every one made; those given to `make` come on top.
+        entry_point: a function or class that makes one env, or its `module:name`, imported on first use.
+        kwargs: for every env; those given to `make` override them.
     """
     if not isinstance(id, str) or not id:
-        raise ConfigError(f"id={id!r} must be a name.")
+        raise APIUsageError(f"id={id!r} must be a name.")
     if not callable(entry_point) and not (isinstance(entry_point, str) and ":" in entry_point):
-        raise ConfigError(f"entry_point={entry_point!r} must be a function, a class, or 'module:name' of one.")
+        raise APIUsageError(f"entry_point={entry_point!r} must be a function, a class, or 'module:name' of one.")
     _registered[id] = (entry_point, dict(kwargs or {}))
 
 
@@ -73,9 +74,9 @@ def find(name: str) -> Callable[..., Any] | str:
         return partial(_load(entry_point), **kwargs)
     family = re.split(r"[-_]", name)[0]
     if family in LATER:
-        raise ConfigError(
-            f"'{name}' cannot be made by name yet. Install it: {LATER[family]}; "
-            "then give a function that makes it to shoal.puffer.emulate."
+        raise APIUsageError(
+            f"'{name}' cannot be made by name so far. Install it: {LATER[family]}; "
+            "then give a function that makes one env to shoal.puffer.emulate."
         )
     if name.startswith("gym-") or name in gymnasium.registry:
         return gymnasium_envs.find(name.removeprefix("gym-"))
@@ -90,8 +91,8 @@ def find(name: str) -> Callable[..., Any] | str:
         return _pettingzoo(name)
     if ":" in name and not name.endswith(".h"):
         prefix, _, rest = name.partition(":")
-        found: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
-        return found
+        creator: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
+        return creator
     native = name.removeprefix("puffer_")
     try:
         registry.find(native)
@@ -110,17 +111,17 @@ def _load(entry_point: Any) -> Callable[..., Any]:
         return entry_point  # type: ignore[no-any-return]
     module, _, attribute = entry_point.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        creator: Any = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            creator = getattr(creator, part)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"entry_point '{entry_point}' cannot be imported: {error}.") from error
-    return found  # type: ignore[no-any-return]
+        raise APIUsageError(f"entry_point '{entry_point}' cannot be imported: {error}.") from error
+    return creator  # type: ignore[no-any-return]
 
 
 def _need(name: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
-        raise ConfigError(f"'{name}' needs {package}, which is not installed. Install it: {INSTALL[package]}")
+        raise APIUsageError(f"'{name}' needs {package}, which is not installed. Install it: {INSTALL[package]}")
 
 
 def _plain(name: str) -> str:
@@ -128,29 +129,29 @@ def _plain(name: str) -> str:
 
 
 def _match(name: str, prefix: str) -> str:
-    """The newest Gymnasium id with that prefix whose name is the same but for case and punctuation."""
+    """The newest Gymnasium id with that prefix whose name is the same, ignoring case and punctuation."""
     _import_ids(prefix)
     wanted = _plain(name.split("-", 1)[1])
     ids = {id: re.sub(r"-v\d+$", "", id.removeprefix(prefix)) for id in gymnasium.registry if id.startswith(prefix)}
-    found = [id for id, stem in ids.items() if _plain(stem) == wanted or _plain(id.removeprefix(prefix)) == wanted]
-    if not found:
+    matching = [id for id, stem in ids.items() if _plain(stem) == wanted or _plain(id.removeprefix(prefix)) == wanted]
+    if not matching:
         family = name.split("-", 1)[0]
         known = sorted({f"{family}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', stem).lower()}" for stem in ids.values()})
         begin = [other for other in known if _plain(other).startswith(_plain(name))]
         near = f" There are {', '.join(begin[:8])}." if begin else did_you_mean(name, known)
         raise UnknownEnv(f"'{name}' is none of the {len(known)} {family} envs.{near}")
-    return max(found, key=lambda other: int(other.rsplit("-v", 1)[1]))
+    return max(matching, key=lambda other: int(other.rsplit("-v", 1)[1]))
 
 
 def _import_ids(prefix: str) -> None:
-    """Has the package put its ids into Gymnasium's registry; in a worker process too."""
+    """Registers the ids of a package in Gymnasium, also in a worker process."""
     gymnasium.register_envs(importlib.import_module("ale_py" if prefix == "ALE/" else "minigrid"))
 
 
 def _atari(
     id: str, frameskip: int = 4, framestack: int | None = None, screen_size: int | None = None, **kwargs: Any
 ) -> Any:
-    """An Atari game in grey: 210 x 160, or square of `screen_size` by Gymnasium's AtariPreprocessing (needs OpenCV)."""
+    """An Atari game in grey: 210 x 160 pixels, or `screen_size` squared by Gymnasium's AtariPreprocessing (OpenCV)."""
     _import_ids("ALE/")
     env: Any
     if screen_size is None:
@@ -163,7 +164,7 @@ def _atari(
 
 
 def _minigrid(id: str, **kwargs: Any) -> Any:
-    """A MiniGrid env without its mission, a text of no fixed size: `{"image", "direction"}`."""
+    """A MiniGrid env with the observations image and direction. The mission, text of no fixed size, is left out."""
     _import_ids("MiniGrid-")
     env = gymnasium.make(id, disable_env_checker=True, **kwargs)
     return wrappers.FilterObservation(env, ["image", "direction"])
@@ -174,11 +175,11 @@ def _pettingzoo(name: str) -> Callable[..., Any]:
     wanted = _plain(name.split("-", 1)[1])
     known = pettingzoo_envs.names()
     stems = {full: re.sub(r"_v\d+$", "", full.split("/")[-1]) for full in known}
-    found = [full for full, stem in stems.items() if wanted in (_plain(stem), _plain(full.split("/")[-1]))]
-    if not found:
+    matching = [full for full, stem in stems.items() if wanted in (_plain(stem), _plain(full.split("/")[-1]))]
+    if not matching:
         offered = sorted({f"pettingzoo-{stem.replace('_', '-')}" for stem in stems.values()})
         raise UnknownEnv(f"'{name}' is none of the {len(offered)} PettingZoo envs.{did_you_mean(name, offered)}")
-    newest = max(found, key=lambda full: int(full.rsplit("_v", 1)[1]))
+    newest = max(matching, key=lambda full: int(full.rsplit("_v", 1)[1]))
     return partial(_make_pettingzoo, pettingzoo_envs.find(newest), newest, stems[newest])
 
 
@@ -189,7 +190,7 @@ def _make_pettingzoo(
         kwargs = {**AGENTS[stem](num_agents), **kwargs}
     env = make(**kwargs)
     if num_agents is not None and len(env.possible_agents) != num_agents:
-        raise ConfigError(
+        raise APIUsageError(
             f"{full} has {len(env.possible_agents)} agents, not num_agents={num_agents}. "
             "Give its own keyword argument for their number."
         )
@@ -197,5 +198,5 @@ def _make_pettingzoo(
 
 
 def is_env(thing: Any) -> bool:
-    """An env, as against a function or class that makes one."""
+    """Whether it is an env, not a function or class that makes one."""
     return not inspect.isclass(thing) and hasattr(thing, "step") and hasattr(thing, "reset")

@@ -1,12 +1,11 @@
-"""From a PufferLib user's policy to what Shoal's trainer asks of one: `(logits, value)`, or with a state.
+"""Adapts the policies of PufferLib's users to Shoal's trainer, which expects `(logits, value)`, or with a state.
 
 A policy may return
     (logits, value)              logits a tensor, or a list of one for each choice (MultiDiscrete)
     (mean, std, value)           Box actions, in the units of the env
     (distribution, value)        a torch Normal or Categorical
     (…, state)                   with `forward(obs, state)`; a state of None is the start of an episode
-or define encode_observations and decode_actions, as PufferLib 3 has it. Its weights stay where they are: training moves
-them in place.
+or define encode_observations and decode_actions, as in PufferLib 3. Training changes its weights in place.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.recurrent import State
-from shoal.spec import Layout, structure
+from shoal.puffer.exceptions import APIUsageError
+from shoal.spec import Layout, map_leaves, structure
 
 
 class Adapted(nn.Module):
-    """A user's policy behind the words of `shoal.nn.policy`: forward, initial_state, and unroll where it has one."""
+    """A user's policy with the methods of `shoal.nn.policy`: forward, initial_state, and unroll if it has one."""
 
     def __init__(
         self, policy: nn.Module, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
@@ -39,13 +38,13 @@ class Adapted(nn.Module):
         self._call, takes_state = _calls(policy)
         self._parts: list[tuple[tuple[int, ...], int]] = []  # of the state: its shape for two rows, the axis of rows
         self._is_one = False
-        self._has_state: bool | None = None  # until it has been tried
-        state, more = self._try(2), self._try(3)
+        self._has_state: bool | None = None  # unknown until the first call
+        state, larger_state = self._try(2), self._try(3)
         self._has_state = state is not None
         if self._has_state:
             if not takes_state:
-                raise ConfigError(f"{_name(policy)} returns a state and does not take it: forward(obs, state=None).")
-            self._learn_state(state, more)
+                raise APIUsageError(f"{_name(policy)} returns a state but takes none: define forward(obs, state=None).")
+            self._find_row_axes(state, larger_state)
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
 
@@ -58,13 +57,13 @@ class Adapted(nn.Module):
     def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
         """One step of a batch of rows."""
         obs = self._seen(obs)
-        rows = len(_first(obs))
+        rows = len(self.layout.leaves_of(obs)[0])
         if not self._parts:
             return self._read(self._call(obs, None), rows)[:2]
-        theirs = tuple(part.movedim(0, axis) for part, (_, axis) in zip(state, self._parts))
-        logits, value, new = self._read(self._call(obs, theirs[0] if self._is_one else theirs), rows)
-        news = (new,) if self._is_one else tuple(new)
-        return logits, value, tuple(part.movedim(axis, 0) for part, (_, axis) in zip(news, self._parts))
+        given = tuple(part.movedim(0, axis) for part, (_, axis) in zip(state, self._parts))
+        logits, value, new_state = self._read(self._call(obs, given[0] if self._is_one else given), rows)
+        new_parts = (new_state,) if self._is_one else tuple(new_state)
+        return logits, value, tuple(part.movedim(axis, 0) for part, (_, axis) in zip(new_parts, self._parts))
 
     def _unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
         out = self.policy.unroll(self._seen(obs), state, resets)
@@ -73,9 +72,9 @@ class Adapted(nn.Module):
     # ---- reading what a policy returns ----
 
     def _read(self, out: Any, rows: int) -> tuple[Tensor, Tensor, Any]:
-        """(logits, value, state) of what the policy returned for so many rows."""
+        """(logits, value, state) of what the policy returned for a number of rows."""
         if not isinstance(out, (tuple, list)) or not 2 <= len(out) <= 4:
-            raise ConfigError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
+            raise APIUsageError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
         parts = list(out)
         has_state = self._has_state
         if has_state is None:
@@ -86,7 +85,9 @@ class Adapted(nn.Module):
             return self._gaussian(mean, std, rows), value.reshape(rows), state
         acting, value = parts
         if not _is_value(value, rows):
-            raise ConfigError(f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1).")
+            raise APIUsageError(
+                f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1)."
+            )
         if isinstance(acting, torch.distributions.Normal):
             return self._gaussian(acting.loc, acting.scale, rows), value.reshape(rows), state
         if isinstance(acting, torch.distributions.Categorical):
@@ -94,18 +95,18 @@ class Adapted(nn.Module):
         if isinstance(acting, (list, tuple)):
             acting = torch.cat([part.reshape(rows, -1) for part in acting], 1)
         if tuple(acting.shape) != (rows, self.head.num_params):
-            more = " A policy for Box actions returns (mean, std, value)." if self.head.has_box else ""
-            raise ConfigError(
+            hint = " A policy for Box actions returns (mean, std, value)." if self.head.has_box else ""
+            raise APIUsageError(
                 f"{_name(self.policy)}: its logits have shape {tuple(acting.shape)}, expected "
-                f"({rows}, {self.head.num_params}): {self.head}.{more}"
+                f"({rows}, {self.head.num_params}): {self.head}.{hint}"
             )
         return acting, value.reshape(rows), state
 
     def _gaussian(self, mean: Tensor, std: Tensor, rows: int) -> Tensor:
-        """Shoal draws bounded actions in -1 .. 1 and scales them; the user's numbers are in the units of the env."""
+        """Logits of a Gaussian in the units of the env. Shoal draws bounded actions in -1 .. 1 and scales them."""
         size = self.head.num_params // 2
         if not self.head.has_box or self.head.size != size or mean.shape[0] != rows or mean.numel() != rows * size:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{_name(self.policy)} returned (mean, std, value) with a mean of shape {tuple(mean.shape)}; "
                 f"the actions of {rows} rows are {self.head}."
             )
@@ -113,20 +114,20 @@ class Adapted(nn.Module):
         return torch.cat([(mean - self.center) / self.scale, (std / self.scale).log()], 1)
 
     def _seen(self, obs: Any) -> Any:
-        """Doubles and halves as float32: that is what the layers of a policy are."""
-        return _map(lambda leaf: leaf.float() if leaf.dtype in (torch.float64, torch.float16) else leaf, obs)
+        """Doubles and halves as float32, the dtype of a policy's layers."""
+        return map_leaves(lambda leaf: leaf.float() if leaf.dtype in (torch.float64, torch.float16) else leaf, obs)
 
-    # ---- trying it before any work ----
+    # ---- a trial before training ----
 
     def _try(self, rows: int) -> Any:
-        """The state that the policy returns for a batch of zeros; None where it has none."""
+        """The state that the policy returns for a batch of zeros; None if it has none."""
         zeros = [torch.zeros((rows, *leaf.shape), dtype=_torch_dtype(leaf.dtype)) for leaf in self.layout.leaves]
         obs = self._seen(structure(self.space, iter(zeros)))
         try:
             with torch.no_grad():
                 out = self._call(obs, None)
         except (RuntimeError, TypeError, IndexError, KeyError, AttributeError, ValueError) as error:
-            raise ConfigError(
+            raise APIUsageError(
                 f"{_name(self.policy)} failed on a batch of observations, {_shapes(obs)}: "
                 f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. A policy is made from the "
                 "spaces of one row, env.single_observation_space and env.single_action_space; env.observation_space is "
@@ -134,14 +135,14 @@ class Adapted(nn.Module):
             ) from error
         return self._read(out, rows)[2]
 
-    def _learn_state(self, two: Any, three: Any) -> None:
-        """Which axis of each part of the state is that of rows: the one that differs between two and three rows."""
+    def _find_row_axes(self, two: Any, three: Any) -> None:
+        """Finds the axis of rows of each part of the state: the one that differs between two and three rows."""
         self._is_one = isinstance(two, Tensor)
         pairs = [(two, three)] if self._is_one else list(zip(two, three))
         for small, large in pairs:
             axes = [k for k, (a, b) in enumerate(zip(small.shape, large.shape)) if (a, b) == (2, 3)]
             if len(axes) != 1:
-                raise ConfigError(
+                raise APIUsageError(
                     f"{_name(self.policy)}: its state has shape {tuple(small.shape)} for 2 rows and "
                     f"{tuple(large.shape)} for 3: one axis must be that of rows."
                 )
@@ -155,21 +156,21 @@ def _calls(policy: Any) -> tuple[Any, bool]:
         takes_state = _takes(own.forward, 2)
         return ((lambda obs, state: policy(obs, state)) if takes_state else (lambda obs, _: policy(obs))), takes_state
     if not hasattr(own, "encode_observations"):
-        raise ConfigError(f"{_name(policy)} has no forward(obs), and no encode_observations and decode_actions.")
+        raise APIUsageError(f"{_name(policy)} has no forward(obs), and no encode_observations and decode_actions.")
     takes_state = _takes(own.encode_observations, 2)
 
     def step(obs: Any, state: Any) -> Any:
         hidden = own.encode_observations(obs, state) if takes_state else own.encode_observations(obs)
         if isinstance(hidden, tuple) and len(hidden) > 2:
-            return hidden  # it was the whole step: (logits, value, state)
-        more = hidden if isinstance(hidden, tuple) else (hidden,)  # (hidden, lookup) of PufferLib 2
-        return own.decode_actions(*more)
+            return hidden  # already the result: (logits, value, state)
+        arguments = hidden if isinstance(hidden, tuple) else (hidden,)  # (hidden, lookup) of PufferLib 2
+        return own.decode_actions(*arguments)
 
     return step, takes_state
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether it takes so many positional arguments."""
+    """Whether it takes `count` positional arguments."""
     kinds = [part.kind for part in inspect.signature(function).parameters.values()]
     fixed = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     return fixed >= count or inspect.Parameter.VAR_POSITIONAL in kinds
@@ -190,25 +191,9 @@ def _brief(value: Any) -> str:
 
 
 def _shapes(obs: Any) -> str:
-    if isinstance(obs, dict):
-        return "{" + ", ".join(f"{key}: {_shapes(part)}" for key, part in obs.items()) + "}"
-    if isinstance(obs, tuple):
-        return "(" + ", ".join(_shapes(part) for part in obs) + ")"
-    return f"{str(obs.dtype).removeprefix('torch.')} {tuple(obs.shape)}"
-
-
-def _first(obs: Any) -> Tensor:
-    while isinstance(obs, (dict, tuple)):
-        obs = next(iter(obs.values())) if isinstance(obs, dict) else obs[0]
-    return obs
-
-
-def _map(function: Any, value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _map(function, part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map(function, part) for part in value)
-    return function(value)
+    """Dtypes and shapes in the structure of the space, for messages."""
+    shapes = map_leaves(lambda leaf: f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}", obs)
+    return str(shapes).replace("'", "")
 
 
 def _torch_dtype(dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""PuffeRL: PufferLib's trainer by name, over Shoal's PPO.
+"""PuffeRL: PufferLib's trainer, over Shoal's PPO; and PufferLib 3's load_config, load_env, load_policy and train.
 
     trainer = pufferlib.PuffeRL(env=env, policy=policy, device="cpu", learning_rate=3e-4, num_steps=128)
     for _ in range(100):
@@ -6,7 +6,7 @@
         trainer.train()  # learns from it
         trainer.mean_and_log()
 
-`shoal.train` has run folders, a dashboard, signals and evaluation on held-out seeds besides.
+`shoal.train` also has run folders, a dashboard, signals and evaluation on held-out seeds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import shutil
 import sys
 import time
 import warnings
@@ -23,45 +21,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shoal import checkpoint
 from shoal.algos.ppo import PPO
-from shoal.algos.rollout import Truncated
 from shoal.config import from_dict
-from shoal.errors import CheckpointError, ConfigError, did_you_mean
-from shoal.puffer import loggers, rows
+from shoal.puffer import loggers, rows, saving
+from shoal.puffer import options as given_options
+from shoal.puffer.config import load_config, load_env, load_policy
+from shoal.puffer.exceptions import APIUsageError, missing_names
 from shoal.puffer.policies import Adapted
-from shoal.runs import write_atomic
+from shoal.seeds import stream_seed
+from shoal.spec import map_leaves
 from shoal.train import Options, Trainer
 
-__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger"]
+__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger", "load_config", "load_env", "load_policy", "train"]
 
 NeptuneLogger, NoLogger, WandbLogger = loggers.NeptuneLogger, loggers.NoLogger, loggers.WandbLogger
 
-# the guides' and PufferLib 3's names of what Shoal's PPO has
-NAMES = {
-    "n_epochs": "epochs",
-    "update_epochs": "epochs",
-    "clip_coef": "clip",
-    "ent_coef": "entropy_coef",
-    "vf_coef": "value_coef",
-    "vf_clip_coef": "value_clip",
-    "total_timesteps": "total_steps",
-    "prio_alpha": "priority",
-    "prio_beta0": "priority_beta",
-    "vtrace_rho_clip": "vtrace_rho",
-    "vtrace_c_clip": "vtrace_c",
-}
-# keys of PufferLib 3's config that say nothing to this trainer: it neither loads envs nor saves by itself
-UNUSED = (
-    "env name project tag use_rnn torch_deterministic cpu_offload data_dir checkpoint_interval max_minibatch_size "
-    "compile_mode compile_fullgraph precision min_lr_ratio env_name policy_name rnn_name no_model_upload"
-).split()
 METADATA_LIMIT = 1 << 19  # bytes
-NUM_STEPS = 128
 FOREVER = 1 << 60
+ACTION_STREAM = "get_action.generator"  # in the state of a checkpoint
 
 
 class PuffeRL:
@@ -72,13 +54,13 @@ class PuffeRL:
             a VectorEnv of your own; or a name, with num_envs.
         policy: a module (docs/from-pufferlib.md says what it may return), or a class or function that makes one from
             the spaces of one row; default: Shoal's own.
-        logger: has `log(metrics, step)`; one that fails is switched off, and training goes on.
+        logger: has `log(metrics, step)`. One that fails is switched off with a warning; training continues.
         device: `cpu`.
         batch_size: steps of one rollout over all rows, which `train` learns from: rows * num_steps. Give one of both.
         num_steps: steps of every row in a rollout; default: 128, or what batch_size makes it.
         minibatch_size: steps of one update of the weights; default: a quarter of the batch.
-        anneal_lr: the learning rate goes to 0 over total_timesteps.
-        seed: of weights that are made here, of actions, and of envs that were given no seed.
+        anneal_lr: the learning rate decays to 0 over total_timesteps.
+        seed: of actions, of weights that are made here, and of envs that were given no seed.
         num_envs: where env is a name.
         num_workers: where env is a name.
         **options: learning_rate, n_epochs, gamma, gae_lambda, clip_coef, ent_coef, vf_coef, vf_clip_coef,
@@ -111,20 +93,23 @@ class PuffeRL:
                 (third if third is not None else policy),
             )
         if config is not None:
-            self.__init__(vecenv, policy, logger=logger, **_used(config))  # type: ignore[misc]
+            self.__init__(vecenv, policy, logger=logger, **given_options.used(config))  # type: ignore[misc]
             return
-        refuse_ranks()
-        check_device(device)
+        given_options.refuse_ranks()
+        given_options.check_device(device)
         table = {"total_steps": FOREVER, "schedule": "linear" if anneal_lr else "constant"}
-        num_steps = options.pop("bptt_horizon", num_steps)
-        table |= _translated(options)
+        for name in ("bptt_horizon", "horizon"):
+            num_steps = options.pop(name, num_steps)
+        minibatches = options.pop("minibatches", None)
+        table |= given_options.translated(options)
         if anneal_lr and table["total_steps"] == FOREVER:
-            raise ConfigError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
+            raise APIUsageError("anneal_lr=True needs total_timesteps: the step at which the learning rate is 0.")
         self.vecenv = self.env = made(env, num_envs, num_workers)
         try:
             vec, self._env_seed = rows.vec_for(self.env)
             count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
-            horizon, parts = sizes(count, _number(batch_size), _number(num_steps), _number(minibatch_size))
+            given = [given_options.number(size) for size in (batch_size, num_steps, minibatch_size, minibatches)]
+            horizon, parts = given_options.sizes(count, *given)
             sizes_of = {"horizon": horizon, "minibatches": parts}
             settings = Options(seed=seed, device="cpu", train=from_dict(PPO, {**table, **sizes_of}, ""))
             self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
@@ -137,7 +122,10 @@ class PuffeRL:
         self.policy = self.uncompiled_policy = policy if isinstance(policy, nn.Module) else self._policy()
         self.logger = logger if logger is not None else loggers.NoLogger()
         self._is_logging = True
-        self._is_fresh = False  # whether there is a rollout that nobody learned from
+        self._has_episodes = False  # whether the envs were reset
+        self._is_fresh = False  # whether there is a rollout that was not learned from
+        self._starts: list[tuple[Tensor, Tensor]] = []  # of episodes that the next rollout begins with
+        self._action_stream = torch.Generator().manual_seed(stream_seed(seed, "get_action"))
         self._interval: list[dict[str, float]] = []
         self._reward = dict.fromkeys(("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan)
         self._began = self._logged = time.perf_counter()
@@ -152,39 +140,41 @@ class PuffeRL:
     # ---- the loop ----
 
     def evaluate(self) -> dict[str, float]:
-        """Collects one rollout: batch_size steps. Returns mean_reward, sps and more.
+        """Collects one rollout of batch_size steps. Returns mean_reward, sps and other statistics.
 
         `mean_reward`, `min_reward`, `max_reward` and `episode_length` are of the episodes that ended in this rollout;
-        where none did, of the last that had some (not a number before any has ended). `sps` counts the steps of this
-        rollout over all the time since the last one began, learning included.
+        where none did, of the last rollout that had some. They are NaN until an episode has ended. `sps` is steps per
+        second since the last rollout began, learning included.
         """
         trainer = self.trainer
         torch.set_num_threads(trainer.threads)
         start = time.perf_counter()
-        if not trainer._started:
+        if not self._has_episodes:
             trainer.start(self._env_seed)
+            self._has_episodes = True
+        self._start_episodes()
         trainer.collect()
         now = time.perf_counter()
         self._is_fresh = True
         trainer.wall_s += now - start
-        found = trainer.drain()
-        self._interval.append(found)
-        if found["episode/n"]:
-            for name, theirs in (("mean", ""), ("min", "_min"), ("max", "_max")):
-                self._reward[f"{name}_reward"] = found[f"episode/return{theirs}"]
-            self._reward["episode_length"] = found["episode/length"]
+        record = trainer.drain()
+        self._interval.append(record)
+        if record["episode/n"]:
+            for name, suffix in (("mean", ""), ("min", "_min"), ("max", "_max")):
+                self._reward[f"{name}_reward"] = record[f"episode/return{suffix}"]
+            self._reward["episode_length"] = record["episode/length"]
         steps = trainer.steps_per_iteration
         since = now - (self._began if trainer.iteration else start)
         self._began = start
         own = {
             name.partition("/")[2]: value
-            for name, value in found.items()
+            for name, value in record.items()
             if name.startswith("episode/") and not name.startswith(("episode/return", "episode/length", "episode/n"))
         }
         self.stats = {
             **own,
             **self._reward,
-            "episodes": found["episode/n"],
+            "episodes": record["episode/n"],
             "sps": steps / max(since, 1e-9),
             "collect_sps": steps / max(now - start, 1e-9),
             "agent_steps": trainer.step,
@@ -192,7 +182,7 @@ class PuffeRL:
         return self.stats
 
     def train(self) -> dict[str, float]:
-        """Learns from the last rollout, once; collects one first where there is no new one. Returns the losses."""
+        """Learns from the last rollout, once. Collects one first where there is no new one. Returns the losses."""
         if not self._is_fresh:
             self.evaluate()
         trainer = self.trainer
@@ -201,22 +191,23 @@ class PuffeRL:
         trainer.learn()
         trainer.wall_s += time.perf_counter() - start
         self._is_fresh = False
-        found = trainer.drain()
-        self._interval.append(found)
+        self._start_episodes()
+        record = trainer.drain()
+        self._interval.append(record)
         self.losses = {
-            "policy_loss": found["loss/policy"],
-            "value_loss": found["loss/value"],
-            "entropy": found["entropy"],
-            "approx_kl": found["kl"],
-            "clipfrac": found["clip_fraction"],
-            "explained_variance": found["explained_variance"],
-            "grad_norm": found["grad_norm"],
-            "learning_rate": found["learning_rate"],
+            "policy_loss": record["loss/policy"],
+            "value_loss": record["loss/value"],
+            "entropy": record["entropy"],
+            "approx_kl": record["kl"],
+            "clipfrac": record["clip_fraction"],
+            "explained_variance": record["explained_variance"],
+            "grad_norm": record["grad_norm"],
+            "learning_rate": record["learning_rate"],
         }
         return self.losses
 
     def mean_and_log(self) -> dict[str, float]:
-        """Gives the means since the last call to the logger, and returns them."""
+        """Logs the means since the last call, and returns them."""
         now, trainer = time.perf_counter(), self.trainer
         parts, self._interval = self._interval, []
         if not parts:
@@ -236,14 +227,14 @@ class PuffeRL:
         except Exception as error:
             self._is_logging = False
             what = f"{type(self.logger).__name__} failed: {type(error).__name__}: {error}"
-            print(f"warning: {what}. It is switched off; training goes on.", file=sys.stderr, flush=True)
+            print(f"warning: {what}. It is switched off; training continues.", file=sys.stderr, flush=True)
 
     def print_dashboard(self, *args: Any, **kwargs: Any) -> None:
-        """One line of where it stands. (`shoal train` has the dashboard.)"""
+        """Prints step, reward and speed on one line. (`shoal train` has the dashboard.)"""
         reward, sps = self._reward["mean_reward"], self.stats.get("sps", 0.0)
         print(f"step {self.global_step:,}  reward {reward:.4g}  sps {sps:,.0f}", flush=True)
 
-    # ---- where it stands ----
+    # ---- progress ----
 
     @property
     def global_step(self) -> int:
@@ -262,12 +253,12 @@ class PuffeRL:
 
     @property
     def exact(self) -> bool:
-        """Whether load_checkpoint went on to the bit: native envs do; others start their episodes anew."""
+        """Whether load_checkpoint resumed exactly: native envs do; Python envs start new episodes."""
         return bool(self.trainer.exact)
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update (before the schedule, with anneal_lr). It can be set."""
+        """Of the next update; with anneal_lr, before the schedule. It can be set."""
         return float(self.trainer.options.train.learning_rate)
 
     @learning_rate.setter
@@ -279,92 +270,111 @@ class PuffeRL:
             learner.config = train
 
     @torch.no_grad()
-    def get_action(self, obs: Any, deterministic: bool = False) -> Any:
-        """Actions for a batch of observations, as the env's step takes them. A recurrent policy has forgotten all."""
-        player = self.trainer.player(deterministic)
-        player.reset(len(obs) if not isinstance(obs, (dict, tuple)) else len(next(iter(_leaves(obs)))))
-        return player.act(obs, {})
+    def get_action(
+        self,
+        obs: Any,
+        deterministic: bool = False,
+        mask: Any = None,
+        infos: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Actions for a batch of observations, as the env's `step` takes them.
 
-    # ---- saving and going on ----
+        Successive calls draw from one random stream, which begins with the seed of the trainer. A recurrent policy
+        starts every call without memory.
+
+        Args:
+            obs: (rows, ...), in the structure of the observation space.
+            deterministic: the most probable action, not a random one.
+            mask: (rows, choices), 0 or false for what is not allowed.
+            infos: of the env's last step; its `action_mask` is used where there is no `mask`.
+        """
+        player = self.trainer.player(deterministic)
+        player.generator = self._action_stream
+        num_rows = self._num_rows(obs)
+        player.reset(num_rows)
+        given = mask if mask is not None else (infos or {}).get("action_mask")
+        return player.act(obs, {} if given is None else {"action_mask": self._checked_mask(given, num_rows)})
+
+    def _num_rows(self, obs: Any) -> int:
+        lengths: list[int] = []
+        map_leaves(lambda leaf: lengths.append(len(leaf)), obs)
+        agents: Any = getattr(self.trainer.vec, "agent_spaces", None)
+        is_by_agent = agents is not None and not agents.alike
+        return lengths[0] * (len(agents.agents) if is_by_agent else 1)
+
+    def _checked_mask(self, mask: Any, num_rows: int) -> Any:
+        choices = self.trainer.actors[0].head.choices
+        if not choices:
+            raise APIUsageError(f"{self.trainer.actors[0].head} have no choices to mask: leave mask out.")
+        array = np.asarray(mask)
+        if array.shape != (num_rows, choices):
+            raise APIUsageError(
+                f"mask has shape {array.shape}, expected {(num_rows, choices)}: a flag for each choice."
+            )
+        return array.astype(np.int8)
+
+    # ---- checkpoints ----
 
     def save_checkpoint(self, path: str | Path | None = None, metadata: Mapping[str, Any] | None = None) -> str:
-        """Writes a folder from which load_checkpoint goes on to the bit. No pickle: metadata is what JSON can hold.
+        """Writes a folder from which load_checkpoint resumes exactly.
 
-        Whatever was at the path stays until the new one is whole.
+        An older checkpoint at the path is removed once the new one is complete. Nothing else in the folder is touched.
+
+        Args:
+            path: the folder; default: `checkpoints/<step>`.
+            metadata: numbers, text, lists and dicts. Nothing is pickled.
         """
         trainer = self.trainer
         folder = Path(path) if path is not None else Path("checkpoints") / f"{self.global_step:012d}"
         try:
             text = json.dumps(dict(metadata or {}))
         except (TypeError, ValueError) as error:
-            raise ConfigError(
+            raise APIUsageError(
                 f"metadata: {error}. It is written as JSON: give numbers, text, lists and dicts."
             ) from None
         if len(text) > METADATA_LIMIT:
-            raise ConfigError(f"metadata takes {len(text):,} bytes; {METADATA_LIMIT:,} are allowed.")
-        if folder.is_file():
-            raise CheckpointError(
-                f"{folder} is a file, and checkpoints are folders. Choose another path, or remove it."
-            )
+            raise APIUsageError(f"metadata takes {len(text):,} bytes; {METADATA_LIMIT:,} are allowed.")
         files = trainer.state()
-        files["state"] |= self._unlearned()
+        files["state"][ACTION_STREAM] = self._action_stream.get_state()
+        if self._is_fresh:
+            files["state"] |= saving.unlearned(trainer.learners)
         facts = {**trainer.counters(), "metadata": json.loads(text), "learning_rate": self.learning_rate}
         facts |= {"is_fresh": self._is_fresh, "reward": {k: v for k, v in self._reward.items() if v == v}}
-        saved = checkpoint.save(folder, trainer.step, files, facts, keep=0)
-        write_atomic(folder / "latest.json", json.dumps({"checkpoint": saved.name}).encode())
-        for old in folder.glob("[0-9]" * 12):
-            if old.name != saved.name:
-                shutil.rmtree(old, ignore_errors=True)
+        saving.save(folder, trainer.step, files, facts)
         return str(folder)
 
     def load_checkpoint(self, path: str | Path) -> dict[str, Any]:
-        """Goes on from a checkpoint: weights, optimizer, random streams, envs, counters. Returns its metadata."""
+        """Resumes from a checkpoint: weights, optimizer, random streams, envs, counters. Returns its metadata."""
         trainer = self.trainer
-        files, meta = checkpoint.load(_found(Path(path)))
+        files, meta = checkpoint.load(saving.find(Path(path)))
         trainer.restore(files, meta)
+        self._has_episodes = True
         if "learning_rate" in meta:
             self.learning_rate = float(meta["learning_rate"])
-        self._is_fresh = bool(meta.get("is_fresh", False))
-        if self._is_fresh:
-            self._relearn(files["state"])
+        if ACTION_STREAM in files["state"]:
+            self._action_stream.set_state(files["state"][ACTION_STREAM])
+        starts = [] if trainer.exact else saving.episode_starts(trainer.learners)
+        self._is_fresh = bool(meta.get("is_fresh")) and saving.restore_unlearned(trainer.learners, files["state"])
+        self._starts = starts if self._is_fresh else []
         self._reward |= {k: float(v) for k, v in meta.get("reward", {}).items()}
         self._interval.clear()
         self._logged_step, self._logged = trainer.step, time.perf_counter()
         if not trainer.exact:
             warnings.warn(
-                f"{type(self.env).__name__}: its envs cannot give their state, so they start new episodes; weights, "
-                "optimizer and random streams go on as they were.",
+                f"{type(self.env).__name__}: the state of its envs cannot be saved, so they start new episodes. "
+                "Weights, optimizer and random streams resume.",
                 stacklevel=2,
             )
-        found: dict[str, Any] = meta.get("metadata", {})
-        return found
+        metadata: dict[str, Any] = meta.get("metadata", {})
+        return metadata
 
-    def _unlearned(self) -> dict[str, Tensor]:
-        """The rollout that train has not seen yet, where there is one."""
-        kept: dict[str, Tensor] = {}
-        for k, learner in enumerate(self.trainer.learners if self._is_fresh else ()):
-            kept |= {f"{k}.rollout.{i}": part for i, part in enumerate(learner.rollout.tensors())}
-            for i, cut in enumerate(learner.rollout.truncated):
-                parts = [torch.tensor(cut.t), cut.rows, *cut.obs, *cut.state]
-                kept |= {f"{k}.cut.{i:06d}.{j:03d}": part for j, part in enumerate(parts)}
-        return kept
-
-    def _relearn(self, state: Mapping[str, Tensor]) -> None:
-        for k, learner in enumerate(self.trainer.learners):
-            rollout = learner.rollout
-            for i, part in enumerate(rollout.tensors()):
-                part.copy_(state[f"{k}.rollout.{i}"])
-            cuts: dict[str, list[Tensor]] = {}
-            for name in sorted(name for name in state if name.startswith(f"{k}.cut.")):
-                cuts.setdefault(name.split(".")[2], []).append(state[name])
-            leaves = len(rollout.obs)
-            rollout.truncated[:] = [
-                Truncated(int(parts[0]), parts[1], parts[2 : 2 + leaves], tuple(parts[2 + leaves :]))
-                for parts in cuts.values()
-            ]
+    def _start_episodes(self) -> None:
+        """After load_checkpoint, makes the next rollout begin with the new episodes of the envs."""
+        saving.copy_back(self._starts)
+        self._starts = []
 
     def close(self) -> str | None:
-        """Ends the envs and the logger."""
+        """Closes the envs and the logger."""
         self.trainer.close()
         try:
             if hasattr(self.logger, "close"):
@@ -380,124 +390,42 @@ class PuffeRL:
         self.close()
 
 
-# ---- what is checked before any work ----
+# ---- what PuffeRL is made of ----
 
 
 def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
-    """The env as it is, or a vector of what a name, class or function makes."""
+    """A vector env: the given one, or one of what a name, class or function makes."""
     if isinstance(env, str) or (callable(env) and not hasattr(env, "num_envs")):
         from shoal.puffer import emulate, make
 
         if num_envs is None:
             called = repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-            raise ConfigError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
-        many: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
-        return make(env, num_envs, **many) if isinstance(env, str) else emulate(env, num_envs, **many)
+            raise APIUsageError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
+        workers: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
+        return make(env, num_envs, **workers) if isinstance(env, str) else emulate(env, num_envs, **workers)
     has = getattr(env, "num_workers", num_workers)
     if num_workers not in (None, has):
-        told = f"num_workers={num_workers} comes too late: env has {has} already. Give it to make."
-        warnings.warn(told, stacklevel=3)
+        warnings.warn(
+            f"num_workers={num_workers} is ignored: env already has {has} workers. Give it to make.", stacklevel=3
+        )
     return env
-
-
-def sizes(rows_: int, batch_size: int | None, num_steps: int | None, minibatch_size: int | None) -> tuple[int, int]:
-    """(steps of every row, minibatches) from what was given."""
-    if batch_size is not None and num_steps is not None and batch_size != rows_ * num_steps:
-        fit = batch_size // rows_
-        raise ConfigError(
-            f"batch_size={batch_size} is not num_steps={num_steps} of {rows_} rows, {rows_ * num_steps}. "
-            + (f"Leave out num_steps for rollouts of {fit} steps, or " if fit and batch_size % rows_ == 0 else "")
-            + f"leave out batch_size for {rows_ * num_steps}. (minibatch_size divides a batch.)"
-        )
-    if num_steps is None and batch_size is not None:
-        if batch_size < rows_ or batch_size % rows_:
-            near = max(1, round(batch_size / rows_)) * rows_
-            raise ConfigError(f"batch_size={batch_size} is no multiple of the {rows_} rows of env. Try {near}.")
-        num_steps = batch_size // rows_
-    num_steps = NUM_STEPS if num_steps is None else num_steps
-    if num_steps < 1:
-        raise ConfigError(f"num_steps={num_steps} must be at least 1.")
-    batch = rows_ * num_steps
-    if minibatch_size is None:
-        return num_steps, min(4, batch)
-    if not 1 <= minibatch_size <= batch or batch % minibatch_size:
-        count = max(1, round(batch / max(1, minibatch_size)))
-        near = next(k for k in (*range(count, 0, -1), 1) if batch % k == 0)
-        raise ConfigError(f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}.")
-    return num_steps, batch // minibatch_size
-
-
-def refuse_ranks() -> None:
-    """Raises under torchrun with several processes: each would train a policy of its own."""
-    count = int(os.environ.get("WORLD_SIZE", "1") or 1)
-    if count > 1:
-        raise ConfigError(
-            f"WORLD_SIZE={count}: training over several processes or GPUs is not there yet, and {count} processes "
-            "would train alone beside each other. Run one, without torchrun: python train.py."
-        )
-
-
-def check_device(device: Any) -> None:
-    """Raises for a device that cannot train."""
-    kind = str(device).partition(":")[0]
-    if kind in ("cpu", "auto"):
-        return
-    if kind == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
-        raise ConfigError(
-            f"device='{device}': PuffeRL does not train on a GPU yet. Use 'shoal train --device cuda', or 'cpu'."
-        )
-    raise ConfigError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")
-
-
-def _used(config: Mapping[str, Any]) -> dict[str, Any]:
-    """PufferLib 3's config without what says nothing here."""
-    if config.get("precision", "float32") != "float32":
-        raise ConfigError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
-    return {key: value for key, value in config.items() if key not in UNUSED}
-
-
-def _number(value: Any) -> int | None:
-    """A size; PufferLib 3's `auto` is None."""
-    if value is None or value == "auto":
-        return None
-    if isinstance(value, bool) or int(value) != value:
-        raise ConfigError(f"{value!r} is not a number of steps.")
-    return int(value)
-
-
-def _translated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by Shoal's names. An unknown one raises, with a suggestion."""
-    known = {field.name for field in dataclasses.fields(PPO)}
-    table: dict[str, Any] = {}
-    for name, value in options.items():
-        ours = NAMES.get(name, name)
-        if ours not in known:
-            choices = sorted(
-                {*known, *NAMES, "batch_size", "num_steps", "minibatch_size", "anneal_lr", "seed", "device"}
-            )
-            raise ConfigError(f"PuffeRL has no option '{name}'.{did_you_mean(name, choices)}")
-        is_count = isinstance(value, float) and value == int(value) and ours in ("total_steps", "epochs")
-        table[ours] = int(value) if is_count else value
-    return table
 
 
 def _adapter(policy: Any) -> Callable[..., nn.Module]:
     if not callable(policy):
-        raise ConfigError(f"policy is a {type(policy).__name__}: give a torch module, or a function that makes one.")
+        raise APIUsageError(f"policy is a {type(policy).__name__}: give a torch module, or a function that makes one.")
 
     def make(observation_space: Any, action_space: Any) -> nn.Module:
         module = policy if isinstance(policy, nn.Module) else policy(observation_space, action_space)
         if not isinstance(module, nn.Module):
-            raise ConfigError(f"policy made a {type(module).__name__}, not a torch module.")
+            raise APIUsageError(f"policy made a {type(module).__name__}, not a torch module.")
         return Adapted(module, observation_space, action_space)
 
     return make
 
 
 def merged(parts: list[dict[str, float]]) -> dict[str, float]:
-    """Records of several calls as one: episodes weighted by their number, seconds summed, losses averaged."""
+    """One record of several: statistics weighted by episodes, seconds summed, losses averaged."""
     out = {key: parts[-1][key] for key in ("iteration", "step", "wall_s")}
     episodes = sum(part.get("episode/n", 0) for part in parts)
     out["episode/n"] = episodes
@@ -517,18 +445,53 @@ def merged(parts: list[dict[str, float]]) -> dict[str, float]:
     return out
 
 
-def _found(path: Path) -> Path:
-    """The checkpoint that a path means: what save_checkpoint wrote, a folder of checkpoints, or a checkpoint itself."""
-    if (path / "meta.json").is_file() or not path.is_dir():
-        return path
-    whole = sorted(path.glob("[0-9]" * 12))
+# ---- PufferLib 3's functions ----
+
+
+def train(
+    env_name: str, args: Mapping[str, Any] | None = None, vecenv: Any = None, policy: Any = None, logger: Any = None
+) -> list[dict[str, float]]:
+    """Trains for `args["train"]["total_timesteps"]` steps. Returns what was logged, one record for each rollout.
+
+    Args:
+        env_name: a name that load_config knows.
+        args: of load_config; default: load_config(env_name).
+        vecenv: default: load_env(env_name, args).
+        policy: default: load_policy(args, vecenv).
+        logger: default: W&B where `args["wandb"]`, else none.
+    """
+    args = load_config(env_name) if args is None else args
+    if logger is None and args.get("neptune"):
+        logger = NeptuneLogger()
+    elif logger is None and args.get("wandb"):
+        logger = WandbLogger(project=args.get("wandb_project") or "shoal", name=args.get("tag"), config=dict(args))
+    own_env = vecenv is None
+    vecenv = load_env(env_name, args) if own_env else vecenv
     try:
-        latest = path / str(json.loads((path / "latest.json").read_text())["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
-        latest = whole[-1] if whole else path
-    return latest if latest in whole else whole[-1] if whole else path
+        policy = load_policy(args, vecenv, env_name) if policy is None else policy
+        trainer = PuffeRL({**args["train"], "env": env_name}, vecenv, policy, logger)
+    except BaseException:
+        if own_env:
+            vecenv.close()
+        raise
+    records = []
+    with trainer:
+        while trainer.global_step < args["train"]["total_timesteps"]:
+            trainer.evaluate()
+            trainer.train()
+            records.append(trainer.mean_and_log())
+    return records
 
 
-def _leaves(value: Any) -> list[Any]:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else None
-    return [value] if parts is None else [leaf for part in parts for leaf in _leaves(part)]
+__getattr__ = missing_names(
+    __name__,
+    __all__,
+    {
+        "autotune": "Use shoal.autotune, or 'shoal tune ENV'.",
+        "eval": "Use 'shoal eval RUN', or PuffeRL.get_action in a loop of your own.",
+        "export": "Use PuffeRL.save_checkpoint: weights.safetensors has the weights by name.",
+        "main": "Use the 'shoal' command.",
+        "profile": "Use 'shoal profile ENV'.",
+        "sweep": "Run 'shoal train' once for each setting, and compare with 'shoal plot'.",
+    },
+)

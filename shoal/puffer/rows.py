@@ -11,9 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
-from shoal.errors import BadOutput, ConfigError
+from shoal.errors import BadOutput
 from shoal.puffer import adapt, core
 from shoal.puffer.env import PufferEnv, Wrapper
+from shoal.puffer.exceptions import APIUsageError
+from shoal.puffer.ocean import OceanEnv
 from shoal.puffer.vectorization import Infos
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
@@ -30,11 +32,13 @@ def vec_for(env: Any) -> tuple[Any, Any]:
         return _steady(env), None
     if isinstance(env, GymnasiumVectorEnv):
         return env, None
+    if isinstance(env, OceanEnv):
+        return _steady(env.vec), env.first_seed
     if isinstance(env, PufferEnv) and env.is_in_place:
         return _steady(core.make_python([partial(adapt.slot, env)], "serial", {})[0]), env.first_seed
     if isinstance(env, (core.Vec, Wrapper)) or hasattr(env, "num_envs"):
         return Played(env), getattr(env, "_seed", None)
-    raise ConfigError(
+    raise APIUsageError(
         f"env is a {type(env).__name__}: give PuffeRL a vector env, such as shoal.puffer.make(name, num_envs=…) "
         "or shoal.puffer.emulate(env, num_envs=…)."
     )
@@ -50,47 +54,68 @@ def _has_own_calls(env: core.Vec) -> bool:
 
 
 def _steady(vec: VecEnv) -> VecEnv:
-    """The same VecEnv, or one around it: envs that reset themselves have no final_obs; batches must be neighbours."""
-    face = getattr(vec, "face", None)
-    resets_itself = face is not None and face.agents == (adapt.ROW,)
-    units = getattr(vec, "units", ())
-    is_mixed = not getattr(vec, "zero_copy", True) and getattr(vec, "_need", len(units)) < len(units)
+    """The same VecEnv, or an Around: for envs that reset themselves, and for batches that are not ranges of envs."""
+    resets_itself = core.resets_itself(vec)
+    is_mixed = not _returns_ranges(vec)
     return Around(vec, resets_itself=resets_itself, in_step=is_mixed) if resets_itself or is_mixed else vec
 
 
+def _returns_ranges(vec: Any) -> bool:
+    """Whether every batch of `recv` is a range of envs, not just those that are ready first."""
+    units = getattr(vec, "units", ())
+    return bool(getattr(vec, "zero_copy", True)) or getattr(vec, "_need", len(units)) >= len(units)
+
+
 class Around(VecEnv):
-    """A VecEnv whose answers are mended on their way."""
+    """A VecEnv whose results are corrected for the trainer.
+
+    Args:
+        vec: the VecEnv inside.
+        resets_itself: its envs reset themselves, so that they have no final_obs, and say who is alive.
+        in_step: all envs are stepped at once, because batches of `recv` would not be ranges of envs.
+    """
 
     def __init__(self, vec: Any, *, resets_itself: bool, in_step: bool) -> None:
         self.vec, self.resets_itself, self.in_step = vec, resets_itself, in_step
-        self.backend, self.spec_env, self.metadata = vec.backend, getattr(vec, "spec_env", None), vec.metadata  # type: ignore[assignment]
+        self.backend, self.metadata = vec.backend, vec.metadata
         self.num_envs, self.num_rows, self.agents_per_env = vec.num_envs, vec.num_rows, vec.agents_per_env
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
-        self.face, self.num_workers = vec.face, getattr(vec, "num_workers", 1)
-        self.has_dead_rows = resets_itself
+        self.agent_spaces, self.native_spec = vec.agent_spaces, vec.native_spec
+        self.mask_size, self.parallelism, self.num_workers = vec.mask_size, vec.parallelism, vec.parallelism
+        self.has_dead_rows = resets_itself or vec.agents_per_env > 1
         self._env_id = np.arange(self.num_envs, dtype=np.int32)
         self._result: Any = None
 
-    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
+    @property
+    def time_limit(self) -> int:
         """The wrapped env's."""
+        return int(self.vec.time_limit)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """All envs where they are stepped at once; otherwise the wrapped env's."""
+        return ((0, self.num_envs),) if self.in_step else self.vec.ranges
+
+    def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Starts episodes."""
         return self.vec.reset(seed=seed, options=options)  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> Any:
         """One transition of every env."""
         *rest, infos = self.vec.step(actions)
-        return (*rest, self._mended({**infos, "env_id": self._env_id}))
+        return (*rest, self._corrected({**infos, "env_id": self._env_id}))
 
     def async_reset(self, *, seed: Any = None) -> None:
-        """Starts episodes."""
+        """Starts episodes; `recv` then returns the first observations."""
         if not self.in_step:
             self.vec.async_reset(seed=seed)
             return
         obs, infos = self.vec.reset(seed=seed)
         zeros, flags = np.zeros(self.num_rows, np.float32), np.zeros(self.num_rows, np.bool_)
-        self._result = (obs, zeros, flags, flags, self._mended({**infos, "env_id": self._env_id}))
+        self._result = (obs, zeros, flags, flags, self._corrected({**infos, "env_id": self._env_id}))
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Starts a step of the envs of `env_id`; of all, and at once, where batches would be no neighbours."""
+        """Starts a step of the envs of `env_id`; with `in_step`, makes a step of all envs."""
         if self.in_step:
             self._result = self.step(actions)
         else:
@@ -101,15 +126,20 @@ class Around(VecEnv):
         if self.in_step:
             return self._result
         *rest, infos = self.vec.recv()
-        return (*rest, self._mended(infos))
+        return (*rest, self._corrected(infos))
 
-    def _mended(self, infos: Info) -> Info:
+    def _corrected(self, infos: Info) -> Info:
         if not self.resets_itself:
             return infos
-        infos.pop("final_obs", None)  # the env has replaced it before anyone could see it
-        ids = infos["env_id"]
-        infos["alive"] = self.vec.block.arrays["alive"][int(ids[0]) : int(ids[-1]) + 1]
+        infos.pop("final_obs", None)  # the env has replaced it by the first of the next episode
+        alive, ids = core.alive_rows(self.vec), infos["env_id"]
+        if alive is not None:
+            infos["alive"] = alive[int(ids[0]) : int(ids[-1]) + 1]
         return infos
+
+    def current_infos(self) -> Info:
+        """The wrapped env's."""
+        return self.vec.current_infos()  # type: ignore[no-any-return]
 
     def drain_stats(self) -> Info:
         """The wrapped env's."""
@@ -123,8 +153,9 @@ class Around(VecEnv):
 class Played(VecEnv):
     """A vector env with a reset or step of the user's own: guide style (four values) or PufferLib 3's (five).
 
-    `step` is expected to reset the envs that are done. Where the last observation of a truncated episode is not in the
-    infos (`final_obs` of its row), or a Wrapper may have changed observations, the one before stands in for it.
+    Its `step` is expected to reset the envs that are done. A truncated episode is bootstrapped from the `final_obs` in
+    the info of its row. Where there is none, or a Wrapper may have changed observations, the observation before the
+    last is used.
     """
 
     backend = "puffer"
@@ -135,16 +166,18 @@ class Played(VecEnv):
         self.agents_per_env = int(getattr(inner, "agents_per_env", 1))
         self.num_envs = int(getattr(inner, "num_envs", getattr(env, "num_envs", 0)))
         if self.num_envs < 1:
-            raise ConfigError(f"{type(env).__name__} has no num_envs: set it in __init__.")
+            raise APIUsageError(f"{type(env).__name__} has no num_envs: set it in __init__.")
         self.num_rows = self.num_envs * self.agents_per_env
-        face = getattr(inner, "face", None)
-        if face is not None and not face.alike:
-            raise ConfigError(f"the agents of {type(env).__name__} have different spaces: train on the vector itself.")
+        if inner is not None and not inner.agent_spaces.alike:
+            raise APIUsageError(
+                f"the agents of {type(env).__name__} have different spaces: train on the vector itself."
+            )
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.spec_env = getattr(inner, "spec_env", None)  # type: ignore[assignment]
         self.single_observation_space = _single(env, "observation_space")
         self.single_action_space = _single(env, "action_space")
-        self.has_dead_rows = self.agents_per_env > 1
+        if inner is not None:
+            self.agent_spaces, self.native_spec = inner.agent_spaces, inner.native_spec
+            self.mask_size, self.parallelism = inner.mask_size, inner.parallelism
         self._layout = Layout(self.single_observation_space)
         self._env_id = np.arange(self.num_envs, dtype=np.int32)
         self._returns, self._lengths = np.zeros(self.num_rows), np.zeros(self.num_rows, np.int64)
@@ -153,7 +186,7 @@ class Played(VecEnv):
         self._result: Any = None
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Starts episodes: the seed goes to the vector's reset, or to each env's `seed` where that takes none."""
+        """Starts episodes. The seed goes to the vector's reset, or to each env's `seed` where that takes none."""
         env = self.env
         if seed is None:
             result = env.reset()
@@ -170,8 +203,8 @@ class Played(VecEnv):
         obs, infos = adapt.split_reset(result, self.single_observation_space)
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (list, Infos)):
             obs, infos = result[0], {}
-        self._keep(obs)
-        return obs, {**self._kept_arrays(), **self._told(infos)}
+        self._remember(obs)
+        return obs, {**self.current_infos(), **self._row_infos(infos)}
 
     def step(self, actions: Any) -> Any:
         """One transition of every env: five values, whatever the user's step returns."""
@@ -187,24 +220,25 @@ class Played(VecEnv):
             done = np.asarray(result[2], np.bool_)
             truncated = np.zeros_like(done)
             for row in np.flatnonzero(done):
-                truncated[row] = bool(_of_row(infos, int(row)).get("TimeLimit.truncated", False))
+                truncated[row] = bool(_info_of(infos, int(row)).get(adapt.TIME_LIMIT, False))
             terminated = done & ~truncated
-        told = self._told(infos)
+        row_infos = self._row_infos(infos)
         if truncated.any():
-            told["final_obs"] = self._final_obs(before, infos, np.flatnonzero(truncated))
+            row_infos["final_obs"] = self._final_obs(before, infos, np.flatnonzero(truncated))
         self._count(rewards, done)
-        self._keep(obs)
-        return obs, rewards, terminated, truncated, told
+        self._remember(obs)
+        return obs, rewards, terminated, truncated, row_infos
 
     def _final_obs(self, before: list[Array], infos: Any, rows: Array) -> Any:
         final = [leaf.copy() for leaf in before]
         for row in rows.tolist() if not isinstance(self.env, Wrapper) else ():
-            given = _of_row(infos, row).get("final_obs")
+            given = _info_of(infos, row).get("final_obs")
             if given is not None:
                 self._layout.write(final, row, given)
         return structure(self.single_observation_space, iter(final))
 
-    def _keep(self, obs: Any) -> None:
+    def _remember(self, obs: Any) -> None:
+        """Copies the observations, leaf by leaf: the next step may overwrite them."""
         leaves = []
         for leaf in self._layout.leaves:
             part = obs
@@ -218,18 +252,11 @@ class Played(VecEnv):
                 )
         self._before = leaves
 
-    def _kept_arrays(self) -> Info:
-        """Who is alive and what may be done after a reset, which returns observations alone."""
-        inner = getattr(self.env, "vec", None)
-        holder = getattr(inner, "memory", getattr(inner, "block", None))
-        arrays = getattr(holder, "arrays", {})
-        named = (("alive", "alive"), ("action_mask", "masks"))
-        return {ours: arrays[theirs] for ours, theirs in named if theirs in arrays and len(arrays[theirs])}
-
-    def _told(self, infos: Any) -> Info:
+    def _row_infos(self, infos: Any) -> Info:
+        """What the trainer reads of the user's infos: who is alive, and what is allowed."""
         arrays = infos.arrays if isinstance(infos, Infos) else infos if isinstance(infos, dict) else {}
-        kept = {key: arrays[key] for key in ("alive", "action_mask") if key in arrays}
-        return {**kept, "env_id": self._env_id}
+        read = {key: arrays[key] for key in ("alive", "action_mask") if key in arrays}
+        return {**read, "env_id": self._env_id}
 
     def _count(self, rewards: Array, done: Array) -> None:
         self._returns += rewards
@@ -238,37 +265,42 @@ class Played(VecEnv):
         self._returns[done], self._lengths[done] = 0.0, 0
 
     def async_reset(self, *, seed: Any = None) -> None:
-        """Starts episodes, at once."""
+        """Starts episodes, and waits for them."""
         obs, infos = self.reset(seed=seed)
         flags = np.zeros(self.num_rows, np.bool_)
         self._result = (obs, np.zeros(self.num_rows, np.float32), flags, flags, infos)
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Steps, at once."""
+        """Steps, and waits for it."""
         self._result = self.step(actions)
 
     def recv(self) -> Any:
-        """What the last step or reset gave."""
+        """The result of the last step or reset."""
         return self._result
 
+    def current_infos(self) -> Info:
+        """Of the vector inside, where there is one; otherwise everyone is alive."""
+        inner = getattr(self.env, "vec", None)
+        return super().current_infos() if inner is None else inner.current_infos()
+
     def drain_stats(self) -> Info:
-        """As NativeVec.drain_stats."""
-        found: Info = {"episodes": len(self._ended)}
+        """Statistics of the episodes that ended since the last call, as every VecEnv has them."""
+        stats: Info = {"episodes": len(self._ended)}
         if self._ended:
             for name, values in zip(("return", "length"), np.array(self._ended, np.float64).T):
-                found[name] = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+                stats[name] = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
         self._ended.clear()
-        return found
+        return stats
 
     def close(self, **kwargs: Any) -> None:
         """Closes the user's envs."""
         self.env.close()
 
 
-def _of_row(infos: Any, row: int) -> Info:
-    """What the infos say of one row: a sequence of dicts, or Gymnasium's dict of arrays."""
+def _info_of(infos: Any, row: int) -> Info:
+    """The info of one row, of a sequence of dicts or of Gymnasium's dict of arrays."""
     if isinstance(infos, dict):
-        return {key: infos[key][row] for key in ("final_obs", "TimeLimit.truncated") if key in infos}
+        return {key: infos[key][row] for key in ("final_obs", adapt.TIME_LIMIT) if key in infos}
     if isinstance(infos, Sequence) and row < len(infos):
         info: Info = infos[row] or {}
         return info
@@ -279,11 +311,11 @@ def _single(env: Any, name: str) -> spaces.Space[Any]:
     """The space of one row: `single_…` of the vector, else the space of its first env, else what it was set to."""
     for owner, attribute in ((env, f"single_{name}"), *((one, name) for one in list(getattr(env, "envs", ()))[:1])):
         try:
-            found = getattr(owner, attribute)
+            space = getattr(owner, attribute)
         except AttributeError:
             continue
-        if isinstance(found, spaces.Space):
-            return found
-    if isinstance(found := vars(env).get(name), spaces.Space):
-        return found
-    raise ConfigError(f"{type(env).__name__} has no single_{name}: set self.single_{name} in __init__.")
+        if isinstance(space, spaces.Space):
+            return space
+    if isinstance(space := vars(env).get(name), spaces.Space):
+        return space
+    raise APIUsageError(f"{type(env).__name__} has no single_{name}: set self.single_{name} in __init__.")

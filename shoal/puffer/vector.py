@@ -1,6 +1,7 @@
 """Vectorization in PufferLib 3's spelling: `vector.make(creator, …, backend=vector.Multiprocessing)`.
 
-`reset` returns (obs, infos) and `step` five values; `async_reset`, `send` and `recv` overlap envs and policy.
+`reset` returns (obs, infos) and `step` five values. With `async_reset`, `send` and `recv`, envs step while the policy
+runs.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from shoal.errors import ConfigError, did_you_mean
+from shoal.errors import did_you_mean
 from shoal.puffer import adapt, core, names
 from shoal.puffer.env import PufferEnv
+from shoal.puffer.exceptions import APIUsageError, missing_names
+from shoal.puffer.ocean import OceanEnv, env_creator
 from shoal.vector.base import check_num_envs
 
 __all__ = ["Multiprocessing", "PufferEnv", "Serial", "make"]
 
 
 class _Vec3(core.Vec):
-    """What both backends do."""
+    """The common part of both backends."""
 
     backend: str
 
@@ -37,27 +40,29 @@ class _Vec3(core.Vec):
     ) -> None:
         creators = list(zip(env_creators, env_args, env_kwargs))
         if len(creators) != num_envs:
-            raise ConfigError(f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}.")
+            raise APIUsageError(f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}.")
         make_one, args, kwargs = creators[0]
         self._seed = seed
-        self._driver = core.as_puffer(make_one(*args, **kwargs))  # as PufferLib does: users read its spaces
+        self._driver = core.as_puffer(make_one(*args, **kwargs))  # made at once, as in PufferLib: users read its spaces
         rows = adapt.slot(self._driver).envs
         like = _outline(self._driver) if _is_in_place(self._driver) else None
         if batch_size is not None and batch_size != num_envs:
             if zero_copy and num_envs % batch_size:
-                raise ConfigError(
+                raise APIUsageError(
                     f"zero_copy: batch_size={batch_size} does not divide num_envs={num_envs}. "
                     "With zero_copy=False a batch is any envs that are ready first."
                 )
             options |= {"batch_size": batch_size * rows}
         if self.backend == "process":
             options |= {"num_workers": num_workers, "zero_copy": zero_copy}
-        builders = [partial(_build, *each, None if seed is None else seed + k, like) for k, each in enumerate(creators)]
+        builders = [
+            partial(_build, *creator, None if seed is None else seed + k, like) for k, creator in enumerate(creators)
+        ]
         self.vec, self._batch_envs = core.make_python(builders, self.backend, options)
         self.num_envs = int(self.vec.num_envs)
 
     def reset(self, seed: int | Sequence[int] | None = None) -> tuple[Any, list[dict[str, Any]]]:
-        """Starts episodes: (obs, infos). Without a seed, the first reset takes that of `make`; later ones go on."""
+        """Starts episodes: (obs, infos). Without a seed, the first reset uses that of `make`; later ones none."""
         self.async_reset(seed)
         obs, _, _, _, infos, *_ = self.recv()
         return obs, infos
@@ -74,13 +79,13 @@ def _is_in_place(env: Any) -> bool:
 
 
 def _outline(env: Any) -> Any:
-    """What a slot must know before its env is made."""
+    """The attributes that a slot needs before its env is made."""
     known = ("num_agents", "single_observation_space", "single_action_space")
     return SimpleNamespace(**{name: getattr(env, name) for name in known})
 
 
 def _build(make: Any, args: Sequence[Any], kwargs: dict[str, Any], seed: int | None, like: Any) -> Any:
-    """The slot of one env. `like` tells what buffers it is to be made with, where it takes any."""
+    """The slot of one env. `like` has the sizes of the buffers for an env that takes `buf`."""
     if seed is not None and "seed" not in kwargs and adapt.takes(make, "seed"):
         kwargs = {**kwargs, "seed": seed}
     if like is not None and adapt.takes(make, "buf"):
@@ -106,8 +111,8 @@ def make(
     env_kwargs: Any = None,
     backend: Any = Serial,
     num_envs: int = 1,
-    num_workers: int | None = None,
-    batch_size: int | None = None,
+    num_workers: int | str | None = None,
+    batch_size: int | str | None = None,
     zero_copy: bool = True,
     seed: int | None = 0,
     **options: Any,
@@ -115,29 +120,29 @@ def make(
     """Many envs, as PufferLib 3 makes them.
 
     Args:
-        env_creator_or_creators: makes one env, or a list of one such function for each env; or a name.
-        env_args: of the creator; with a list of creators, a list of them.
-        env_kwargs: the same. A creator that takes `buf` or `seed` gets them.
+        env_creator_or_creators: a function that makes one env, or a list with one for each env; or a name.
+        env_args: of the creator; with a list of creators, a list.
+        env_kwargs: of the creator; with a list of creators, a list. A creator that takes `buf` or `seed` gets them.
         backend: `Serial`, `Multiprocessing`, or `PufferEnv` to make one env alone; the class, or its name.
-        num_envs: how many envs.
-        num_workers: of Multiprocessing; default: as many as there are cores and divide num_envs.
-        batch_size: how many envs `recv` returns, the first that are ready; default: all.
-        zero_copy: a batch is always neighbours, so that it is never copied.
+        num_envs: number of envs.
+        num_workers: of Multiprocessing; default, or `auto`: the number of cores, or fewer so that they divide num_envs.
+        batch_size: envs that `recv` returns, the first that are ready; default, or `auto`: all.
+        zero_copy: a batch is always a range of neighbouring envs, so that it is not copied.
         seed: of the first reset; env i gets `seed + i`.
         **options: Shoal's own: copy, start_method, timeout_s, on_crash, cpu_affinity.
     """
     backend = _backend(backend)
-    options.pop("overwork", None)  # Shoal lets you have more workers than cores anyway
+    options.pop("overwork", None)  # Shoal always allows more workers than cores
     count = check_num_envs(num_envs)
+    num_workers = None if num_workers == "auto" else num_workers
+    batch_size = None if batch_size == "auto" else batch_size
     if isinstance(env_creator_or_creators, str):
-        found = names.find(env_creator_or_creators)
-        if isinstance(found, str):
-            raise ConfigError(f"'{found}' is a native env, which threads step: make it with shoal.puffer.make.")
-        env_creator_or_creators = found
+        creator = names.find(env_creator_or_creators)
+        env_creator_or_creators = env_creator(creator) if isinstance(creator, str) else creator
     if backend is PufferEnv:
         env = env_creator_or_creators(*(env_args or []), **(env_kwargs or {}))
-        if not _is_in_place(env):
-            raise ConfigError(
+        if not _is_in_place(env) and not isinstance(env, OceanEnv):
+            raise APIUsageError(
                 f"backend=PufferEnv is for an env with in-place buffers, and this is a {type(env).__name__}: "
                 "use vector.Serial or vector.Multiprocessing."
             )
@@ -150,7 +155,7 @@ def make(
         creators, args, kwargs = [env_creator_or_creators] * count, [env_args or ()] * count, [env_kwargs or {}] * count
     for creator in creators:
         if not callable(creator):
-            raise ConfigError(f"env creator {creator!r} is not a function or class.")
+            raise APIUsageError(f"env creator {creator!r} is not a function or class.")
     return backend(
         creators,
         args,
@@ -168,8 +173,19 @@ def _backend(backend: Any) -> Any:
     known: dict[str, Any] = {"Serial": Serial, "Multiprocessing": Multiprocessing, "PufferEnv": PufferEnv}
     if isinstance(backend, str):
         if backend not in known:
-            raise ConfigError(f"backend={backend!r}.{did_you_mean(backend, known)} Known: {', '.join(known)}.")
+            raise APIUsageError(f"backend={backend!r}.{did_you_mean(backend, known)} Known: {', '.join(known)}.")
         return known[backend]
     if backend not in known.values():
-        raise ConfigError(f"backend={backend!r} must be one of {', '.join(known)}.")
+        raise APIUsageError(f"backend={backend!r} must be one of {', '.join(known)}.")
     return backend
+
+
+__getattr__ = missing_names(
+    __name__,
+    __all__,
+    {
+        "Ray": "Use vector.Multiprocessing.",
+        "autotune": "Use shoal.autotune, or 'shoal tune'.",
+        "Native": "Use vector.PufferEnv.",
+    },
+)

@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from shoal.errors import ActionError, ConfigError
+from shoal.errors import ActionError
 from shoal.puffer import adapt, core
+from shoal.puffer.exceptions import APIUsageError
+from shoal.spec import map_leaves
 from shoal.vector.base import VecEnv, check_num_envs
 
 __all__ = ["Infos", "Multiprocessing", "Serial", "VectorEnv"]
 
 
 class Infos(Sequence[dict[str, Any]]):
-    """A dict for every row. `arrays` has them all as Gymnasium's vector infos: a dict of arrays over rows.
+    """A dict for every row. `arrays` has the same as Gymnasium's vector infos: a dict of arrays over rows.
 
-    A row whose episode ended has `episode`, `final_obs` and `TimeLimit.truncated` beside what the env said.
+    A row whose episode ended has `episode`, `final_obs` and `TimeLimit.truncated` beside the env's own infos.
     """
 
     def __init__(self, arrays: dict[str, Any], rows: dict[int, dict[str, Any]], count: int) -> None:
@@ -35,10 +38,10 @@ class Infos(Sequence[dict[str, Any]]):
         row = row + self._count if row < 0 else row
         if not 0 <= row < self._count:
             raise IndexError(row)
-        return self._rows.setdefault(int(row), {})  # most rows have nothing to say
+        return self._rows.setdefault(int(row), {})  # most rows have no infos
 
     def __repr__(self) -> str:
-        return f"Infos({self._count} rows, of which {len(self._rows)} say something)"
+        return f"Infos({self._count} rows, {len(self._rows)} of them not empty)"
 
 
 class VectorEnv(core.Vec):
@@ -47,7 +50,7 @@ class VectorEnv(core.Vec):
     Args:
         env_creator: makes one env: of Gymnasium, PettingZoo, old gym or Puffer, or a vector env of several.
         num_envs: how often it is called.
-        backend: `serial`, `process`, or None for what fits.
+        backend: `serial` or `process`; default: by the number of envs and cores.
         **options: of `shoal.make`: num_workers, envs_per_worker, batch_size, surplus_envs, zero_copy, seed, copy,
             start_method, timeout_s, on_crash, cpu_affinity.
     """
@@ -61,10 +64,10 @@ class VectorEnv(core.Vec):
         backend: str | None = None,
         **options: Any,
     ) -> None:
-        if env_creator is None:  # a subclass that keeps envs of its own
+        if env_creator is None:  # a subclass with envs of its own
             return
         if not callable(env_creator):
-            raise ConfigError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
+            raise APIUsageError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
         self._create, self._seed = env_creator, options.pop("seed", None)
         builders = [core.builder(env_creator)] * check_num_envs(num_envs)
         self._hold(*core.make_python(builders, backend, options))
@@ -93,7 +96,7 @@ class VectorEnv(core.Vec):
     def step(self, actions: Any) -> Any:
         """One transition: (obs, rewards, dones, infos). With `{agent: actions}`, dicts by agent and the infos.
 
-        In async mode: of the envs last returned; what comes back are the envs that are ready first
+        In async mode, the actions are for the envs last returned, and the result has the envs that are ready first
         (`infos.arrays["env_id"]`).
         """
         if not hasattr(self, "vec"):
@@ -119,11 +122,11 @@ class VectorEnv(core.Vec):
     # ---- several agents, as dicts ----
 
     def split(self, rows: Any) -> Any:
-        """`{agent: batch}`, views of what `reset` or `step` returned over rows."""
+        """`{agent: batch}`: views of an array over rows that `reset` or `step` returned."""
         count, names = self.vec.agents_per_env, self.agents
         if isinstance(rows, dict) and not self._is_alike:
-            return rows  # observations of agents that differ are by agent already
-        return {name: _every(rows, k, count) for k, name in enumerate(names)}
+            return rows  # observations of agents with different spaces are by agent already
+        return {name: map_leaves(itemgetter(slice(k, None, count)), rows) for k, name in enumerate(names)}
 
     def _names_agents(self, actions: dict[Any, Any]) -> bool:
         return self.vec.agents_per_env > 1 and set(actions) <= set(self.agents)
@@ -136,21 +139,13 @@ class VectorEnv(core.Vec):
 
 
 def _woven(batches: list[Any]) -> Any:
-    """One batch for each agent as one of all rows: env 0's agents, env 1's agents, …"""
+    """The batches of all agents as one over rows: env 0's agents, env 1's agents, …"""
     if isinstance(batches[0], dict):
         return {key: _woven([batch[key] for batch in batches]) for key in batches[0]}
     if isinstance(batches[0], tuple):
         return tuple(_woven(list(parts)) for parts in zip(*batches))
     stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
     return stacked.reshape(-1, *stacked.shape[2:])
-
-
-def _every(rows: Any, start: int, step: int) -> Any:
-    if isinstance(rows, dict):
-        return {key: _every(part, start, step) for key, part in rows.items()}
-    if isinstance(rows, tuple):
-        return tuple(_every(part, start, step) for part in rows)
-    return rows[start::step]
 
 
 class Serial(VectorEnv):
@@ -166,10 +161,10 @@ class Multiprocessing(VectorEnv):
     Args:
         env_creator: makes one env.
         num_envs: how often it is called.
-        num_workers: processes; default: as many as there are cores and divide num_envs.
+        num_workers: processes; default: the number of cores, or fewer so that they divide num_envs.
         envs_per_worker: instead of num_workers.
         mode: `sync` waits for all envs in every step; `async` returns those that are ready first.
-        surplus_envs: async: how many of the envs a step does not wait for (whole workers).
+        surplus_envs: async: envs that a step does not wait for (those of whole workers).
         **options: see `VectorEnv`.
     """
 
@@ -184,10 +179,10 @@ class Multiprocessing(VectorEnv):
         **options: Any,
     ) -> None:
         if mode not in ("sync", "async"):
-            raise ConfigError(f"mode={mode!r} must be 'sync' or 'async'.")
+            raise APIUsageError(f"mode={mode!r} must be 'sync' or 'async'.")
         self.is_async = mode == "async"
         if surplus_envs and not self.is_async:
-            raise ConfigError(
+            raise APIUsageError(
                 f"surplus_envs={surplus_envs} needs mode='async': in sync mode a step waits for all envs."
             )
         workers = {"num_workers": num_workers, "envs_per_worker": envs_per_worker, "surplus_envs": surplus_envs}

@@ -1,6 +1,6 @@
-"""VecEnv: many envs behind one call. The API that every backend keeps, and what its words mean.
+"""VecEnv: many envs behind one call. The protocol that every backend implements.
 
-`serial` is the meaning; the other backends are faster ways to say it (tests/test_backends.py).
+`serial` defines the results; the other backends compute the same faster (tests/test_backends.py).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space
@@ -16,7 +16,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ConfigError, UsageError
-from shoal.spec import Array, EnvSpec
+from shoal.spec import AgentSpaces, Array, EnvSpec
+
+if TYPE_CHECKING:
+    from shoal.vector.faces import AgentsEnv, RowsEnv
 
 Result = tuple[Array, Array, Array, Array, dict[str, Any]]
 
@@ -30,20 +33,26 @@ AUTORESET = {
 class VecEnv(VectorEnv[Array, Any, Array]):
     """`num_envs` games as one `gymnasium.vector.VectorEnv`.
 
-    A batch has `num_rows = num_envs * agents_per_env` rows; env i's agents are rows
-    [i * agents_per_env, (i + 1) * agents_per_env). With one agent per env, rows and envs are one.
+    A batch has `num_rows = num_envs * agents_per_env` rows. The agents of env i are the rows
+    [i * agents_per_env, (i + 1) * agents_per_env). With one agent per env, row i is env i.
 
     **Arrays are views.** Unless made with `copy=True`, what reset, step and recv return is the env's own memory:
-    it holds until the next call on the same envs, which overwrites it. Copy what you keep.
+    it is valid until the next call on the same envs, which overwrites it. Copy what you keep.
 
     Episodes end as Gymnasium's SAME_STEP says (docs/design/episodes.md): where `terminated | truncated`,
-    `obs` is already the next episode's first and `infos["final_obs"]` the last one's.
+    `obs` is already the first of the next episode, and `infos["final_obs"]` is the last of the one that ended.
     """
 
     backend: str
-    spec_env: EnvSpec
     num_rows: int
     agents_per_env: int
+    native_spec: EnvSpec | None = None  # of a native env; None for Python envs
+    device: Any = "cpu"  # where the arrays are: str(device) is "cpu" or "cuda:0"
+    is_on_gpu: bool = False  # whether reset, step and recv return torch tensors on a GPU
+    mask_size: int = 0  # length of infos["action_mask"] of a row; 0: unknown, or no masks
+    parallelism: int = 1  # threads or worker processes that step envs
+    can_snapshot: bool = False
+    copy: bool = False  # whether reset, step and recv return copies
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
@@ -53,7 +62,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @cached_property
     def observation_space(self) -> Space[Any]:  # type: ignore[override]
-        """Of all rows. Made when first asked for: its bounds are as large as a batch."""
+        """Of all rows. Built on first use: its bounds are as large as a batch."""
         return batch_space(self.single_observation_space, self.num_rows)
 
     @cached_property
@@ -61,15 +70,36 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         """Of all rows."""
         return batch_space(self.single_action_space, self.num_rows)
 
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise UsageError("this env is closed. Make a new one with shoal.make.")
+    @cached_property
+    def agent_spaces(self) -> AgentSpaces:
+        """The names and the spaces of the agents of one env."""
+        return AgentSpaces.of_equal_agents(self.agents_per_env, self.single_observation_space, self.single_action_space)
+
+    @cached_property
+    def has_dead_rows(self) -> bool:
+        """Whether a row may be out of the game while its env plays on, or may skip steps.
+
+        Then the infos of `recv` have "alive": whether a row's next step is a transition of an episode.
+        """
+        return self.agents_per_env > 1 or self.autoreset_mode == AutoresetMode.NEXT_STEP
+
+    @property
+    def time_limit(self) -> int:
+        """The fewest steps after which any env truncates an episode; 0: unknown, or never."""
+        return 0
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges of envs [lo, hi) that `recv` returns one at a time. Known before any reset."""
+        return ((0, self.num_envs),)
+
+    # ---- stepping ----
 
     @abstractmethod
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Starts episodes. An int seed gives env i the seed `seed + i`; None lets each env's stream go on.
+        """Starts episodes. An int seed gives env i the seed `seed + i`; None continues each env's random stream.
 
         `options={"reset_mask": mask}` resets only the envs where the (num_envs,) bool mask is true.
         """
@@ -80,15 +110,87 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @abstractmethod
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
-        """Starts episodes without waiting; `recv` then returns one group of envs after the other."""
+        """Starts episodes without waiting; `recv` then returns one of `ranges` after the other."""
 
     @abstractmethod
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Starts a step of the group last received (or of the group that `env_id` names) and returns at once."""
+        """Starts a step of the envs last received (or of those that `env_id` names) and returns at once."""
 
     @abstractmethod
     def recv(self) -> Result:
-        """Waits for the group sent earliest. `infos["env_id"]` says which envs it holds."""
+        """Waits for envs that were sent. `infos["env_id"]` says which ones are returned."""
+
+    def current_infos(self) -> dict[str, Any]:
+        """The "alive" of all rows and, where `mask_size`, their "action_mask", as they are now: after a `restore`."""
+        return {"alive": np.ones(self.num_rows, np.bool_)}
+
+    # ---- beyond Gymnasium ----
+
+    @abstractmethod
+    def drain_stats(self) -> dict[str, Any]:
+        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
+
+    def get_params(self) -> dict[str, Array]:
+        """Every param of a native env, as an array of one value for each env."""
+        raise UsageError(self._params_refusal("get_params"))
+
+    def set_params(self, **params: Any) -> None:
+        """Changes params of a native env from the next step on: one value for all envs, or one for each."""
+        raise UsageError(self._params_refusal("set_params"))
+
+    def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
+        """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
+        raise UsageError(self._snapshot_refusal("snapshot"))
+
+    def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
+        """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns all observations."""
+        raise UsageError(self._snapshot_refusal("restore"))
+
+    def rows(self) -> RowsEnv:
+        """A view with every agent as one env of the batch. The agents must have equal spaces."""
+        from shoal.vector.faces import RowsEnv
+
+        if not self.agent_spaces.alike:
+            raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
+        return RowsEnv(self)
+
+    def agents(self) -> AgentsEnv:
+        """A view by agent: `{agent_id: batch over envs}`."""
+        from shoal.vector.faces import AgentsEnv
+
+        return AgentsEnv(self)
+
+    # ---- old names ----
+
+    @property
+    def spec_env(self) -> EnvSpec | None:
+        """Deprecated: the old name of `native_spec`."""
+        return self.native_spec
+
+    @spec_env.setter
+    def spec_env(self, spec: EnvSpec | None) -> None:
+        self.native_spec = spec
+
+    @property
+    def face(self) -> AgentSpaces:
+        """Deprecated: the old name of `agent_spaces`."""
+        return self.agent_spaces
+
+    @face.setter
+    def face(self, agent_spaces: AgentSpaces) -> None:
+        self.agent_spaces = agent_spaces
+
+    # ---- refusals ----
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise UsageError("this env is closed. Make a new one with shoal.make.")
+
+    def _params_refusal(self, call: str) -> str:
+        return f"{call}() is for native envs. Python envs take constructor arguments: shoal.make(env, name=value)."
+
+    def _snapshot_refusal(self, call: str) -> str:
+        return f"{call}() is for native envs: the state of Python envs cannot be read. Check vec.can_snapshot first."
 
 
 def has_true(flags: Array) -> bool:
@@ -97,7 +199,7 @@ def has_true(flags: Array) -> bool:
 
 
 def check_num_envs(num_envs: Any) -> int:
-    """A count of envs, or a ConfigError."""
+    """The number of envs as an int; ConfigError where it is none."""
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ConfigError(f"num_envs={num_envs!r} must be an int of at least 1.")
     if num_envs > 2**30:

@@ -15,23 +15,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from shoal.errors import ActionError, ConfigError, UsageError
 from shoal.native import cuda
 from shoal.native.batch import Memory, describe_episodes
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
-from shoal.vector.base import AUTORESET, VecEnv, check_reset_mask, check_seeds
-from shoal.vector.native import check_ids, check_params, pack_snapshot, read_snapshot, take_up
+from shoal.vector.actions import as_array
+from shoal.vector.base import AUTORESET, check_reset_mask
+from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.serial import SerialVec
+from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 
 
-class CudaVec(VecEnv):
+class CudaVec(NativeVecBase):
     """Envs of one kind on one GPU."""
 
-    backend = "cuda"
-    module: Module
-    copy: bool
+    backend, is_on_gpu = "cuda", True
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class CudaVec(VecEnv):
 
         if num_groups != 1:
             raise ConfigError(f"num_groups={num_groups} does not fit the cuda backend: all its envs step at once.")
-        take_up(self, module, num_envs, copy, autoreset, render_mode)
+        super().__init__(module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode)
         spec, self._torch, self.device = module.spec, torch, torch.device("cuda", device)
         needed, (free, _) = Memory.bytes_needed(module, self.num_envs), torch.cuda.mem_get_info(device)
         if needed > free:
@@ -70,8 +71,7 @@ class CudaVec(VecEnv):
         self.actions, self.alive = self.tensors["actions"], self.tensors["alive"]
         self._bad = torch.zeros((), dtype=torch.int64, device=self.device)
         self._every = torch.ones(self.num_rows, dtype=torch.bool, device=self.device)
-        self._next_seeds = None if seed is None else check_seeds(seed, self.num_envs)
-        self._started = self._sent = False
+        self._sent = False
         self._params_tensor: Any = None
         self.set_params(**(params or {}))
 
@@ -95,10 +95,7 @@ class CudaVec(VecEnv):
             mask = self._to_device(check_reset_mask(host, self.num_envs))
         if mask is not None and not self._started:
             raise UsageError("reset(options={'reset_mask': …}) before a full reset(): the other envs have no state.")
-        seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
-        if seeds is None and not self._started:
-            entropy = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-            seeds = check_seeds(entropy >> 1, self.num_envs)
+        seeds = self._seeds_for_reset(seed)
         self._next_seeds = None
         numbers = None if seeds is None else self._to_device(seeds.view(np.int64))
         self.struct.seeds = 0 if numbers is None else numbers.data_ptr()
@@ -139,6 +136,8 @@ class CudaVec(VecEnv):
         self._sent = False
         result = self._result()
         result[4]["env_id"] = np.arange(self.num_envs, dtype=np.int32)
+        if self.has_dead_rows:
+            result[4]["alive"] = self._alive_now()
         return result
 
     def launch_step(self, **places: Any) -> None:
@@ -163,7 +162,7 @@ class CudaVec(VecEnv):
 
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, …}` since the last call. Waits for the device."""
-        torch, metrics = self._torch, 2 + len(self.spec_env.stats)
+        torch, metrics = self._torch, 2 + len(self.native_spec.stats)
         sums = torch.zeros(metrics, dtype=torch.float64, device=self.device)
         ends = torch.zeros(2, metrics, device=self.device)
         counts = torch.zeros(metrics, dtype=torch.int64, device=self.device)
@@ -178,7 +177,7 @@ class CudaVec(VecEnv):
 
     def set_params(self, **params: Any) -> None:
         """Changes params from the next step on: one value for all envs, or one for each."""
-        values = check_params(self.spec_env, params, self.num_envs)
+        values = check_params(self.native_spec, params, self.num_envs)
         if len(self._params) < self.num_envs and any(value.shape for value in values.values()):
             self._params = np.repeat(self._params, self.num_envs)
         for name, value in values.items():
@@ -193,7 +192,7 @@ class CudaVec(VecEnv):
 
     def get_params(self) -> dict[str, Array]:
         """Every param as an array of one value for each env."""
-        return {p.name: np.broadcast_to(self._params[p.name], self.num_envs).copy() for p in self.spec_env.params}
+        return {p.name: np.broadcast_to(self._params[p.name], self.num_envs).copy() for p in self.native_spec.params}
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The whole state of some envs as bytes, which any backend can `restore`."""
@@ -210,10 +209,18 @@ class CudaVec(VecEnv):
         ids = check_ids(env_ids, self.num_envs)
         if not self._started and len(ids) < self.num_envs:
             raise UsageError("restore() of some envs before reset(): the others have no state yet.")
-        records = self._to_device(read_snapshot(self.module, blob, len(ids)).copy())
-        self._launch_records("load", self._to_device(ids), records)
+        records = read_snapshot(self.module, blob, len(ids))
+        on_host = Batch(num_envs=self.num_envs, params_stride=self.struct.params_stride)
+        on_host.params = self._params.ctypes.data
+        check_records(self.module, records, ids, ctypes.addressof(on_host))
+        self._launch_records("load", self._to_device(ids), self._to_device(records))
         self._started = True
         return self._out(self.tensors["obs"])
+
+    def current_infos(self) -> dict[str, Any]:
+        """Of all rows: whether they are alive, and their action masks."""
+        infos = {"alive": self._alive_now()}
+        return infos | ({"action_mask": self._out(self.tensors["masks"])} if self.mask_size else {})
 
     def draw(self, env: int = 0) -> dict[str, Any]:
         """What env looks like as a display list."""
@@ -246,8 +253,8 @@ class CudaVec(VecEnv):
 
     def _take(self, actions: Any) -> None:
         torch = self._torch
-        tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(np.asarray(actions))
-        shape, is_box = tuple(self.actions.shape), self.spec_env.action_kind == "box"
+        tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(as_array(actions))
+        shape, is_box = tuple(self.actions.shape), self.native_spec.action_kind == "box"
         if tuple(tensor.shape) != shape:
             raise ActionError(f"actions have shape {tuple(tensor.shape)}, expected {shape}.")
         wanted = (torch.float32,) if is_box else (torch.int64, torch.int32)
@@ -266,7 +273,7 @@ class CudaVec(VecEnv):
             env, agent = divmod(row, self.agents_per_env)
             who = f"env {env}" + (f", agent {agent}" if self.agents_per_env > 1 else "")
             value = tensor.reshape(-1)[bad].item()
-            what = "not finite" if is_box else f"out of range 0 .. {self.spec_env.action_dims[element] - 1}"
+            what = "not finite" if is_box else f"out of range 0 .. {self.native_spec.action_dims[element] - 1}"
             raise ActionError(f"action {value} of {who} is {what}. Nothing was stepped.")
 
     def _result(self) -> tuple[Any, ...]:
@@ -278,17 +285,23 @@ class CudaVec(VecEnv):
         t, infos = self.tensors, dict[str, Any]()
         if self.agents_per_env > 1:
             infos |= {"alive": self._out(t["alive"]), "_alive": self._every}
-        if self.spec_env.mask_size:
+        if self.native_spec.mask_size:
             infos |= {"action_mask": self._out(t["masks"]), "_action_mask": self._every}
         if ended:
             done = self._out(t["done"])
             episode = {"r": self._out(t["final_return"]), "l": self._out(t["final_length"]), "_r": done, "_l": done}
             infos |= {"final_info": {"episode": episode, "_episode": done}, "_final_info": done}
             infos |= {"final_obs": self._out(t["final_obs"]), "_final_obs": done}
-            for number, stat in enumerate(self.spec_env.stats):
+            for number, stat in enumerate(self.native_spec.stats):
                 values = t["final_stats"][number].repeat_interleave(self.agents_per_env)
                 infos["final_info"] |= {stat.name: values, f"_{stat.name}": done}
         return infos
+
+    def _alive_now(self) -> Any:
+        """(rows,) whether a row's next step is a transition."""
+        if self.autoreset_mode != AutoresetMode.NEXT_STEP:
+            return self._out(self.tensors["alive"])
+        return self.tensors["alive"] & ~self.tensors["ended"].repeat_interleave(self.agents_per_env)
 
     def _out(self, tensor: Any) -> Any:
         return tensor.clone() if self.copy else tensor

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from shoal.errors import ActionError, ConfigError
-from shoal.spec import Array
+from shoal.spec import Array, map_leaves
 from shoal.vector.base import Result
 
 
@@ -67,9 +68,7 @@ class AgentsEnv:
 
     def __init__(self, vec: Any) -> None:
         self.vec, self.num_envs = vec, vec.num_envs
-        face = getattr(vec, "face", None)
-        self.possible_agents = list(face.agents) if face else [f"agent_{k}" for k in range(vec.agents_per_env)]
-        self._alike = face is None or face.alike
+        self.possible_agents, self._alike = list(vec.agent_spaces.agents), vec.agent_spaces.alike
 
     def observation_space(self, agent: Any) -> Any:
         """Of one agent of one game."""
@@ -104,16 +103,8 @@ class AgentsEnv:
 
     def _split(self, rows: Any) -> dict[Any, Any]:
         """Views, no copies: agent k's rows are every agents_per_env-th."""
-        return {name: _every(rows, k, self.vec.agents_per_env) for k, name in enumerate(self.possible_agents)}
-
-
-def _every(rows: Any, first: int, step: int) -> Any:
-    """Every step-th row of each array of a structure."""
-    if isinstance(rows, dict):
-        return {key: _every(part, first, step) for key, part in rows.items()}
-    if isinstance(rows, tuple):
-        return tuple(_every(part, first, step) for part in rows)
-    return rows[first::step]
+        step = self.vec.agents_per_env
+        return {name: map_leaves(itemgetter(slice(k, None, step)), rows) for k, name in enumerate(self.possible_agents)}
 
 
 def _interleaved(batches: list[Any]) -> Any:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
-import struct
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,15 +11,17 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
+from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.memory import free_bytes
 from shoal.native import lib
 from shoal.native.batch import Memory
 from shoal.native.lib import Module
-from shoal.spec import Array, EnvSpec
-from shoal.vector.base import AUTORESET, Result, VecEnv, check_num_envs, check_reset_mask, check_seeds
-from shoal.vector.shared import available_bytes
+from shoal.spec import Array
+from shoal.vector.actions import as_array
+from shoal.vector.base import AUTORESET, Result, check_reset_mask
+from shoal.vector.native_base import NativeVecBase, check_ids, check_params
+from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 
-SNAPSHOT_MAGIC = b"SHOALSNP"
 DRAW_CAPACITY = 4096
 
 
@@ -55,10 +54,16 @@ class Group:
         self.agents, self.has_final_obs = spec.agents, mode == AutoresetMode.SAME_STEP
         self.always: dict[str, Array] = {}
         present = _readonly(np.ones(rows.stop - rows.start, np.bool_))
+        self._alive = arrays["alive"][rows]
         if spec.agents > 1:
-            self.always |= {"alive": _readonly(arrays["alive"][rows]), "_alive": present}
+            self.always |= {"alive": _readonly(self._alive), "_alive": present}
         if spec.mask_size:
             self.always |= {"action_mask": _readonly(arrays["masks"][rows]), "_action_mask": present}
+
+    def alive_now(self) -> Array:
+        """(rows,) whether a row's next step is a transition: it is in the game, and its env has not ended."""
+        alive: Array = self._alive & ~np.repeat(self.ended, self.agents)
+        return alive
 
     def infos(self, finished: int, copy: bool) -> dict[str, Any]:
         """Gymnasium's vector infos: arrays over the rows, `_key` says for which rows a key holds."""
@@ -98,11 +103,8 @@ class Group:
         return self.obs, self.rewards, self.terminated, self.truncated, infos
 
 
-class NativeVec(VecEnv):
+class NativeVec(NativeVecBase):
     """Native envs stepped in this process. Subclasses say how a range function is run over the envs."""
-
-    module: Module
-    copy: bool
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class NativeVec(VecEnv):
         render_mode: str | None = None,
         params: dict[str, Any] | None = None,
     ) -> None:
-        take_up(self, module, num_envs, copy, autoreset, render_mode)
+        super().__init__(module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode)
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or not 1 <= num_groups <= min(num_envs, 64):
             raise ConfigError(f"num_groups={num_groups!r} must be an int in 1 .. {min(num_envs, 64)}.")
         checked = self._check_params(params or {})
@@ -126,10 +128,8 @@ class NativeVec(VecEnv):
         self.actions = self.memory.arrays["actions"]
         self.alive = self.memory.arrays["alive"]
         self.ended = self.memory.arrays["ended"]  # (num_envs,) waits for a reset; never under same_step
-        self._seed, self._next_seeds = seed, None if seed is None else check_seeds(seed, self.num_envs)
-        self._started = False  # reset since made
         self._steps_all = False  # step() may be called: started, not closed, nothing in flight
-        self._disabled = autoreset == "disabled"
+        self._disabled, self._skips_steps = autoreset == "disabled", autoreset == "next_step"
         mode = AUTORESET[autoreset]
         self._all = Group(self.memory, 0, self.num_envs, mode)
         edges = _group_edges(self.num_envs, num_groups)
@@ -138,6 +138,11 @@ class NativeVec(VecEnv):
         self._last_received: Group | None = None
         self._address, self._take = self.memory.address, module.take
         self._action_shape = self.actions.shape
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The groups of envs that `recv` returns one at a time."""
+        return tuple((group.lo, group.hi) for group in self._groups)
 
     # ---- how a range function is run: what subclasses define ----
 
@@ -209,6 +214,8 @@ class NativeVec(VecEnv):
         self._steps_all = not self._in_flight and self._started
         result = group.result(finished, self.copy)
         result[4]["env_id"] = group.env_id.copy() if self.copy else group.env_id
+        if self._skips_steps:
+            result[4]["alive"] = group.alive_now()
         return result
 
     def render(self) -> tuple[Array, ...]:
@@ -233,7 +240,9 @@ class NativeVec(VecEnv):
 
     def get_params(self) -> dict[str, Array]:
         """Every param as an array of one value for each env."""
-        return {p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.spec_env.params}
+        return {
+            p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.native_spec.params
+        }
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The whole state of some envs (default: all) as bytes. `restore` goes on from there to the bit."""
@@ -255,6 +264,7 @@ class NativeVec(VecEnv):
         self._refuse_in_flight("restore")
         ids = self._check_ids(env_ids)
         records = read_snapshot(self.module, blob, len(ids))
+        check_records(self.module, records, ids, self._address)
         if not self._started:
             if len(ids) < self.num_envs:
                 raise UsageError("restore() of some envs before reset(): the others have no state yet.")
@@ -263,6 +273,14 @@ class NativeVec(VecEnv):
                 group.waits_for_actions = True
         self.module.load(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
         return self._all.obs.copy() if self.copy else self._all.obs
+
+    def current_infos(self) -> dict[str, Any]:
+        """Of all rows: whether they are alive, and their action masks."""
+        self._refuse_in_flight("current_infos")
+        infos = {"alive": self._all.alive_now()}
+        if self.mask_size:
+            infos["action_mask"] = self.memory.arrays["masks"].copy()
+        return infos
 
     def draw(self, env: int = 0) -> dict[str, Any]:
         """What env looks like as a display list: `{"view": (left, top, right, bottom), "background", "items"}`."""
@@ -291,29 +309,19 @@ class NativeVec(VecEnv):
             or not 1 / 64 <= abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)) <= 64
         ):
             view = (drawn.left, drawn.top, drawn.right, drawn.bottom)
-            raise ConfigError(f"{self.spec_env.name}: draw_view got {view}: a picture of that shape cannot be drawn.")
+            raise ConfigError(
+                f"{self.native_spec.name}: draw_view got {view}: a picture of that shape cannot be drawn."
+            )
         height = round(width * abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)))
         height = max(16, height + height % 2)  # even, as video codecs want it
         pixels = np.empty((height, width, 3), np.uint8)
         lib.load_core().raster(ctypes.byref(drawn), pixels.ctypes.data, width, height)
         return pixels
 
-    def rows(self) -> Any:
-        """The Gymnasium face of several agents per env: every agent is one env of the batch."""
-        from shoal.vector.faces import RowsEnv
-
-        return RowsEnv(self)
-
-    def agents(self) -> Any:
-        """The dict face of several agents per env: `{agent_id: batch over envs}`."""
-        from shoal.vector.faces import AgentsEnv
-
-        return AgentsEnv(self)
-
     # ---- checks and small parts ----
 
     def _check_params(self, params: dict[str, Any]) -> dict[str, Array]:
-        return check_params(self.spec_env, params, self.num_envs)
+        return check_params(self.native_spec, params, self.num_envs)
 
     def _check_ids(self, env_ids: Sequence[int] | Array | None) -> Array:
         return check_ids(env_ids, self.num_envs)
@@ -330,10 +338,7 @@ class NativeVec(VecEnv):
             mask = check_reset_mask(value, self.num_envs)
         if mask is not None and not self._started:
             raise UsageError("reset(options={'reset_mask': …}) before a full reset(): the other envs have no state.")
-        seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
-        if seeds is None and not self._started:
-            entropy = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-            seeds = check_seeds(entropy >> 1, self.num_envs)
+        seeds = self._seeds_for_reset(seed)
         self._finish_in_flight()  # before their seeds and mask are taken away
         self._next_seeds = None
         self.memory.set_reset(seeds, mask)
@@ -341,7 +346,7 @@ class NativeVec(VecEnv):
     def _take_actions(self, actions: Any, group: Group) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
-            actions = _as_array(actions)
+            actions = as_array(actions)
         take = self._take.get(actions.dtype)
         if take is None or actions.shape != group.action_shape or not actions.flags.carray:
             take, actions = self._coerce_actions(actions, group)
@@ -352,17 +357,17 @@ class NativeVec(VecEnv):
     def _coerce_actions(self, actions: Array, group: Group) -> tuple[Any, Array]:
         if actions.shape != group.action_shape:
             raise ActionError(f"actions have shape {actions.shape}, expected {group.action_shape}.")
-        kind, allowed = actions.dtype.kind, "iuf" if self.spec_env.action_kind == "box" else "iu"
+        kind, allowed = actions.dtype.kind, "iuf" if self.native_spec.action_kind == "box" else "iu"
         if kind not in allowed:
-            wanted = "float32" if self.spec_env.action_kind == "box" else "int64 or int32"
+            wanted = "float32" if self.native_spec.action_kind == "box" else "int64 or int32"
             raise ActionError(f"actions have dtype {actions.dtype}, expected {wanted}.")
-        dtype = np.dtype(np.float32 if self.spec_env.action_kind == "box" else np.int64)
+        dtype = np.dtype(np.float32 if self.native_spec.action_kind == "box" else np.int64)
         if actions.dtype == np.uint64 and actions.size and int(actions.max()) >= 2**63:
             raise ActionError(f"actions hold {actions.max()}, which is out of range.")
         return self._take[dtype], np.array(actions, dtype, order="C")
 
     def _refuse_action(self, actions: Array, bad: int, group: Group) -> None:
-        spec, value = self.spec_env, actions.reshape(-1)[bad]
+        spec, value = self.native_spec, actions.reshape(-1)[bad]
         row, element = divmod(int(bad), self.module.action_size)
         env, agent = divmod(row, spec.agents)
         where = f"env {group.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
@@ -414,8 +419,8 @@ class NativeVec(VecEnv):
         raise ConfigError(f"env_id must be one of the groups ({edges}): pass infos['env_id'] of a recv().")
 
     def _draw(self, env: int) -> tuple[lib.Draw, Any]:
-        if not self.spec_env.has_draw:
-            raise ConfigError(f"{self.spec_env.name} has no env_draw: it cannot be rendered.")
+        if not self.native_spec.has_draw:
+            raise ConfigError(f"{self.native_spec.name} has no env_draw: it cannot be rendered.")
         self._refuse_in_flight("render")
         if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
             raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
@@ -427,15 +432,8 @@ class NativeVec(VecEnv):
         return drawn, items
 
 
-def _as_array(actions: Any) -> Array:
-    try:
-        return np.asarray(actions)
-    except ValueError as error:
-        raise ActionError(f"actions are not an array: {error}. Nothing was stepped.") from None
-
-
 def _refuse_beyond_memory(needed: int, num_envs: int) -> None:
-    free = available_bytes()
+    free = free_bytes()
     if free is not None and needed > free:
         raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory and {free:,} are free. Use fewer.")
 
@@ -445,92 +443,3 @@ def _group_edges(num_envs: int, num_groups: int) -> list[int]:
     unit = 64 if num_envs >= 64 * num_groups else 1
     units = -(-num_envs // unit)
     return [min(num_envs, unit * (units * g // num_groups)) for g in range(num_groups)] + [num_envs]
-
-
-def take_up(vec: Any, module: Module, num_envs: int, copy: bool, autoreset: str, render_mode: str | None) -> None:
-    """Gives a vector of native envs its attributes, on whatever machine they are stepped. What is wrong raises."""
-    spec = vec.spec_env = module.spec
-    vec.num_envs = check_num_envs(num_envs)
-    if autoreset not in AUTORESET:
-        raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
-    if render_mode not in (None, "rgb_array"):
-        raise ConfigError(f"render_mode={render_mode!r} must be None or 'rgb_array'.")
-    vec.module, vec.copy, vec.render_mode = module, copy, render_mode
-    vec.agents_per_env, vec.num_rows = spec.agents, vec.num_envs * spec.agents
-    vec.single_observation_space, vec.single_action_space = spec.observation_space, spec.action_space
-    vec.metadata = {
-        "autoreset_mode": AUTORESET[autoreset],
-        "render_modes": ["rgb_array"] if spec.has_draw else [],
-        "render_fps": 30,
-    }
-
-
-def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array]:
-    """Params as arrays of one value, or one for each env. What is wrong raises."""
-    values, consts = spec.split(params)
-    if consts:
-        name = next(iter(consts))
-        raise ConfigError(f"{spec.name}: {name} is fixed when the env is compiled. Give it to shoal.make instead.")
-    known = {param.name: param for param in spec.params}
-    return {name: known[name].check(spec.name, value, num_envs) for name, value in values.items()}
-
-
-def check_ids(env_ids: Sequence[int] | Array | None, num_envs: int) -> Array:
-    """Numbers of envs; all where None is given."""
-    ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
-    if len(ids) == 0 or ids.min() < 0 or ids.max() >= num_envs:
-        raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {num_envs - 1}.")
-    return np.ascontiguousarray(ids, np.int64)
-
-
-# ---- snapshots: a head of JSON, then one record for each env ----
-
-
-def pack_snapshot(module: Module, records: Array) -> bytes:
-    """Records (envs, record_bytes) as one blob that says what it is."""
-    body = records.tobytes()
-    facts = {**_snapshot_identity(module), "count": len(records), "crc32": zlib.crc32(body)}
-    head = json.dumps(facts, sort_keys=True).encode()
-    return SNAPSHOT_MAGIC + struct.pack("<I", len(head)) + head + body
-
-
-def _snapshot_identity(module: Module) -> dict[str, Any]:
-    consts = {const.name: const.default for const in module.spec.consts}
-    return {
-        "env": module.spec.name,
-        "version": module.spec.version,
-        "consts": consts,
-        "fields": module.fields,
-        "record_bytes": module.record_bytes,
-    }
-
-
-def read_snapshot(module: Module, blob: bytes, count: int) -> Array:
-    """The records of a blob, checked to be of this env and of so many envs."""
-    start = len(SNAPSHOT_MAGIC) + 4
-    if len(blob) < start or blob[: len(SNAPSHOT_MAGIC)] != SNAPSHOT_MAGIC:
-        raise SnapshotError("these bytes are not a snapshot: they do not begin with its mark.")
-    size = struct.unpack_from("<I", blob, len(SNAPSHOT_MAGIC))[0]
-    try:
-        head = json.loads(blob[start : start + size])
-        found = {key: head[key] for key in _snapshot_identity(module)}
-        held, crc = int(head["count"]), int(head["crc32"])
-    except (ValueError, KeyError, TypeError):
-        raise SnapshotError("this snapshot's head cannot be read: the bytes are damaged.") from None
-    wanted = _snapshot_identity(module)
-    for key, value in wanted.items():
-        if found[key] != value:
-            raise SnapshotError(
-                f"this snapshot is of {found['env']} version {found['version']} ({key} {found[key]}), "
-                f"not of {wanted['env']} version {wanted['version']} ({key} {value})."
-            )
-    if held != count:
-        raise SnapshotError(f"this snapshot holds {held} envs, to be put into {count}. Pass env_ids for {held}.")
-    body = blob[start + size :]
-    if len(body) != count * module.record_bytes:
-        raise SnapshotError(f"this snapshot holds {len(body)} bytes, not {count * module.record_bytes}.")
-    if zlib.crc32(body) != crc:
-        raise SnapshotError("this snapshot's bytes are damaged: its checksum differs.")
-    return np.frombuffer(body, np.uint8)

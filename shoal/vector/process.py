@@ -13,14 +13,10 @@ import multiprocessing
 import multiprocessing.spawn
 import os
 import pickle
-import signal
-import socket
-import struct
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import connection, reduction, resource_tracker, util
+from multiprocessing import connection, reduction, util
 from typing import Any
 
 import cloudpickle
@@ -28,143 +24,20 @@ import numpy as np
 
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
-from shoal.spec import Array
+from shoal.spec import AgentSpaces, Array
 from shoal.vector import shared, worker
-from shoal.vector.block import Block, Face
+from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack, worker_died
+from shoal.vector.handle import POLL_S, WorkerHandle
 from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
 from shoal.vector.runner import Creator, Info, Mail
+from shoal.vector.start_methods import default_start_method
 from shoal.vector.threads import available_cores
 
 WORKER_SPIN_US = 100  # how long a worker watches for the next step before it sleeps: keeps its core while others finish
 PARENT_SPIN_US = 50  # the same for the parent, where there is a core for it beside the workers'
-LOOK_S = 0.1  # how often the parent looks whether its workers live
 CLOSE_S = 2.0  # for workers to leave by themselves, before they are killed
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # of one worker
-
-_spawning = threading.Lock()
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Starts processes that do not import the user's __main__: their work arrives by cloudpickle.
-
-    So scripts need no `if __name__ == "__main__"` guard, and notebooks and lambdas work.
-    """
-    original = multiprocessing.spawn.get_preparation_data
-
-    def prepare(name: str) -> dict[str, Any]:
-        data = original(name)
-        data.pop("init_main_from_path", None)
-        data.pop("init_main_from_name", None)
-        return data
-
-    with _spawning:
-        multiprocessing.spawn.get_preparation_data = prepare
-        try:
-            yield
-        finally:
-            multiprocessing.spawn.get_preparation_data = original
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Holds Ctrl-C back, also in processes started here: a worker takes it up again when it knows how to ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # when it starts it would let Ctrl-C in again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Hand:
-    """The parent's end of one worker: its process and its pipe."""
-
-    def __init__(
-        self, index: int, creators: Sequence[Creator], start_method: str, affinity: int | None, timeout_s: float
-    ) -> None:
-        self.index, self.creators, self.start_method, self.affinity = index, list(creators), start_method, affinity
-        self.timeout_s = timeout_s
-        self.restarts: list[float] = []
-        self.process: Any = None
-        self.pipe: Any = None
-
-    def start(self) -> None:
-        """Starts the process; it begins to make its envs."""
-        context: Any = multiprocessing.get_context(self.start_method)
-        self.pipe, theirs = context.Pipe(duplex=True)
-        _limit_blocking(self.pipe.fileno(), self.timeout_s)
-        work: Any = self.creators
-        if self.start_method != "fork":
-            try:
-                work = cloudpickle.dumps(self.creators)
-            except Exception as error:
-                raise ConfigError(
-                    f"the env creator cannot be pickled for start_method='{self.start_method}': {error}. "
-                    "Make what it needs inside the function, or use start_method='fork'."
-                ) from error
-        from_main = self.start_method == "forkserver" or threading.get_native_id() == os.getpid()
-        arguments = (work, theirs, os.getpid(), from_main, self.affinity)
-        self.process = context.Process(
-            target=worker.main, args=arguments, daemon=True, name=f"shoal-worker-{self.index}"
-        )
-        with contextlib.ExitStack() as around:
-            if self.start_method != "fork":  # a forked worker would keep the lock, and its env may want it
-                around.enter_context(_without_main())
-            if self.start_method != "forkserver":  # the server's other children are not ours to deafen
-                around.enter_context(_without_interrupts())
-            self.process.start()
-        theirs.close()
-
-    def receive(self, until: float) -> Any:
-        """The next message. EOFError: the worker died. TimeoutError: it has not come."""
-        while not self.pipe.poll(min(LOOK_S, max(0.0, until - time.monotonic()))):
-            if self.process.exitcode is not None and not self.pipe.poll(0):
-                raise EOFError
-            if time.monotonic() >= until:
-                raise TimeoutError
-        try:
-            return cloudpickle.loads(self.pipe.recv_bytes())
-        except BlockingIOError:  # stopped in the middle of a message
-            raise TimeoutError from None
-        except OSError:  # killed in the middle of one
-            raise EOFError from None
-
-    def join(self, until: float) -> bool:
-        """Waits for the process to end. Not by its sentinel: children of an env may hold that open."""
-        pause = 0.0005
-        while self.process.exitcode is None:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(pause)
-            pause = min(2 * pause, 0.01)
-        return True
-
-    def end(self) -> None:
-        """Kills the process if it lives."""
-        if self.process is None:
-            return
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.join(time.monotonic() + 2.0)
-        with contextlib.suppress(OSError):
-            self.pipe.close()
-        if self.process.exitcode is not None:
-            self.process.join()
-            self.process.close()
-
-
-def _limit_blocking(fd: int, timeout_s: float) -> None:
-    """No read or write on this end of a pipe blocks for longer, whatever the other end does."""
-    seconds, part = divmod(min(timeout_s, 1e6), 1.0)
-    limit = struct.pack("ll", int(seconds), int(part * 1e6) or (not seconds))
-    with socket.socket(fileno=os.dup(fd)) as end:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 @dataclass(frozen=True)
@@ -196,7 +69,7 @@ class ProcessVec(PythonVec):
         **options: Any,
     ) -> None:
         cores = available_cores()
-        self.num_workers = count = _check_workers(len(creators), num_workers, cores)
+        self.num_workers = self.parallelism = count = _check_workers(len(creators), num_workers, cores)
         if on_crash not in ("raise", "restart"):
             raise ConfigError(f"on_crash={on_crash!r} must be 'raise' or 'restart'.")
         if not timeout_s > 0:
@@ -212,7 +85,7 @@ class ProcessVec(PythonVec):
             raise ConfigError(f"cpu_affinity names {len(pins)} cores for {count} workers.")
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores))
         self._hands = [
-            Hand(
+            WorkerHandle(
                 k,
                 creators[k * share : (k + 1) * share],
                 method,
@@ -230,19 +103,19 @@ class ProcessVec(PythonVec):
         try:
             for hand in self._hands:
                 hand.start()
-            face, sizes = self._meet()
+            agent_spaces, sizes = self._meet()
             units, at = [], 0
             for size in sizes:
                 units.append((at, at + size))
                 at += size
             batch = _check_batch(at, units, batch_size, surplus_envs)
-            self._plan_memory(face, at, units)
-            super().__init__(face, at, self._block, units, batch_envs=batch, **options)
+            self._plan_memory(agent_spaces, at, units)
+            super().__init__(agent_spaces, at, self._block, units, batch_envs=batch, **options)
         except BaseException:
             self._finalizer()
             raise
         self._spin_us = PARENT_SPIN_US if count < cores else 0
-        self._look_us = int(min(LOOK_S, self.timeout_s) * 1e6)
+        self._look_us = int(min(POLL_S, self.timeout_s) * 1e6)
         self._next_look = 0.0
         self._seen = [(0, 0.0)] * count  # of each worker: what was posted last, and when that was noticed
         self._numbers = np.arange(count, dtype=np.int32)
@@ -252,35 +125,35 @@ class ProcessVec(PythonVec):
 
     # ---- starting ----
 
-    def _meet(self) -> tuple[Face, list[int]]:
+    def _meet(self) -> tuple[AgentSpaces, list[int]]:
         """Hears from every worker what it made. Fails with the first fault, whichever worker it comes from."""
         until = time.monotonic() + self.timeout_s
-        made: dict[int, tuple[Face, int]] = {}
+        made: dict[int, tuple[AgentSpaces, int]] = {}
         while len(made) < len(self._hands):
             waiting = [hand for hand in self._hands if hand.index not in made]
-            told = connection.wait([hand.pipe for hand in waiting], LOOK_S)
+            told = connection.wait([hand.pipe for hand in waiting], POLL_S)
             is_late = time.monotonic() >= until
             for hand in waiting:
                 if hand.pipe in told or is_late or hand.process.exitcode is not None:
                     sizes = (made[k][1] if k in made else len(self._hands[k].creators) for k in range(hand.index))
-                    face, envs = self._hear(hand, until, sum(sizes))
-                    made[hand.index] = face, sum(envs)
+                    agent_spaces, envs = self._hear(hand, until, sum(sizes))
+                    made[hand.index] = agent_spaces, sum(envs)
         for k in range(len(made)):
             if made[k][0] != made[0][0]:
                 raise ConfigError(f"the envs of worker {k} have other spaces than env 0: all must be equal.")
         return made[0][0], [made[k][1] for k in range(len(made))]
 
-    def _hear(self, hand: Hand, until: float, first: int) -> tuple[Face, list[int]]:
+    def _hear(self, hand: WorkerHandle, until: float, first: int) -> tuple[AgentSpaces, list[int]]:
         message = self._answer(hand, until, first)
         if message[0] == "failed":
             _, report, index = message
             raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
-        _, face, envs, odd = message
+        _, agent_spaces, envs, odd = message
         if odd is not None:
             raise ConfigError(f"env {first + odd} has other spaces than env {first}: all must be equal.")
-        return face, envs
+        return agent_spaces, envs
 
-    def _answer(self, hand: Hand, until: float, first: int) -> Any:
+    def _answer(self, hand: WorkerHandle, until: float, first: int) -> Any:
         """What a worker that starts has to say."""
         envs = (first, first + len(hand.creators))
         try:
@@ -296,11 +169,11 @@ class ProcessVec(PythonVec):
             error.env = first
             raise error from None
 
-    def _plan_memory(self, face: Face, num_envs: int, units: list[tuple[int, int]]) -> None:
+    def _plan_memory(self, agent_spaces: AgentSpaces, num_envs: int, units: list[tuple[int, int]]) -> None:
         desk = self._core.desk_bytes(len(units))
         mail_at = -(-desk // mmap.PAGESIZE) * mmap.PAGESIZE
         block_at = mail_at + len(units) * worker.MAIL_BYTES
-        size = block_at + Block.bytes_needed(face, num_envs)
+        size = block_at + Block.bytes_needed(agent_spaces, num_envs)
         self._plans = [
             worker.Plan(k, num_envs, lo, size, desk, mail_at, block_at, self._autoreset, WORKER_SPIN_US)
             for k, (lo, _hi) in enumerate(units)
@@ -309,19 +182,19 @@ class ProcessVec(PythonVec):
         self._memory = shared.attach(self._fds[0], size)
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self._slots = [lib.DeskSlot.from_address(self._core.desk_slot(self._base, k)) for k in range(len(units))]
-        self._block = Block(face, num_envs, memoryview(self._memory)[block_at:])
+        self._block = Block(agent_spaces, num_envs, memoryview(self._memory)[block_at:])
         until = time.monotonic() + self.timeout_s
         for hand, plan in zip(self._hands, self._plans):
             self._hand_over(hand, plan)
         for hand, plan in zip(self._hands, self._plans):
             self._hear_ready(hand, until, plan.lo)
 
-    def _hand_over(self, hand: Hand, plan: worker.Plan) -> None:
+    def _hand_over(self, hand: WorkerHandle, plan: worker.Plan) -> None:
         with contextlib.suppress(OSError):  # a worker that died is found when its answer is missing
             hand.pipe.send_bytes(pickle.dumps(plan))
             reduction.send_handle(hand.pipe, self._fds[0], hand.process.pid)
 
-    def _hear_ready(self, hand: Hand, until: float, first: int) -> None:
+    def _hear_ready(self, hand: WorkerHandle, until: float, first: int) -> None:
         report = self._answer(hand, until, first)
         if report is not None:
             raise _raised(report)
@@ -365,7 +238,7 @@ class ProcessVec(PythonVec):
         if self._broken:
             self._refuse_broken()
         now = time.monotonic()
-        self._next_look = now + LOOK_S
+        self._next_look = now + POLL_S
         for unit in units:
             posted = self._slots[unit].posted
             if self._is_ready(unit):
@@ -492,7 +365,7 @@ class ProcessVec(PythonVec):
         for hand in self._hands:
             self._send(hand, message)
 
-    def _send(self, hand: Hand, message: bytes) -> None:
+    def _send(self, hand: WorkerHandle, message: bytes) -> None:
         with contextlib.suppress(OSError):  # a worker that is gone or stuck is found by waiting for it
             hand.pipe.send_bytes(message)
 
@@ -549,7 +422,7 @@ def _raised(report: dict[str, Any]) -> EnvCrashed:
     return error
 
 
-def _end_all(hands: list[Hand], fds: list[int]) -> None:
+def _end_all(hands: list[WorkerHandle], fds: list[int]) -> None:
     for hand in hands:
         if hand.process is not None and hand.process.pid is not None:
             with contextlib.suppress(Exception):
@@ -559,12 +432,6 @@ def _end_all(hands: list[Hand], fds: list[int]) -> None:
             hand.end()
     while fds:
         os.close(fds.pop())
-
-
-def default_start_method() -> str:
-    """fork where it is safe and fast (Linux); elsewhere what Python thinks best."""
-    methods = multiprocessing.get_all_start_methods()
-    return "fork" if "fork" in methods and os.name == "posix" and os.uname().sysname == "Linux" else methods[0]
 
 
 def _check_workers(creators: int, num_workers: int | None, cores: int) -> int:

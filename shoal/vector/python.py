@@ -16,10 +16,12 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
-from shoal.spec import Array, Leaf
+from shoal.spec import AgentSpaces, Array, map_leaves
+from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
-from shoal.vector.block import Block, Face
+from shoal.vector.block import Block
 from shoal.vector.runner import Info, Mail
+from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
 
@@ -30,20 +32,21 @@ class Range:
     """Envs [lo, hi) and views of every buffer on them, in the structure of the spaces."""
 
     def __init__(self, block: Block, lo: int, hi: int) -> None:
-        face, agents = block.face, len(block.face.agents)
+        agent_spaces, agents = block.agent_spaces, len(block.agent_spaces.agents)
         self.lo, self.hi = lo, hi
         self.rows = slice(lo * agents, hi * agents)
         self.env_id = np.arange(lo, hi, dtype=np.int32)
-        if face.alike:
+        if agent_spaces.alike:
             self.obs, self.final_obs = block.row_views("obs", lo, hi), block.row_views("final_obs", lo, hi)
         else:
-            names = enumerate(face.agents)
+            names = enumerate(agent_spaces.agents)
             self.obs, self.final_obs = {}, {}
             for k, name in names:
                 self.obs[name] = block.views("obs", k, lo, hi)
                 self.final_obs[name] = block.views("final_obs", k, lo, hi)
         for name in ("rewards", "terminated", "truncated", "done", "alive", "final_return", "final_length"):
             setattr(self, name, block.arrays[name][self.rows])
+        self.ended = block.arrays["ended"][lo:hi]
 
     rewards: Array
     terminated: Array
@@ -64,21 +67,12 @@ class _Infos(VectorEnv[Any, Any, Any]):
         return self._add_info(infos, info, row)
 
 
-def copied(value: Any) -> Any:
-    """A nested structure of arrays, copied."""
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(copied(part) for part in value)
-    return value.copy()
-
-
 class PythonVec(VecEnv):
     """Python envs behind the VecEnv API. Subclasses say how units are told to step and waited for."""
 
     def __init__(
         self,
-        face: Face,
+        agent_spaces: AgentSpaces,
         num_envs: int,
         block: Block,
         units: Sequence[tuple[int, int]],
@@ -90,16 +84,18 @@ class PythonVec(VecEnv):
         autoreset: str = "same_step",
         render_mode: str | None = None,
     ) -> None:
-        self.face, self.num_envs, self.block, self.units = face, num_envs, block, list(units)
-        self.agents_per_env, self.num_rows = len(face.agents), num_envs * len(face.agents)
+        self.agent_spaces, self.num_envs, self.block, self.units = agent_spaces, num_envs, block, list(units)
+        self.agents_per_env, self.num_rows = len(agent_spaces.agents), num_envs * len(agent_spaces.agents)
         self.copy, self.render_mode, self.zero_copy = copy, render_mode, zero_copy
-        if face.alike:
-            self.single_observation_space, self.single_action_space = face.observation_spaces[0], face.action_spaces[0]
+        if agent_spaces.alike:
+            self.single_observation_space = agent_spaces.observation_spaces[0]
+            self.single_action_space = agent_spaces.action_spaces[0]
         else:  # one dict by agent: of spaces, of observations, of actions
-            self.single_observation_space = spaces.Dict(dict(zip(face.agents, face.observation_spaces)))
-            self.single_action_space = spaces.Dict(dict(zip(face.agents, face.action_spaces)))
+            self.single_observation_space = spaces.Dict(dict(zip(agent_spaces.agents, agent_spaces.observation_spaces)))
+            self.single_action_space = spaces.Dict(dict(zip(agent_spaces.agents, agent_spaces.action_spaces)))
         self.metadata = {"autoreset_mode": AUTORESET[autoreset], "render_modes": ["rgb_array"]}
         self._same_step, self._disabled = autoreset == "same_step", autoreset == "disabled"
+        self._skips_steps = autoreset == "next_step"
         self._next_seeds = None if seed is None else check_seeds(seed, num_envs)
         self.seeds: Array | None = None  # of the last seeded reset, one per env
         self._started, self._closing = False, False
@@ -110,29 +106,38 @@ class PythonVec(VecEnv):
         self._received: list[int] = []  # units of the last recv, in its order
         self._ranges: dict[tuple[int, int], Range] = {}
         self._all, self._every = self._range(0, num_envs), list(range(len(self.units)))
-        space, self._plain_actions = face.action_spaces[0], None
+        space, self._plain_actions = agent_spaces.action_spaces[0], None
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
-        self._stats = _EpisodeSums()
-        self._games = _Games(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
+        self._stats = EpisodeSums()
+        self._games = GameSums(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
         self._told: dict[int, int] = {}  # the last command of each unit
         self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # units by what env_id was
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all rows; by agent, and then of all envs, where agents differ."""
-        return batch_space(self.single_observation_space, self.num_rows if self.face.alike else self.num_envs)
+        return batch_space(self.single_observation_space, self.num_rows if self.agent_spaces.alike else self.num_envs)
 
     @cached_property
     def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
         """Of all rows; by agent, and then of all envs, where agents differ."""
-        return batch_space(self.single_action_space, self.num_rows if self.face.alike else self.num_envs)
+        return batch_space(self.single_action_space, self.num_rows if self.agent_spaces.alike else self.num_envs)
 
     @property
     def ended(self) -> Array:
         """(num_envs,) envs that wait for a reset; none ever do under same_step."""
         return self.block.arrays["ended"]
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Of batches that are always the same: num_groups, or a batch_size with zero_copy. Otherwise all envs."""
+        size = self._need
+        if size == len(self.units) or (size > 1 and not self.zero_copy):
+            return ((0, self.num_envs),)
+        starts = range(0, len(self.units) - size + 1, size)
+        return tuple((self.units[k][0], self.units[k + size - 1][1]) for k in starts)
 
     # ---- what subclasses define ----
 
@@ -166,7 +171,7 @@ class PythonVec(VecEnv):
         mail = self._collect(self._wait(units, len(units)))
         self._started, self._received = True, units
         infos = self._infos(self._all, mail)
-        return copied(self._all.obs) if self.copy else self._all.obs, infos
+        return map_leaves(np.copy, self._all.obs) if self.copy else self._all.obs, infos
 
     def step(self, actions: Any) -> Result:
         """One transition of every env."""
@@ -205,9 +210,7 @@ class PythonVec(VecEnv):
         if len(self.units) == 1:
             mail = self._collect(self._wait(self._in_flight, 1))
             self._in_flight, self._received = [], self._every
-            result = self._result(self._all, mail)
-            result[4]["env_id"] = self._all.env_id
-            return result
+            return self._received_result(self._all, mail, self._all.env_id)
         need = min(self._need, len(self._in_flight))
         units = self._wait_block(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
         self._in_flight = [unit for unit in self._in_flight if unit not in units]
@@ -216,11 +219,16 @@ class PythonVec(VecEnv):
         mail = self._collect(ordered)
         lo, hi = self.units[ordered[0]][0], self.units[ordered[-1]][1]
         if hi - lo == sum(self.units[u][1] - self.units[u][0] for u in ordered):
-            found = self._range(lo, hi)
-            result = self._result(found, mail)
-            result[4]["env_id"] = found.env_id
-            return result
+            envs = self._range(lo, hi)
+            return self._received_result(envs, mail, envs.env_id)
         return self._gathered(ordered, mail)
+
+    def _received_result(self, envs: Range, mail: Mail, env_id: Array) -> Result:
+        result = self._result(envs, mail)
+        result[4]["env_id"] = env_id
+        if self._skips_steps:
+            result[4]["alive"] = self._alive_now(envs)
+        return result
 
     def _wait_block(self, need: int) -> list[int]:
         """With zero_copy: the earliest whole block of neighbours, so that its rows are one piece of memory."""
@@ -265,21 +273,16 @@ class PythonVec(VecEnv):
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
         return self._stats.drain()
 
-    def rows(self) -> Any:
-        """The Gymnasium face of several agents per env: every agent is one env of the batch."""
-        from shoal.vector.faces import RowsEnv
-
-        if not self.face.alike:
-            raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
-        return RowsEnv(self)
-
-    def agents(self) -> Any:
-        """The dict face of several agents per env: `{agent_id: batch over envs}`."""
-        from shoal.vector.faces import AgentsEnv
-
-        return AgentsEnv(self)
+    def current_infos(self) -> Info:
+        """Of all rows: whether they are alive."""
+        return {"alive": self._alive_now(self._all)}
 
     # ---- parts ----
+
+    def _alive_now(self, envs: Range) -> Array:
+        """(rows,) whether a row's next step is a transition: it is in the game, and its env has not ended."""
+        alive: Array = envs.alive & ~np.repeat(envs.ended, self.agents_per_env)
+        return alive
 
     def _range(self, lo: int, hi: int) -> Range:
         if (lo, hi) not in self._ranges:
@@ -361,7 +364,7 @@ class PythonVec(VecEnv):
                 final_info["episode"], final_info["_episode"] = episode, done
             infos["_final_info"] = done
             if self._same_step or self.agents_per_env > 1:  # an agent that is out early has its last obs only there
-                infos["final_obs"] = copied(found.final_obs) if self.copy else found.final_obs
+                infos["final_obs"] = map_leaves(np.copy, found.final_obs) if self.copy else found.final_obs
                 infos["_final_obs"] = done
         return infos
 
@@ -369,13 +372,13 @@ class PythonVec(VecEnv):
         infos = self._infos(found, mail)
         if self.copy:
             flags = (found.rewards.copy(), found.terminated.copy(), found.truncated.copy())
-            return (copied(found.obs), *flags, infos)
+            return (map_leaves(np.copy, found.obs), *flags, infos)
         return found.obs, found.rewards, found.terminated, found.truncated, infos
 
     def _gathered(self, units: list[int], mail: Mail) -> Result:
         """Copies units that are not neighbours into one piece."""
         count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
-        block = Block(self.face, count)
+        block = Block(self.agent_spaces, count)
         agents, at = self.agents_per_env, 0
         moved: dict[int, int] = {}
         for unit in units:
@@ -384,12 +387,12 @@ class PythonVec(VecEnv):
                 block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
                     lo * agents : hi * agents
                 ]
+            block.arrays["ended"][at : at + hi - lo] = self.block.arrays["ended"][lo:hi]
             moved |= {lo * agents + k: at * agents + k for k in range((hi - lo) * agents)}
             at += hi - lo
         found = Range(block, 0, count)
-        result = self._result(found, [(moved[row], final, info) for row, final, info in mail])
-        result[4]["env_id"] = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
-        return result
+        env_id = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
+        return self._received_result(found, [(moved[row], final, info) for row, final, info in mail], env_id)
 
     def _units_of(self, env_id: Array) -> list[int]:
         key = env_id.dtype.str, env_id.tobytes()
@@ -429,14 +432,14 @@ class PythonVec(VecEnv):
             self._plain_actions[ranges[0][0] : ranges[0][1]] = actions
             return
         count = sum(hi - lo for lo, hi in ranges)
-        if self.face.alike:
+        if self.agent_spaces.alike:
             self._write_agent(actions, None, count * self.agents_per_env, ranges)
             return
-        if not isinstance(actions, dict) or sorted(actions) != sorted(self.face.agents):
+        if not isinstance(actions, dict) or sorted(actions) != sorted(self.agent_spaces.agents):
             got = sorted(actions) if isinstance(actions, dict) else type(actions).__name__
-            raise ActionError(f"actions are for {got}, expected a dict by agent: {list(self.face.agents)}.")
+            raise ActionError(f"actions are for {got}, expected a dict by agent: {list(self.agent_spaces.agents)}.")
         for check_only in (True, False):
-            for agent, name in enumerate(self.face.agents):
+            for agent, name in enumerate(self.agent_spaces.agents):
                 self._write_agent(actions[name], agent, count, ranges, check_only)
 
     def _all_allowed(self, actions: Array) -> bool:
@@ -449,10 +452,10 @@ class PythonVec(VecEnv):
         self, actions: Any, agent: int | None, rows: int, ranges: list[tuple[int, int]], check_only: bool = False
     ) -> None:
         """Writes the actions of one agent, or (None) of all rows."""
-        layout, space = self.face.action_layouts[agent or 0], self.face.action_spaces[agent or 0]
+        layout, space = self.agent_spaces.action_layouts[agent or 0], self.agent_spaces.action_spaces[agent or 0]
         parts = [
             checked_actions(actions, leaf, leaf_space, rows)
-            for leaf, leaf_space in zip(layout.leaves, _leaf_spaces(space))
+            for leaf, leaf_space in zip(layout.leaves, leaf_spaces(space))
         ]
         if check_only:
             return
@@ -470,114 +473,6 @@ class PythonVec(VecEnv):
         raise NotImplementedError
 
 
-def _leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
-    if isinstance(space, spaces.Dict):
-        return [leaf for part in space.spaces.values() for leaf in _leaf_spaces(part)]
-    if isinstance(space, spaces.Tuple):
-        return [leaf for part in space.spaces for leaf in _leaf_spaces(part)]
-    return [space]
-
-
-def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: int) -> Array:
-    """One leaf of a batch of actions as an array that its space allows, or an ActionError; nothing is written."""
-    part = actions
-    try:
-        for key in leaf.path:
-            part = part[key]
-    except (KeyError, IndexError, TypeError):
-        raise ActionError(f"actions{leaf.name} is missing. Nothing was stepped.") from None
-    array = np.asarray(part)
-    where, shape = f"actions{leaf.name}", (rows, *leaf.shape)
-    if array.shape != shape:
-        raise ActionError(f"{where} have shape {array.shape}, expected {shape}. Nothing was stepped.")
-    if isinstance(space, spaces.Box):
-        if array.dtype.kind not in "iufb":
-            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise ActionError(f"{where} of row {row} is not finite: {array[row]}. Nothing was stepped.")
-        if leaf.dtype.kind in "iu" and array.dtype.kind == "f":
-            raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-        if leaf.dtype.kind in "iu" and array.size:
-            limits = np.iinfo(leaf.dtype)
-            if int(array.min()) < limits.min or int(array.max()) > limits.max:
-                raise ActionError(f"{where} do not fit in {leaf.dtype}. Nothing was stepped.")
-        return array
-    if array.dtype.kind not in "iu" and not (array.dtype.kind == "b" and isinstance(space, spaces.MultiBinary)):
-        raise ActionError(f"{where} have dtype {array.dtype}, expected {leaf.dtype}. Nothing was stepped.")
-    low: Any = 0
-    high: Any = 1
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n - 1)
-    elif isinstance(space, spaces.MultiDiscrete):
-        start = getattr(space, "start", 0)
-        low, high = start, start + space.nvec - 1
-    if array.size and ((array < low) | (array > high)).any():
-        place = tuple(np.argwhere((array < low) | (array > high))[0].tolist())
-        row, value = place[0], array[place]
-        bounds = f"{np.min(low)} .. {np.max(high)}"
-        raise ActionError(f"{where} of row {row} is {value}, out of range {bounds}. Nothing was stepped.")
-    return array
-
-
-class _Games:
-    """Games of several agents, put together from their rows: a game is over when everyone who was in it is done."""
-
-    def __init__(self, num_envs: int, agents: int) -> None:
-        self.agents = agents
-        self.totals = np.zeros((num_envs, agents))  # of each agent in this game
-        self.ticks = np.zeros(num_envs, np.int32)
-        self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
-
-    def add(self, sums: _EpisodeSums, arrays: dict[str, Array], lo: int, hi: int, stepped: bool) -> None:
-        rows = slice(lo * self.agents, hi * self.agents)
-        shape = (hi - lo, self.agents)
-        totals, ticks, was = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
-        if stepped:
-            done = arrays["done"][rows].reshape(shape)
-            totals += arrays["rewards"][rows].reshape(shape)
-            ticks += was.any(1)
-            over = (done | ~was).all(1) & was.any(1)
-            if over.any():
-                sums.add(totals[over].mean(1), ticks[over], totals[over].min(), totals[over].max())
-            totals[over], ticks[over] = 0.0, 0
-        else:
-            totals[:], ticks[:] = 0.0, 0
-        was[:] = arrays["alive"][rows].reshape(shape)
-
-
-class _EpisodeSums:
-    """Statistics of episodes since they were last drained, in the order in which they ended."""
-
-    def __init__(self) -> None:
-        self.returns: list[Array] = []
-        self.lengths: list[Array] = []
-        self.low, self.high = np.inf, -np.inf  # of single agents' returns, where games have several
-
-    def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
-        self.returns.append(returns)
-        self.lengths.append(lengths)
-        self.low, self.high = min(self.low, low), max(self.high, high)
-        if len(self.returns) > 4096:
-            self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
-
-    def drain(self) -> dict[str, Any]:
-        if not self.returns:
-            return {"episodes": 0}
-        columns = {"return": np.concatenate(self.returns), "length": np.concatenate(self.lengths)}
-        self.returns, self.lengths = [], []
-        result: dict[str, Any] = {"episodes": len(columns["return"])}
-        for name, values in columns.items():
-            exact = values.astype(np.float64)
-            # sorted, so that the sum does not depend on which worker came first
-            mean = float(np.sort(exact).sum()) / len(exact)
-            result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
-        if self.low <= self.high:
-            result["return"] |= {"min": float(self.low), "max": float(self.high)}
-        self.low, self.high = np.inf, -np.inf
-        return result
-
-
 class PythonSerial(PythonVec):
     """Python envs stepped one after the other in this process: the meaning of `process`."""
 
@@ -586,11 +481,11 @@ class PythonSerial(PythonVec):
     def __init__(self, slots: Sequence[Any], *, num_groups: int = 1, **options: Any) -> None:
         from shoal.vector.runner import Runner
 
-        face = slots[0].face
+        agent_spaces = slots[0].agent_spaces
         total = sum(slot.envs for slot in slots)
         if len(slots) % num_groups:
             raise ConfigError(f"num_groups={num_groups} does not divide the {len(slots)} envs.")
-        block = Block(face, total)
+        block = Block(agent_spaces, total)
         size = len(slots) // num_groups
         autoreset = options.get("autoreset", "same_step")
         self._runners, units, at = [], [], 0
@@ -601,7 +496,7 @@ class PythonSerial(PythonVec):
             units.append((runner.lo, runner.hi))
             at = runner.hi
         batch = total // num_groups if num_groups > 1 else None
-        super().__init__(face, total, block, units, batch_envs=batch, **options)
+        super().__init__(agent_spaces, total, block, units, batch_envs=batch, **options)
         self._mails: dict[int, Mail] = {}
         self._options: Info | None = None
 

@@ -17,8 +17,9 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from shoal.errors import BadOutput
-from shoal.spec import Array, Layout
-from shoal.vector.block import Block, Face
+from shoal.spec import AgentSpaces, Array, Layout
+from shoal.vector.base import VecEnv
+from shoal.vector.block import Block
 
 SMALL_OBS = 4096  # bytes: of so small ones it is quicker to put all rows together first, and to write them at once
 
@@ -92,22 +93,37 @@ def _brief(value: Any) -> str:
     return text if len(text) < 80 else f"{text[:77]}..."
 
 
-class SingleSlot:
-    """One `gymnasium.Env`. A time limit given here spares the TimeLimit wrapper's call."""
+class Slot:
+    """One entry of a Runner: `agent_spaces`, `envs`, and bind, reset and step."""
 
+    agent_spaces: AgentSpaces
+    env: Any
     envs = 1
+
+    @property
+    def face(self) -> AgentSpaces:
+        """The old name of `agent_spaces`, for shoal.puffer."""
+        return self.agent_spaces
+
+    @face.setter
+    def face(self, agent_spaces: AgentSpaces) -> None:
+        self.agent_spaces = agent_spaces
+
+
+class SingleSlot(Slot):
+    """One `gymnasium.Env`. A time limit given here spares the TimeLimit wrapper's call."""
 
     def __init__(self, env: Any, limit: int = 0) -> None:
         self.env, self.limit = env, limit
-        self.face = Face(("agent_0",), (env.observation_space,), (env.action_space,))
+        self.agent_spaces = AgentSpaces.of_equal_agents(1, env.observation_space, env.action_space)
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
         """Says where in the block this env writes."""
         arrays = block.arrays
         self.row, self.autoreset = first, autoreset
-        self.obs = Writer(block.face.obs_layouts[0], block.leaf_views("obs"))
-        self.final_obs = Writer(block.face.obs_layouts[0], block.leaf_views("final_obs"))
-        self.read_action = action_reader(block.face.action_spaces[0], block, 0, first)
+        self.obs = Writer(block.agent_spaces.obs_layouts[0], block.leaf_views("obs"))
+        self.final_obs = Writer(block.agent_spaces.obs_layouts[0], block.leaf_views("final_obs"))
+        self.read_action = action_reader(block.agent_spaces.action_spaces[0], block, 0, first)
         self.rewards, self.terminated, self.truncated = arrays["rewards"], arrays["terminated"], arrays["truncated"]
         self.done, self.ended, self.alive = arrays["done"], arrays["ended"], arrays["alive"]
         self.final_return, self.final_length = arrays["final_return"], arrays["final_length"]
@@ -161,16 +177,14 @@ class SingleSlot:
                 mail.append((row, False, _info(info)))
 
 
-class AgentsSlot:
+class AgentsSlot(Slot):
     """One env with the API of `pettingzoo.ParallelEnv`: agents that die, join, or are fewer than there can be."""
-
-    envs = 1
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.names = tuple(env.possible_agents)
         self.index = {name: k for k, name in enumerate(self.names)}
-        self.face = Face(
+        self.agent_spaces = AgentSpaces(
             self.names,
             tuple(env.observation_space(name) for name in self.names),
             tuple(env.action_space(name) for name in self.names),
@@ -182,9 +196,11 @@ class AgentsSlot:
         self.number, self.autoreset, self.first = first, autoreset, first * count
         self.rows = slice(self.first, self.first + count)
         self.arrays = block.arrays
-        self.obs = [Writer(block.face.obs_layouts[k], block.leaf_views("obs", k)) for k in range(count)]
-        self.final_obs = [Writer(block.face.obs_layouts[k], block.leaf_views("final_obs", k)) for k in range(count)]
-        self.readers = [action_reader(block.face.action_spaces[k], block, k, first) for k in range(count)]
+        self.obs = [Writer(block.agent_spaces.obs_layouts[k], block.leaf_views("obs", k)) for k in range(count)]
+        self.final_obs = [
+            Writer(block.agent_spaces.obs_layouts[k], block.leaf_views("final_obs", k)) for k in range(count)
+        ]
+        self.readers = [action_reader(block.agent_spaces.action_spaces[k], block, k, first) for k in range(count)]
         self.ticks, self.totals = [0] * count, [0.0] * count
 
     def reset(self, seed: int | None, options: Info | None, mail: Mail) -> None:
@@ -271,18 +287,21 @@ class AgentsSlot:
             self._mail(infos, None, mail)
 
 
-class VectorSlot:
+class VectorSlot(Slot):
     """A whole vector env in one slot: Shoal's own, or any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset."""
 
     def __init__(self, vec: Any) -> None:
         self.vec = self.env = vec
         self.agents = getattr(vec, "agents_per_env", 1)
         self.envs = vec.num_envs
-        inner: Face | None = getattr(vec, "face", None)
-        if inner is not None and not inner.alike:
+        if isinstance(vec, VecEnv):
+            self.agent_spaces = vec.agent_spaces
+        else:
+            self.agent_spaces = AgentSpaces.of_equal_agents(
+                self.agents, vec.single_observation_space, vec.single_action_space
+            )
+        if not self.agent_spaces.alike:
             raise BadOutput("a vector env inside a vector env must have agents with equal spaces")
-        names = inner.agents if inner else tuple(f"agent_{k}" for k in range(self.agents))
-        self.face = Face(names, (vec.single_observation_space,) * self.agents, (vec.single_action_space,) * self.agents)
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
         """Says where in the block these envs write."""
@@ -290,7 +309,7 @@ class VectorSlot:
             raise BadOutput("a vector env inside a vector env must use same-step autoreset, and so must the outer one")
         self.first, self.last = first * self.agents, (first + self.envs) * self.agents
         self.rows, self.arrays = slice(self.first, self.last), block.arrays
-        layout = block.face.obs_layouts[0]
+        layout = block.agent_spaces.obs_layouts[0]
         self.layout = layout
         self.obs = layout.leaf_views(block.arrays["obs"][self.rows])
         self.final_obs = layout.leaf_views(block.arrays["final_obs"][self.rows])
@@ -377,7 +396,7 @@ def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[]
     """A function that gives an agent's action as its space has it: a number, a copy of an array, a dict, a tuple."""
     from gymnasium import spaces
 
-    layout = block.face.action_layouts[agent]
+    layout = block.agent_spaces.action_layouts[agent]
     parts = [view[env : env + 1] for view in block.leaf_views("actions", agent)]
     if isinstance(space, spaces.Discrete):
         return lambda view=parts[0]: view[0]  # type: ignore[misc]
@@ -399,7 +418,7 @@ def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
     """A function that gives the actions of single-agent envs [lo, hi), one after the other."""
     from gymnasium import spaces
 
-    space, layout = block.face.action_spaces[0], block.face.action_layouts[0]
+    space, layout = block.agent_spaces.action_spaces[0], block.agent_spaces.action_layouts[0]
     if layout.is_one_array and (isinstance(space, spaces.Discrete) or layout.leaves[0].shape):
         view = block.leaf_views("actions")[0][lo:hi]
         return (lambda: list(view)) if isinstance(space, spaces.Discrete) else (lambda: view.copy())
@@ -407,10 +426,10 @@ def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
     return lambda: [read() for read in readers]
 
 
-def slot_for(env: Any) -> SingleSlot | AgentsSlot | VectorSlot:
+def slot_for(env: Any) -> Any:
     """Wraps what a creator returned, unless it is a slot already (shoal.puffer makes its own)."""
-    if hasattr(env, "face") and hasattr(env, "bind"):
-        return env  # type: ignore[no-any-return]
+    if isinstance(env, Slot):
+        return env
     if isinstance(env, Limited):
         return SingleSlot(env.env, env.limit)
     if isinstance(env, VectorEnv):
@@ -435,7 +454,7 @@ class Runner:
             self.starts.append(at)
             at += slot.envs
         self.hi = at
-        agents = len(block.face.agents)
+        agents = len(block.agent_spaces.agents)
         self.rows = slice(lo * agents, self.hi * agents)
         self.seeds: list[int | None] = [None] * (self.hi - lo)
         self.place: Any = memoryview(
@@ -443,13 +462,13 @@ class Runner:
         )  # the env being stepped; a worker puts it in shared memory
         self.steps = 0
         self.float_views: list[tuple[Array, int, str]] = []  # (view, rows per env, which part of obs)
-        for agent in range(1 if block.face.alike else agents):
-            layout = block.face.obs_layouts[agent]
+        for agent in range(1 if block.agent_spaces.alike else agents):
+            layout = block.agent_spaces.obs_layouts[agent]
             mine = self.arrays["obs"][self.rows]
-            step = 1 if block.face.alike else agents
+            step = 1 if block.agent_spaces.alike else agents
             for leaf, view in zip(layout.leaves, layout.leaf_views(mine[agent::step])):
                 if leaf.dtype.kind == "f" and view.size:
-                    self.float_views.append((view, agents if block.face.alike else 1, leaf.name))
+                    self.float_views.append((view, agents if block.agent_spaces.alike else 1, leaf.name))
         self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
         self.rewards = self.arrays["rewards"][self.rows]
         self.is_simple = autoreset == SAME_STEP and all(isinstance(slot, SingleSlot) for slot in self.slots)
@@ -579,7 +598,7 @@ class Runner:
                 raise BadOutput(f"obs{name} has NaN in it")
         most = np.maximum.reduce(self.rewards)
         if most != most:
-            agents = len(self.block.face.agents)
+            agents = len(self.block.agent_spaces.agents)
             self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
             raise BadOutput("the reward is NaN")
 

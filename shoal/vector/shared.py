@@ -1,4 +1,4 @@
-"""Memory that processes share: without a name, so that nothing stays behind whoever dies, and reserved beforehand."""
+"""Shared memory for processes. It has no name, so nothing is left when a process dies, and is reserved beforehand."""
 
 from __future__ import annotations
 
@@ -7,27 +7,7 @@ import os
 import tempfile
 
 from shoal.errors import ConfigError
-
-
-def available_bytes() -> int | None:
-    """Memory that is free for use, as the system and (in a container) its limit tell; None if neither does."""
-    found = []
-    try:
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
-            text = limit.read().strip()
-            if text != "max":
-                found.append(int(text) - int(current.read()))
-    except (OSError, ValueError):
-        pass
-    if not found and hasattr(os, "sysconf"):  # at least not more than there is: reserving that ends the machine
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found) if found else None
+from shoal.memory import free_bytes
 
 
 def allocate(size: int) -> int:
@@ -36,7 +16,7 @@ def allocate(size: int) -> int:
     The memory has no name in any file system: it is freed with its last descriptor, and the size of /dev/shm does not
     matter. Its pages are reserved now, so that touching them later cannot end in SIGBUS.
     """
-    free = available_bytes()
+    free = free_bytes()
     if free is not None and size > free:
         raise ConfigError(
             f"these envs need {size:,} bytes of shared memory and {free:,} are free. "

@@ -47,7 +47,7 @@ class ThreadsVec(NativeVec):
                 f"num_threads={num_threads!r} must be an int in 1 .. 1024. This machine has {cores} cores."
             )
         super().__init__(module, num_envs, **options)
-        self.num_threads = threads
+        self.num_threads = self.parallelism = threads
         groups = len(self._groups)
         # with groups in flight the caller is off inferring, so the pool needs all its threads to itself
         workers = threads if groups > 1 else threads - 1

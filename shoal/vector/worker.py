@@ -2,7 +2,7 @@
 
 parent                               worker
 start(creators)         ->           makes its envs
-                        <- pipe      ("made", face, envs) or ("failed", report)
+                        <- pipe      ("made", agent spaces, envs) or ("failed", report)
 plan, memory            -> pipe
                         <- pipe      None, or a report: it cannot begin
 post(STEP)              -> desk      Runner.step writes into the shared block
@@ -35,6 +35,7 @@ from shoal.vector.block import Block
 from shoal.vector.faults import call_env, pack
 from shoal.vector.python import CALL, CLOSE, RESET
 from shoal.vector.runner import Mail, Runner, slot_for
+from shoal.vector.start_methods import unpack_work
 
 OK, MAIL_HERE, MAIL_IN_PIPE, RAISED, CALLED = range(5)  # how a command went; from MAIL_IN_PIPE on, the pipe says more
 MAIL_BYTES = 1 << 16  # for the infos of a step, in shared memory; longer ones go through the pipe
@@ -76,12 +77,12 @@ def main(creators: bytes | list[Any], pipe: Any, parent: int, from_main: bool, a
 def _work(creators: bytes | list[Any], pipe: Any) -> None:
     slots: list[Any] = []
     try:
-        makers = cloudpickle.loads(creators) if isinstance(creators, bytes) else creators
+        makers = unpack_work(creators) if isinstance(creators, bytes) else creators
         for maker in makers:
             slots.append(slot_for(maker()))
-        faces = [slot.face for slot in slots]
-        odd = next((k for k, face in enumerate(faces) if face != faces[0]), None)
-        message = cloudpickle.dumps(("made", faces[0], [slot.envs for slot in slots], odd))
+        spaces = [slot.agent_spaces for slot in slots]
+        odd = next((k for k, space in enumerate(spaces) if space != spaces[0]), None)
+        message = cloudpickle.dumps(("made", spaces[0], [slot.envs for slot in slots], odd))
     except BaseException as error:
         pipe.send_bytes(pickle.dumps(("failed", pack(error), len(slots))))
         return
@@ -93,7 +94,7 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
         memory = shared.attach(fd, plan.size)
         os.close(fd)
         # the block is the same for all workers; plan.lo tells where this one's envs begin
-        block = Block(slots[0].face, plan.num_envs, memoryview(memory)[plan.block_at :])
+        block = Block(slots[0].agent_spaces, plan.num_envs, memoryview(memory)[plan.block_at :])
         runner = Runner(slots, block, plan.lo, plan.autoreset)
         if plan.replaces:
             _reset_with(runner, plan.seeds)

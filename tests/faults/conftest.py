@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.vector import start_methods
 from tests.faults.tools import stat_of
 
 GRACE_S = 5.0
@@ -30,6 +31,7 @@ def inherit_orphans() -> None:
     set_child_subreaper = 36
     assert ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0) == 0
     resource_tracker.ensure_running()
+    start_methods.preload_worker()
     forkserver.ensure_running()
 
 

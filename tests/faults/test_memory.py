@@ -39,7 +39,7 @@ class Large(gymnasium.Env):
 
 def test_too_little_memory_is_told_in_bytes(monkeypatch):
     """Item 10: 64 MB, as a container's /dev/shm has."""
-    monkeypatch.setattr(shared, "available_bytes", lambda: 64 << 20)
+    monkeypatch.setattr(shared, "free_bytes", lambda: 64 << 20)
     with (
         within(5.0),
         pytest.raises(ConfigError, match=r"need 268,\d{3},\d{3} bytes .* 67,108,864 are free"),
@@ -56,7 +56,7 @@ def test_an_absurd_size_is_refused():
 def test_what_no_file_can_hold_is_refused(monkeypatch):
     """Item 10. (Never try a size that the kernel takes: reserving its pages brings the machine down.)"""
     size = 1 << 70
-    monkeypatch.setattr(shared, "available_bytes", lambda: None)
+    monkeypatch.setattr(shared, "free_bytes", lambda: None)
     with within(5.0), pytest.raises(ConfigError, match=f"the system refused {size:,} bytes of shared memory"):
         shared.allocate(size)
 
@@ -97,7 +97,7 @@ def test_memory_of_a_refused_env_is_given_back(monkeypatch):
         within(5.0),
         pytest.raises(EnvCrashed, match="env 0 raised in its setup: .*: Cannot allocate") as caught,
     ):
-        shoal.make(Actor, 2, backend="process", num_workers=2)
+        shoal.make(Actor, 2, backend="process", num_workers=2, start_method="fork")
     assert type(caught.value.__cause__) is ConfigError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.errors import BadOutput, ConfigError, EnvCrashed, EnvTimeout, WorkerDied
-from shoal.vector.process import Hand, _limit_blocking
+from shoal.vector.handle import WorkerHandle, _limit_blocking
 from tests.faults.envs import Actor, TwoArgumentsError, Unborn, UnpicklableError, WordlessError, act
 from tests.faults.tools import START_METHODS, within
 
@@ -204,7 +204,7 @@ def test_an_info_that_cannot_travel_is_named():
 
 def test_a_message_that_stops_halfway_does_not_block():
     """Item 5: a worker stopped in the middle of what it sends."""
-    hand = Hand(0, [], "fork", None, timeout_s=0.5)
+    hand = WorkerHandle(0, [], "fork", None, timeout_s=0.5)
     hand.process = type("Process", (), {"exitcode": None})
     hand.pipe, theirs = Pipe(duplex=True)
     _limit_blocking(hand.pipe.fileno(), 0.5)

@@ -94,7 +94,7 @@ def test_a_creator_that_cannot_be_pickled(start_method):
             return Actor()
 
     if start_method == "fork":
-        with closing(shoal.make(create, 2, backend="process", num_workers=2)) as vec:
+        with closing(shoal.make(create, 2, backend="process", num_workers=2, start_method="fork")) as vec:
             vec.reset(seed=0)
         return
     with within(5.0), pytest.raises(ConfigError, match="cannot be pickled for .*inside the function, or use .*'fork'"):

@@ -25,7 +25,10 @@
 //   ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs);
 //   ENV_FN void env_draw(const State *s, const Params *p, Draw *d);             or #define ENV_NO_DRAW
 //   ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask);  if ENV_HAS_MASK
+//   ENV_FN int env_check(const State *s, const Params *p);                       if ENV_HAS_CHECK
 //
+// env_check says whether a State that was read from a file is safe to step and to observe: every number that is used as
+// an index or ends a loop is in its range. A State without such numbers needs none.
 // env_observe is also asked for an agent that was just terminated (final_obs), so its place must still be valid.
 // A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no globals.
 #ifndef SHOAL_ENV_H

@@ -1,6 +1,7 @@
 // fuzz.c: random play of one env as a program of its own, to run under sanitizers.
 //
 //   fuzz STEPS [PARAM=VALUE ...]       prints "ok" and exits 0, unless a sanitizer ends it first
+//   fuzz forge STEPS [PARAM=VALUE ...] the same, and snapshots with changed bytes that pass shoal_check are loaded
 //
 // Every buffer is its own allocation of the exact size, so a write past its end is caught. Covers batch sizes around
 // the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from their defaults.
@@ -48,7 +49,20 @@ static void set_params(Params *p, uint64_t key) {
     }
 }
 
-static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd) {
+// Changes a few bytes, a whole number, or a stretch of a record.
+static void forge(ShoalRecord *record, uint64_t key) {
+    unsigned char *bytes = (unsigned char *)record;
+    uint64_t kind = rng_mix(key) % 4, at = rng_mix(key + 1) % sizeof *record, value = rng_mix(key + 2);
+    if (kind == 0) bytes[at] = (unsigned char)value;
+    if (kind == 1) bytes[at] ^= (unsigned char)(1 << value % 8);
+    if (kind == 2)
+        memcpy(bytes + at / 4 * 4, &value, sizeof *record - at / 4 * 4 < 4 ? sizeof *record - at / 4 * 4 : 4);
+    for (uint64_t k = 0; kind == 3 && k < 1 + value % 64 && at + k < sizeof *record; k++) {
+        bytes[at + k] = (unsigned char)rng_mix(key + 3 + k);
+    }
+}
+
+static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd, int32_t is_forging) {
     const size_t envs = (size_t)num_envs, rows = envs * NUM_AGENTS;
     ShoalBatch b;
     memset(&b, 0, sizeof b);
@@ -106,7 +120,16 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
         int64_t i = (int64_t)(rng_mix((uint64_t)t) % envs);
         if (t % 16 == 0) {
             shoal_save(&b, &i, 1, record);
+            if (shoal_check(&b, &i, 1, record) != -1) {
+                fprintf(stderr, "env_check refuses a state that env_step has reached");
+                exit(4);
+            }
             shoal_load(&b, &i, 1, record);
+        }
+        for (int64_t env = 0; is_forging && env < num_envs; env++) {
+            shoal_save(&b, &env, 1, record);
+            for (uint64_t k = 0; k < 1 + (uint64_t)t % 3; k++) forge(record, rng_mix((uint64_t)(t * 1000 + env)) + k);
+            if (shoal_check(&b, &env, 1, record) == -1) shoal_load(&b, &env, 1, record);
         }
         if (t % 256 == 0) {
             Draw draw = {0.0f, 0.0f, 1.0f, 1.0f, 0, 0, 4096, items};
@@ -121,13 +144,14 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
 }
 
 int main(int argc, char **argv) {
-    int32_t steps = argc > 1 ? atoi(argv[1]) : 1000;
-    settings = argv + (argc > 1 ? 2 : argc);
-    play(1, SHOAL_SAME_STEP, steps, 0);
-    play(63, SHOAL_NEXT_STEP, steps, 0);
-    play(65, SHOAL_SAME_STEP, steps, 0);
-    play(64, SHOAL_DISABLED, steps, 0);
-    play(130, SHOAL_SAME_STEP, steps, 1);
+    int32_t is_forging = argc > 1 && strcmp(argv[1], "forge") == 0, at = 1 + is_forging;
+    int32_t steps = argc > at ? atoi(argv[at]) : 1000;
+    settings = argv + (argc > at ? at + 1 : argc);
+    if (!is_forging) play(1, SHOAL_SAME_STEP, steps, 0, 0);
+    play(63, SHOAL_NEXT_STEP, steps, 0, is_forging);
+    if (!is_forging) play(65, SHOAL_SAME_STEP, steps, 0, 0);
+    if (!is_forging) play(64, SHOAL_DISABLED, steps, 0, 0);
+    play(130, SHOAL_SAME_STEP, steps, 1, is_forging);
     puts("ok");
     return 0;
 }

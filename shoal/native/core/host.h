@@ -206,6 +206,29 @@ SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t l
 SHOAL_API void shoal_save(const ShoalBatch *b, const int64_t *ids, int64_t count, ShoalRecord *records) {
     for (int64_t k = 0; k < count; k++) shoal_save_env(b, ids[k], &records[k]);
 }
+// Whether a record is safe to load. It may come from a file that was damaged or forged: no number in it is trusted.
+SHOAL_FN int32_t shoal_check_record(const ShoalRecord *record, const Params *p) {
+    const uint32_t *r = record->rng.s;
+    if (!(r[0] | r[1] | r[2] | r[3])) return 0;  // xoshiro's one dead state: every draw would be 0
+    if (record->tick < 0 || record->tick == 0x7fffffff || (record->ended & ~1)) return 0;
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        if (record->alive[a] > 1) return 0;
+    }
+#ifdef ENV_HAS_CHECK
+    return env_check(&record->state, p) != 0;
+#else
+    (void)p;
+    return 1;
+#endif
+}
+
+// The index of the first record that is not safe to load, or -1.
+SHOAL_API int64_t shoal_check(const ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
+    for (int64_t k = 0; k < count; k++) {
+        if (!shoal_check_record(&records[k], shoal_params_of(b, ids[k]))) return k;
+    }
+    return -1;
+}
 SHOAL_API void shoal_load(ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
     for (int64_t k = 0; k < count; k++) shoal_load_env(b, ids[k], &records[k]);
 }
@@ -221,7 +244,7 @@ SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
 
 // ---- the env's description; native/lib.py mirrors these structs ----
 
-enum { SHOAL_ABI = 2 };
+enum { SHOAL_ABI = 3 };
 
 typedef struct {
     const char *name, *kind, *help;  // kind: float or int; mean, sum or last; const

@@ -1,0 +1,36 @@
+"""How much memory is free: of this machine, of the container that it runs in, or of a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: Any = "cpu") -> int | None:
+    """Bytes that can still be allocated on a device (as torch names it); None where nothing tells."""
+    if str(device).startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device)[0])
+    known = [size for size in (_of_the_system(), _of_the_container()) if size is not None]
+    if not known and hasattr(os, "sysconf"):  # at most what is installed: to reserve more ends the machine
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return max(min(known), 0) if known else None
+
+
+def _of_the_system() -> int | None:
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    return None
+
+
+def _of_the_container() -> int | None:
+    with contextlib.suppress(OSError, ValueError):  # "max" is no limit, and no number
+        limit, used = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
+        return int(limit) - int(used)
+    return None

@@ -1,0 +1,198 @@
+"""From observations of any space to one vector of features per row. Each leaf of the space has its own encoder.
+
+Images go through an image encoder: one file of this folder each, chosen by `--nn.encoder`. To add one, add a file and
+assign its class at top level:
+
+    ENCODER = MyCNN
+
+The file's stem is the name that `--nn.encoder` takes. Other packages use the entry point group `shoal.encoders`, and
+scripts `ENCODERS.register("name", MyCNN)`. An image encoder is a torch module and must have:
+
+    __init__(shape)               (channels, height, width) of one image
+    features                      the features that go out
+    forward(image)                (rows, channels, height, width) float32 -> (rows, features)
+
+It may have `min_side`, the fewest pixels a side that it can encode.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from shoal.errors import ConfigError
+from shoal.plugins import Plugins
+from shoal.spec import Layout
+
+ENCODERS = Plugins("encoder", package="shoal.nn.encoders", marker="ENCODER")
+
+IDS_AS_ONE_HOT = 32  # a Discrete with more choices is embedded
+EMBEDDING = 32
+WIDEST_RANGE = 65535.0  # between bounds that scale values: all of 8 and 16 bits. Wider bounds are no scale.
+SMALL_IMAGE = 40  # pixels a side: "auto" takes grid for images below it, where Nature's strides leave little
+
+
+def is_numeric(space: spaces.Space[Any]) -> bool:
+    """Whether a leaf is plain numbers, which running moments may scale: floats, or integers with loose bounds."""
+    return isinstance(space, spaces.Box) and (_is_float(space) or not _has_tight_bounds(space))
+
+
+def _is_float(space: spaces.Box) -> bool:
+    return space.dtype is not None and space.dtype.kind == "f"
+
+
+def _has_tight_bounds(space: spaces.Box) -> bool:
+    """Whether the bounds say how large the values are. Those of a wide dtype's limits, or like them, do not."""
+    low, high = float(np.min(space.low)), float(np.max(space.high))
+    return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST_RANGE
+
+
+def _scale(space: spaces.Box) -> float:
+    """The factor that brings values within tight bounds to about -1 .. 1."""
+    if not _has_tight_bounds(space):
+        return 1.0
+    low, high = float(np.min(space.low)), float(np.max(space.high))
+    largest = high if _is_float(space) else max(high, -low - 1.0)  # 127 for all of int8
+    return 1.0 / largest if largest > 1.0 else 1.0
+
+
+class Numbers(nn.Module):
+    """A Box of numbers, flattened. Integers with tight bounds are scaled by their largest value."""
+
+    def __init__(self, space: spaces.Box, *, normalized: bool = False) -> None:
+        super().__init__()
+        self.features = int(np.prod(space.shape))
+        self.scale = 1.0 if normalized or _is_float(space) else _scale(space)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(rows, *shape) -> (rows, features) float32."""
+        if obs.ndim == 2 and obs.dtype == torch.float32:
+            return obs if self.scale == 1.0 else obs * self.scale
+        flat = obs.reshape(len(obs), -1)
+        if flat.dtype != torch.float32:
+            flat = flat.to(torch.float32)
+        return flat if self.scale == 1.0 else flat * self.scale
+
+
+class Image(nn.Module):
+    """Pixels (or a grid of features), channels last or first, through an image encoder."""
+
+    def __init__(self, space: spaces.Box, kind: str, *, normalized: bool = False) -> None:
+        super().__init__()
+        shape = space.shape
+        self.channels_last = len(shape) == 3 and _has_channels_last(shape)
+        if len(shape) == 2:
+            shape = (1, *shape)
+        elif self.channels_last:
+            shape = (shape[2], shape[0], shape[1])
+        if kind == "auto":
+            kind = "grid" if min(shape[1:]) < SMALL_IMAGE else "nature"
+        make = ENCODERS.find(kind)
+        min_side = getattr(make, "min_side", 1)
+        if min(shape[1:]) < min_side:
+            size = " x ".join(map(str, shape[1:]))
+            raise ConfigError(f"--nn.encoder {kind} needs {min_side} pixels a side; this image has {size}. Use grid.")
+        self.cnn = make(shape)
+        self.features = self.cnn.features
+        self.scale = 1.0 if normalized else _scale(space)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(rows, h, w, c) or (rows, c, h, w) -> (rows, features)."""
+        if obs.ndim == 3:
+            obs = obs.unsqueeze(1)
+        elif self.channels_last:
+            obs = obs.permute(0, 3, 1, 2)
+        obs = obs.to(torch.float32)
+        return self.cnn(obs if self.scale == 1.0 else obs * self.scale)
+
+
+def _has_channels_last(shape: tuple[int, ...]) -> bool:
+    """Two equal sides are height and width. Where that does not decide, the smaller end is the channels."""
+    if (shape[0] == shape[1]) != (shape[1] == shape[2]):
+        return shape[0] == shape[1]
+    return shape[2] <= shape[0]
+
+
+class Ids(nn.Module):
+    """Choices (Discrete, MultiDiscrete): one-hot up to IDS_AS_ONE_HOT of them, embedded above."""
+
+    def __init__(self, counts: list[int], starts: list[int]) -> None:
+        super().__init__()
+        self.counts, self.starts = counts, starts
+        embedded = [count for count in counts if count > IDS_AS_ONE_HOT]
+        self.tables = nn.ModuleList([nn.Embedding(count, EMBEDDING) for count in embedded])
+        self.features = sum(EMBEDDING if count > IDS_AS_ONE_HOT else count for count in counts)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """(rows,) or (rows, parts) ints -> (rows, features)."""
+        columns = obs.reshape(len(obs), -1).to(torch.int64)
+        tables = iter(self.tables)
+        parts = []
+        for k, (count, start) in enumerate(zip(self.counts, self.starts)):
+            # clamped: the zeros of an agent that is out may be outside the space
+            ids = (columns[:, k] - start).clamp(0, count - 1)
+            if count > IDS_AS_ONE_HOT:
+                parts.append(next(tables)(ids))
+            else:
+                parts.append(nn.functional.one_hot(ids, count).to(torch.float32))
+        return torch.cat(parts, 1)
+
+
+class Encoder(nn.Module):
+    """Every leaf of the space through its own encoder, concatenated.
+
+    `kind` is the value of `--nn.encoder`. `normalized`: running moments already scale the leaves that `is_numeric`
+    names, so their bounds do not scale them once more.
+    """
+
+    def __init__(self, space: spaces.Space[Any], kind: str = "auto", *, normalized: bool = False) -> None:
+        super().__init__()
+        self.paths = [leaf.path for leaf in Layout(space).leaves]
+        leaves = leaf_spaces(space)
+        self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf)) for leaf in leaves])
+        self.features = sum(part.features for part in self.parts)
+        # in a list: the module tree holds it already
+        self._only = [self.parts[0]] if len(self.parts) == 1 and not self.paths[0] else []
+
+    def forward(self, obs: Any) -> Tensor:
+        """(rows, features) of a batch in the structure of the space."""
+        for only in self._only:
+            return only.forward(obs)
+        return torch.cat([part(_pick(obs, path)) for part, path in zip(self.parts, self.paths)], 1)
+
+
+def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        obs = obs[key]
+    return obs
+
+
+def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    """The spaces of the leaves, in the order of `Layout(space).leaves`."""
+    leaves = []
+    for leaf in Layout(space).leaves:
+        inner: Any = space
+        for key in leaf.path:
+            inner = inner.spaces[key]
+        leaves.append(inner)
+    return leaves
+
+
+def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return Ids([int(space.n)], [int(space.start)])
+    if isinstance(space, spaces.MultiDiscrete):
+        return Ids([int(n) for n in np.ravel(space.nvec)], [int(k) for k in np.ravel(space.start)])
+    if isinstance(space, spaces.MultiBinary):
+        return Numbers(spaces.Box(0, 1, space.shape, np.int8))
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(f"observations of type {type(space).__name__} have no encoder. Pass your own policy.")
+    is_image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+    if is_image and kind != "mlp":
+        return Image(space, kind, normalized=normalized)
+    return Numbers(space, normalized=normalized)

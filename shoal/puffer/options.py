@@ -1,0 +1,128 @@
+"""PuffeRL's options: from the names of guides and of PufferLib 3 to Shoal's, checked before any work."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from shoal.algos.ppo import PPO
+from shoal.errors import did_you_mean
+from shoal.puffer.exceptions import APIUsageError
+
+# PufferLib's names of what Shoal's PPO calls otherwise
+NAMES = {
+    "update_epochs": "epochs",
+    "clip_coef": "clip",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_coef",
+    "vf_clip_coef": "value_clip",
+    "total_timesteps": "total_steps",
+    "prio_alpha": "priority",
+    "prio_beta0": "priority_beta",
+    "vtrace_rho_clip": "vtrace_rho",
+    "vtrace_c_clip": "vtrace_c",
+    "bptt_horizon": "horizon",
+}
+OF_GUIDES = {"n_epochs": "epochs"}
+# keys of PufferLib 3's [train] that this trainer has no use for: it neither makes envs nor saves by itself
+UNUSED = (
+    "env name project tag use_rnn torch_deterministic cpu_offload data_dir checkpoint_interval max_minibatch_size "
+    "compile_mode compile_fullgraph precision min_lr_ratio env_name policy_name rnn_name no_model_upload"
+).split()
+SIZES = ("batch_size", "num_steps", "minibatch_size", "anneal_lr", "seed", "device")
+NUM_STEPS = 128
+
+
+def used(config: Mapping[str, Any]) -> dict[str, Any]:
+    """PufferLib 3's [train] table without the keys that this trainer has no use for."""
+    if config.get("precision", "float32") != "float32":
+        raise APIUsageError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
+    return {key: value for key, value in config.items() if key not in UNUSED}
+
+
+def translated(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by Shoal's names. An unknown one raises, with a suggestion."""
+    known = {field.name for field in dataclasses.fields(PPO)}
+    table: dict[str, Any] = {}
+    for name, value in options.items():
+        ours = {**NAMES, **OF_GUIDES}.get(name, name)
+        if ours not in known:
+            near = did_you_mean(name, sorted({*known, *NAMES, *OF_GUIDES, *SIZES}))
+            raise APIUsageError(f"PuffeRL has no option '{name}'.{near}")
+        is_count = isinstance(value, float) and value == int(value) and ours in ("total_steps", "epochs")
+        table[ours] = int(value) if is_count else value
+    return table
+
+
+def number(value: Any) -> int | None:
+    """A size; PufferLib 3's `auto` is None."""
+    if value is None or value == "auto":
+        return None
+    if isinstance(value, bool) or int(value) != value:
+        raise APIUsageError(f"{value!r} is not a number of steps.")
+    return int(value)
+
+
+def sizes(
+    rows: int,
+    batch_size: int | None,
+    num_steps: int | None,
+    minibatch_size: int | None,
+    minibatches: int | None = None,
+) -> tuple[int, int]:
+    """(steps of every row in a rollout, minibatches) from what was given."""
+    if batch_size is not None and num_steps is not None and batch_size != rows * num_steps:
+        steps = batch_size // rows
+        raise APIUsageError(
+            f"batch_size={batch_size} is not num_steps={num_steps} of {rows} rows, {rows * num_steps}. "
+            + (f"Leave out num_steps for rollouts of {steps} steps, or " if steps and batch_size % rows == 0 else "")
+            + f"leave out batch_size for {rows * num_steps}. (minibatch_size divides a batch.)"
+        )
+    if num_steps is None and batch_size is not None:
+        if batch_size < rows or batch_size % rows:
+            near = max(1, round(batch_size / rows)) * rows
+            raise APIUsageError(f"batch_size={batch_size} is no multiple of the {rows} rows of env. Try {near}.")
+        num_steps = batch_size // rows
+    num_steps = NUM_STEPS if num_steps is None else num_steps
+    if num_steps < 1:
+        raise APIUsageError(f"num_steps={num_steps} must be at least 1.")
+    batch = rows * num_steps
+    if minibatch_size is None:
+        return num_steps, min(4, batch) if minibatches is None else minibatches
+    if minibatches is not None:
+        raise APIUsageError(f"minibatch_size={minibatch_size} and minibatches={minibatches} are mutually exclusive.")
+    if not 1 <= minibatch_size <= batch or batch % minibatch_size:
+        count = max(1, round(batch / max(1, minibatch_size)))
+        near = next(k for k in (*range(count, 0, -1), 1) if batch % k == 0)
+        raise APIUsageError(
+            f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}."
+        )
+    return num_steps, batch // minibatch_size
+
+
+def refuse_ranks() -> None:
+    """Raises under torchrun with several processes: each would train a policy of its own."""
+    count = int(os.environ.get("WORLD_SIZE", "1") or 1)
+    if count > 1:
+        raise APIUsageError(
+            f"WORLD_SIZE={count}: training over several processes or GPUs is not supported so far. Each of the {count} "
+            "processes would train a policy of its own. Run one, without torchrun: python train.py."
+        )
+
+
+def check_device(device: Any) -> None:
+    """Raises for a device that cannot train."""
+    kind = str(device).partition(":")[0]
+    if kind in ("cpu", "auto"):
+        return
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise APIUsageError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
+        raise APIUsageError(
+            f"device='{device}': PuffeRL does not train on a GPU so far. Use 'shoal train --device cuda', or 'cpu'."
+        )
+    raise APIUsageError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")

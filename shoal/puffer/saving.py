@@ -1,0 +1,146 @@
+"""What PuffeRL's checkpoints hold beyond the trainer's state, and which folders it may remove.
+
+PATH/latest.json      {"checkpoint": "000000004096", "written": [...]}
+PATH/000000004096/    a checkpoint of shoal.checkpoint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal import checkpoint
+from shoal.algos.rollout import Truncated
+from shoal.errors import CheckpointError
+from shoal.runs import write_atomic
+
+WRITER = "PuffeRL"  # in the meta.json of every checkpoint that PuffeRL writes
+LATEST = "latest.json"
+NAME = r"\d{12,}"  # of a checkpoint's folder: its step
+
+
+# ---- the folders of a path ----
+
+
+def save(path: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> None:
+    """Writes a checkpoint into `path` and removes the ones that PuffeRL wrote there before, and nothing else."""
+    if path.is_file():
+        raise CheckpointError(f"{path} is a file, and checkpoints are folders. Choose another path, or remove it.")
+    target = path / f"{step:012d}"
+    if target.exists() and not _is_ours(target):
+        raise CheckpointError(f"{target} was not written by PuffeRL, so it is not replaced. Choose another path.")
+    saved = checkpoint.save(path, step, files, {**facts, "writer": WRITER}, keep=0)
+    older = [name for name in _written(path) if name != saved.name and _is_ours(path / name)]
+    latest = {"checkpoint": saved.name, "written": [*older, saved.name]}
+    write_atomic(path / LATEST, json.dumps(latest).encode())
+    for name in older:
+        _remove(path / name)
+
+
+def find(path: Path) -> Path:
+    """The checkpoint that a path means: the latest that PuffeRL wrote there, else the newest, else the path itself."""
+    if (path / "meta.json").is_file() or not path.is_dir():
+        return path
+    folders = [entry for entry in path.iterdir() if re.fullmatch(NAME, entry.name) and (entry / "meta.json").is_file()]
+    latest = path / str(_latest(path).get("checkpoint"))
+    return latest if latest in folders else max(folders, key=lambda entry: int(entry.name), default=path)
+
+
+def _latest(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        latest = json.loads((path / LATEST).read_text())
+        return latest if isinstance(latest, dict) else {}
+    return {}
+
+
+def _written(path: Path) -> list[str]:
+    """The names of the folders that latest.json lists as written by PuffeRL."""
+    latest = _latest(path)
+    listed = latest.get("written", [])
+    names = [*(listed if isinstance(listed, list) else []), latest.get("checkpoint")]
+    return [name for name in dict.fromkeys(map(str, names)) if re.fullmatch(NAME, name)]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether PuffeRL wrote a checkpoint. Before it left its name, it was the only one to write `is_fresh`."""
+    if folder.is_symlink():
+        return False
+    with contextlib.suppress(CheckpointError):
+        meta = checkpoint.read_meta(folder)
+        return meta.get("writer") == WRITER or "is_fresh" in meta
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """Removes a checkpoint's own files, and its folder if nothing else is in it."""
+    with contextlib.suppress(OSError, CheckpointError):
+        for name in checkpoint.read_meta(folder)["files"]:
+            (folder / name).unlink(missing_ok=True)
+        (folder / "meta.json").unlink()  # last: as long as it is there, the next save tries again
+        folder.rmdir()
+
+
+# ---- a rollout that was not learned from ----
+
+
+def unlearned(learners: list[Any]) -> dict[str, Tensor]:
+    """The tensors of rollouts that no update has seen."""
+    tensors: dict[str, Tensor] = {}
+    for k, learner in enumerate(learners):
+        rollout = learner.rollout
+        tensors |= {f"{k}.rollout.{i}": part for i, part in enumerate(rollout.tensors())}
+        for i, cut in enumerate(rollout.truncated):
+            parts = [torch.tensor(cut.t), cut.rows, *cut.obs, *cut.state]
+            tensors |= {f"{k}.cut.{i:06d}.{j:03d}": part for j, part in enumerate(parts)}
+    return tensors
+
+
+def restore_unlearned(learners: list[Any], state: Mapping[str, Tensor]) -> bool:
+    """Fills the rollouts with what `unlearned` saved; false, and nothing changes, where the sizes differ."""
+    pairs = []
+    for k, learner in enumerate(learners):
+        for i, part in enumerate(learner.rollout.tensors()):
+            saved = state.get(f"{k}.rollout.{i}")
+            if saved is None or (saved.shape, saved.dtype) != (part.shape, part.dtype):
+                return False
+            pairs.append((part, saved))
+    for part, saved in pairs:
+        part.copy_(saved)
+    for k, learner in enumerate(learners):
+        cuts: dict[str, list[Tensor]] = {}
+        for name in sorted(name for name in state if name.startswith(f"{k}.cut.")):
+            cuts.setdefault(name.split(".")[2], []).append(state[name])
+        leaves = len(learner.rollout.obs)
+        learner.rollout.truncated[:] = [
+            Truncated(int(parts[0]), parts[1], parts[2 : 2 + leaves], tuple(parts[2 + leaves :]))
+            for parts in cuts.values()
+        ]
+    return True
+
+
+def episode_starts(learners: list[Any]) -> list[tuple[Tensor, Tensor]]:
+    """What the next rollouts begin with, as pairs (where it is in the rollout, a copy).
+
+    Envs that started new episodes have put their first observations there. A saved rollout that is restored has the
+    last observations of its own episodes in the same place, which belong to its own update only: `copy_back` of these
+    pairs, after that update, keeps a transition from joining two episodes.
+    """
+    pairs = []
+    for learner in learners:
+        rollout = learner.rollout
+        ends = [*rollout.obs, *(part for part in (rollout.alive, rollout.masks) if part is not None)]
+        pairs += [(part, part.clone()) for part in [*(end[-1] for end in ends), *rollout.state]]
+    return pairs
+
+
+def copy_back(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Puts the copies back to where they were taken from."""
+    for part, copy in pairs:
+        part.copy_(copy)

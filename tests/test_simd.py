@@ -1,0 +1,108 @@
+"""Users are told when the compiler made no SIMD code of their env, and which line is to blame."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from shoal import conformance, registry
+from shoal.cli import bench
+from shoal.cli import main as cli
+from shoal.native import build, lib, simd
+
+HEADER = """// quiet.h: come to rest.
+#define ENV_OBS OBS_F32(2)
+#define ENV_ACTION ACT_DISCRETE(3)
+#define ENV_MAX_STEPS 50
+#define ENV_STATE(X) X(float, x) X(float, v) X(int32_t, still)
+#define ENV_NO_DRAW
+#include "core/env.h"
+
+ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
+    (void)p;
+    s->x = rng_int(rng, 2) ? rng_uniform(rng, -1.0f, 1.0f) : 0.0f;
+    s->v = 0.0f;
+    s->still = 0;
+}
+
+ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
+    (void)p, (void)rng;
+    s->v = 0.9f * s->v + 0.1f * (float)((*a == 2) - (*a == 1));
+    s->x += 0.1f * s->v;
+    int quiet = m_abs(s->v) < 0.05f;
+    LINE
+    out->reward = -s->x * s->x;
+    out->terminated = s->still >= 10;
+}
+
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
+    (void)p, (void)agent;
+    obs[0] = s->x;
+    obs[1] = s->v;
+}
+"""
+NUMBER = 1 + HEADER.splitlines().index("    LINE")
+
+gcc = pytest.mark.skipif(build.is_clang(build.find_compiler()[0]), reason="gcc's notes are read")
+
+
+def header(tmp_path, line):
+    path = tmp_path / "quiet.h"
+    path.write_text(HEADER.replace("LINE", line))
+    return path
+
+
+@gcc
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s->still = quiet ? s->still + 1 : 0;",  # compared with 10 below: gcc made a branch of it
+        "s->still += 1; if (!quiet) s->still = 0;",
+        "s->still = quiet * (s->still + 1);",
+        "s->still = *a == 2 ? s->still + 1 : 1;",
+        "if (quiet) s->x *= 0.5f; else s->x += 0.1f;",
+        "s->x += rng_uniform(rng, -0.1f, 0.1f);",
+    ],
+)
+def test_these_forms_become_simd_code(tmp_path, line):
+    found = simd.report(build.Source.env(header(tmp_path, line)), lib.best_variant())
+    assert found.is_simd, found.text
+    assert re.fullmatch(r"\d+ envs at a time", found.text)
+
+
+@gcc
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);",
+        "while (s->x > 1.0f) s->x -= 1.0f;",
+        "if (quiet) { out->terminated = 1; return; }",
+        "switch (*a) { case 0: s->x += 1.0f; break; case 1: s->v = 0.0f; break; default: break; }",
+    ],
+)
+def test_these_forms_do_not_and_the_line_is_named(tmp_path, line):
+    found = simd.report(build.Source.env(header(tmp_path, line)), lib.best_variant())
+    assert found.is_simd is False
+    assert f"quiet.h:{NUMBER}:" in found.text
+    assert "the loop over env_step is not SIMD code" in found.text
+
+
+@gcc
+def test_check_and_bench_say_it(tmp_path, capsys):
+    path = header(tmp_path, "if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);")
+    outcomes = {outcome.name: outcome for outcome in conformance.run_checks(path, steps=100)}
+    slow = outcomes["many envs are stepped by one instruction"]
+    assert slow.status == "warned"
+    assert f"quiet.h:{NUMBER}:" in slow.text
+    assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
+    bench._note_simd(cli.console(), str(path))
+    assert f"quiet.h:{NUMBER}" in capsys.readouterr().out
+
+
+@gcc
+@pytest.mark.parametrize("name", registry.stock_names())
+def test_stock_envs_with_columns_are_simd_code(name):
+    path = registry.find(name)
+    found = simd.report(build.Source.env(path), lib.best_variant())
+    assert found.is_simd is (True if build.is_columns(path.read_text()) else None)
