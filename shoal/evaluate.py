@@ -345,7 +345,7 @@ def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: i
         episode = final.get("episode", {})
         total = _value(episode, "r", rows, total)
         length = int(_value(episode, "l", rows, length))
-    spec = getattr(vec, "spec_env", None)
+    spec = vec.native_spec
     names = [stat.name for stat in spec.stats] if spec else PYTHON_STATS
     stats = {name: _value(final, name, rows, math.nan) for name in names}
     return total, length, {name: value for name, value in stats.items() if not math.isnan(value)}
@@ -368,8 +368,8 @@ def _value(info: Any, name: str, rows: range, default: float) -> float:
 
 def can_draw(vec: VecEnv) -> bool:
     """Whether `record` can film these envs: they have `env_draw`, or the render mode `rgb_array`."""
-    if hasattr(vec, "frame"):
-        return vec.spec_env.has_draw
+    if vec.native_spec is not None:
+        return vec.native_spec.has_draw
     return "rgb_array" in (_metadata(vec).get("render_modes") or ())
 
 
@@ -448,7 +448,7 @@ def _frames(vec: Any, player: Player, episodes: int, seed: int, width: int, max_
 
 
 def _frame(vec: Any, width: int) -> Array:
-    if hasattr(vec, "frame"):
+    if vec.native_spec is not None:
         pixels: Array = vec.frame(0, width)
         return pixels
     try:
@@ -469,9 +469,9 @@ def _metadata(vec: Any) -> dict[str, Any]:
 
 
 def _rate(vec: Any) -> float:
-    rate = (vec.metadata if hasattr(vec, "frame") else _metadata(vec)).get("render_fps")
+    rate = (vec.metadata if vec.native_spec is not None else _metadata(vec)).get("render_fps")
     return float(rate) if isinstance(rate, (int, float)) and 0.1 <= rate <= 1000.0 else 30.0
 
 
 def _cannot(vec: VecEnv) -> str:
-    return "it has no env_draw" if hasattr(vec, "frame") else "it has no render mode 'rgb_array'"
+    return "it has no env_draw" if vec.native_spec is not None else "it has no render mode 'rgb_array'"

@@ -76,7 +76,7 @@ def autotune(
     count = check_num_envs(num_envs)
     probe = make(env, 1, backend="serial", **params)
     probe.reset(seed=0)
-    is_native = not hasattr(probe, "face")
+    is_native = probe.native_spec is not None
     step_us = _step_us(probe, is_native)
     probe.close()
     options = _candidates(count, is_native)
@@ -181,7 +181,7 @@ def profile(
     """
     count = check_num_envs(num_envs)
     serial: Any = make(env, count, backend="serial", seed=0, **params)
-    if not hasattr(serial, "face"):
+    if serial.native_spec is not None:
         raise ConfigError("profile is for Python envs: all of a native env's step is C. Try 'shoal bench env'.")
     serial.reset()
     serial.action_space.seed(0)

@@ -460,7 +460,7 @@ def test_bench_actions_are_random_and_as_a_policy_gives_them(env):
     vec.reset()
     batches = bench._random_actions(vec)
     assert len(batches) == bench.POOL_SIZE
-    assert batches[0].dtype == (np.float32 if vec.spec_env.action_kind == "box" else np.int64)
+    assert batches[0].dtype == (np.float32 if vec.native_spec.action_kind == "box" else np.int64)
     assert len({batch.tobytes() for batch in batches}) > 1
     for batch in batches:
         assert vec.action_space.contains(batch)
