@@ -306,6 +306,13 @@ def test_a_param_that_a_python_env_lacks_is_told(capsys, words, said):
     assert all_runs() == []
 
 
+def test_a_header_in_this_folder_is_suggested(tmp_path, capsys):
+    """Defect 36."""
+    (tmp_path / "lander.h").touch()
+    assert main(["train", "lander"]) == 2
+    assert "unknown env 'lander'. Did you mean './lander.h'?" in capsys.readouterr().err
+
+
 def test_envs_that_do_not_divide_over_workers_are_told(capsys):
     words = "--vec.num-envs 5 --vec.num-workers 2 --train.horizon 8 --eval.episodes 0 --console off".split()
     assert main(["train", "gymnasium:CartPole-v1", *words]) == 2
