@@ -257,10 +257,10 @@ def test_kept_actions_and_images_do_not_change_later():
     vec.action_space.seed(0)
     for _ in range(5):
         vec.step(vec.action_space.sample())
-    (kept,) = vec.get_attr("given")
-    wheels = [action["wheel"].copy() for action in kept]
+    (actions,) = vec.get_attr("given")
+    wheels = [action["wheel"].copy() for action in actions]
     vec.step(vec.action_space.sample())
-    for before, action in zip(wheels, kept):
+    for before, action in zip(wheels, actions):
         np.testing.assert_array_equal(before, action["wheel"])
 
 
@@ -621,7 +621,7 @@ def test_agents_with_different_spaces(mode):
     assert (vec.block.arrays["actions"] == before).all(), "checked whole, then written"
 
 
-def test_dict_face_of_agents_with_different_spaces():
+def test_dict_view_of_agents_with_different_spaces():
     vec, twin = serial(MixedAgentsEnv, 3), serial(MixedAgentsEnv, 3)
     face = vec.agents()
     assert face.possible_agents == ["speaker", "listener"]
@@ -660,7 +660,7 @@ class TwinsEnv(MixedAgentsEnv):
         return super().step({"speaker": actions["speaker"]["word"], "listener": actions["listener"]["move"]})
 
 
-def test_dict_face_of_agents_with_nested_spaces():
+def test_dict_view_of_agents_with_nested_spaces():
     vec, twin = serial(TwinsEnv, 3), serial(TwinsEnv, 3)
     face = vec.agents()
     obs, _ = face.reset(seed=1)

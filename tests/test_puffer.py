@@ -263,7 +263,7 @@ def test_make_any_gymnasium_id_and_shoals_own_names():
         ("microrts", "gym-microrts==0.6.0"),
     ],
 )
-def test_what_is_not_there_yet_says_how_to_install_it(name, install):
+def test_envs_that_are_not_made_by_name_say_how_to_install_them(name, install):
     with pytest.raises(ConfigError) as caught:
         pufferlib.make(name, num_envs=2, num_levels=200)
     assert install in str(caught.value)

@@ -649,6 +649,19 @@ def test_a_given_size_takes_the_place_of_a_default(config_folder):
     assert trainer.trainer.options.train.horizon == 16
 
 
+def test_pufferlib_3_takes_config_vecenv_policy_in_any_spelling():
+    vecenv = Serial(Talking, num_envs=2)
+    config = {"bptt_horizon": 4}
+    policy = models.Default(vecenv, 8)
+    for trainer in (
+        PuffeRL(config, vecenv, policy),
+        PuffeRL(config=config, vecenv=vecenv, policy=policy),
+        PuffeRL(config, vecenv=vecenv, policy=policy),
+    ):
+        assert trainer.policy is policy
+    assert PuffeRL(config, vecenv).policy is not vecenv  # without a policy: Shoal's own
+
+
 def test_sizes_by_the_names_of_ppo_count():
     trainer = PuffeRL(env=Serial(Talking, num_envs=2), horizon=16, minibatches=8)
     assert (trainer.trainer.options.train.horizon, trainer.trainer.options.train.minibatches) == (16, 8)

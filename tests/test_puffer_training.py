@@ -351,10 +351,10 @@ def test_train_never_learns_twice_from_one_rollout():
 def test_mean_and_log_weighs_episodes_by_their_number():
     class Listing:
         def __init__(self):
-            self.told = []
+            self.logged = []
 
         def log(self, metrics, step):
-            self.told.append((dict(metrics), step))
+            self.logged.append((dict(metrics), step))
 
     listing = Listing()
     trainer = echo_trainer(num_steps=12, logger=listing)  # an episode has 8 steps: 4 end, then 8
@@ -364,7 +364,7 @@ def test_mean_and_log_weighs_episodes_by_their_number():
     assert record["episode/n"] == 12
     assert record["episode/return"] == pytest.approx((4 * first["mean_reward"] + 8 * second["mean_reward"]) / 12)
     assert record["episode/return_max"] == max(first["max_reward"], second["max_reward"])
-    assert listing.told == [(record, 2 * 4 * 12)]
+    assert listing.logged == [(record, 2 * 4 * 12)]
     assert trainer.mean_and_log() == {}
 
 
@@ -430,7 +430,7 @@ def collected(env, **options):
     return found
 
 
-def test_every_vector_gives_the_same_rollouts_to_the_bit():
+def test_every_vector_gives_exactly_the_same_rollouts():
     """And the same advantages: final_obs is found wherever it is."""
     truth = collected(Serial(echo_truncated, num_envs=4))
     for env in (Custom(echo_truncated, 4), Monitored(echo_truncated, 4, backend="serial"), gym_vec("SameStep")):
@@ -597,9 +597,9 @@ def test_lstm_wrapper_takes_pufferlib_3s_state():
     obs, state = torch.randn(4, 3), {"lstm_h": None, "lstm_c": None}
     first, _ = wrapped.forward_eval(obs, state)
     second, _ = wrapped.forward_eval(obs, state)
-    truth, _, kept = wrapped(obs)
+    truth, _, state = wrapped(obs)
     assert torch.equal(first, truth)
-    assert torch.equal(second, wrapped(obs, kept)[0])
+    assert torch.equal(second, wrapped(obs, state)[0])
     with pytest.raises(ConfigError, match="Basic has no encode_observations"):
         LSTMWrapper(None, Basic(spaces.Box(-1, 1, (3,)), spaces.Discrete(3)))
     with pytest.raises(ConfigError, match="gives 16 features; input_size=5"):
@@ -708,7 +708,7 @@ ENDS = {
 
 
 class Team(pufferlib.PufferEnv):
-    """Agents a and b see the steps so far plus 1, and end after 4 steps as they are told to."""
+    """Agents a and b see the steps so far plus 1, and end after 4 steps with the given flags and infos."""
 
     def __init__(self, flags=(), infos=None, buf=None):
         super().__init__(buf)
@@ -849,7 +849,7 @@ def native_trainer(recurrent=False):
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
-def test_a_resume_goes_on_to_the_bit(tmp_path, recurrent):
+def test_a_resume_is_exact(tmp_path, recurrent):
     whole = native_trainer(recurrent)
     for k in range(6):
         whole.learning_rate = 1e-2 / (k + 1)
@@ -872,7 +872,7 @@ def test_a_resume_goes_on_to_the_bit(tmp_path, recurrent):
     assert torch.equal(weights(whole), weights(again))
 
 
-def test_a_resume_between_evaluate_and_train_goes_on_to_the_bit(tmp_path):
+def test_a_resume_between_evaluate_and_train_is_exact(tmp_path):
     """The guide saves its best right after evaluate: the rollout that was not learned from is saved with it."""
     whole, again = native_trainer(True), native_trainer(True)
     whole.train()
@@ -886,8 +886,8 @@ def test_a_resume_between_evaluate_and_train_goes_on_to_the_bit(tmp_path):
     assert torch.equal(weights(whole), weights(again))
 
 
-def test_truncations_not_yet_learned_from_are_saved(tmp_path):
-    """A Python env starts anew, but what was collected is learned from as it was."""
+def test_truncations_that_were_not_learned_from_are_saved(tmp_path):
+    """A Python env starts a new episode, but the collected rollout is learned from unchanged."""
     found = []
     trainer = echo_trainer(creator=echo_truncated, num_steps=8)
     trainer.evaluate()
@@ -1153,7 +1153,7 @@ def test_only_rank_0_logs(monkeypatch):
     assert opened == []
 
 
-def test_a_gpu_that_is_not_there_is_said_so(monkeypatch):
+def test_a_missing_gpu_is_reported(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="no GPU on this machine. Use device='cpu'"):
         echo_trainer(device="cuda")
@@ -1186,17 +1186,17 @@ def test_a_logger_that_fails_never_stops_training(capsys):
 
 
 def test_wandb_gets_what_is_logged(monkeypatch):
-    told = []
+    logged = []
 
     class Fake:
         def log(self, record):
-            told.append(record)
+            logged.append(record)
 
         def close(self, summary):
-            told.append(summary)
+            logged.append(summary)
 
     def fake_open(facts, **options):
-        told.append((facts.config, options))
+        logged.append((facts.config, options))
         return Fake()
 
     monkeypatch.setattr(loggers.wandb_log, "check", lambda **options: None)
@@ -1207,7 +1207,7 @@ def test_wandb_gets_what_is_logged(monkeypatch):
     record = trainer.mean_and_log()
     trainer.close()
     options = {"project": "my_project", "entity": "my_team", "name": "run", "mode": "offline"}
-    assert told == [({"a": 1}, options), {**record, "step": trainer.global_step}, {"status": "finished"}]
+    assert logged == [({"a": 1}, options), {**record, "step": trainer.global_step}, {"status": "finished"}]
 
 
 def test_neptune_is_gone():
@@ -1250,12 +1250,12 @@ def test_a_batch_is_the_steps_of_all_rows(given, steps, parts):
         ({"policy": 3}, "policy is a int"),
     ],
 )
-def test_what_does_not_fit_is_said_before_any_work(given, text):
+def test_wrong_options_are_reported_before_any_work(given, text):
     with pytest.raises(ConfigError, match=text):
         PuffeRL(**{"env": Serial(Echo, num_envs=4), "num_steps": 16, **given})
 
 
-def test_a_policy_that_does_not_fit_is_said_before_any_work():
+def test_a_policy_of_wrong_shapes_is_reported_before_any_work():
     env = Serial(Echo, num_envs=4)
     with pytest.raises(ConfigError, match=r"Basic failed on .*float32 \(2, 3\).*env.single_observation_space"):
         PuffeRL(env=env, policy=Basic(env.observation_space, env.single_action_space))  # the spaces of the batch

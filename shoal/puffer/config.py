@@ -25,7 +25,7 @@ from shoal.puffer import models, names, vector
 from shoal.puffer.exceptions import APIUsageError
 from shoal.puffer.ocean import env_creator
 from shoal.puffer.options import NAMES
-from shoal.train import options_for
+from shoal.train import Options, options_for
 
 Table = dict[str, Any]
 
@@ -129,11 +129,11 @@ def _merge(tables: Table, over: Mapping[str, Any]) -> None:
 def _defaults(name: str | None) -> Table:
     """Shoal's values, tuned ones where the env has them."""
     native = name.removeprefix("puffer_") if name is not None and isinstance(_find(name), str) else None
-    options = options_for(native or "", {"algo": "ppo", "device": "cpu"})
+    options = options_for(native, {"algo": "ppo", "device": "cpu"}) if native else Options()
     puffer_names = {own: name for name, own in NAMES.items()}
     train = {puffer_names.get(key, key): value for key, value in dataclasses.asdict(options.train).items()}
     for key in NOT_IN_FILES:
-        train.pop(key)
+        train.pop(key, None)
     train |= {"seed": 42, "device": "cpu", "batch_size": "auto", "minibatch_size": "auto"}
     train["anneal_lr"] = options.train.schedule != "constant"
     has_core = options.nn.core != "none"

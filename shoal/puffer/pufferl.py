@@ -87,11 +87,11 @@ class PuffeRL:
         **options: Any,
     ) -> None:
         if isinstance(env, Mapping):  # PufferLib 3: PuffeRL(config, vecenv, policy, logger)
-            config, vecenv, policy = (
-                env,
-                (policy if vecenv is None else vecenv),
-                (third if third is not None else policy),
-            )
+            config = env
+            if vecenv is None:
+                vecenv, policy = policy, third
+            elif third is not None:
+                policy = third
         if config is not None:
             self.__init__(vecenv, policy, logger=logger, **given_options.used(config))  # type: ignore[misc]
             return
