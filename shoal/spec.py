@@ -237,9 +237,9 @@ class EnvSpec:
         for name, value in options.items():
             if name not in param_names + const_names:
                 known = sorted(param_names + const_names)
+                near = did_you_mean(name, known) or did_you_mean(name, RESERVED_PARAMS)
                 raise ConfigError(
-                    f"{self.name} has no param '{name}'.{did_you_mean(name, known)} "
-                    f"'shoal envs {self.name}' lists its {len(known)} params."
+                    f"{self.name} has no param '{name}'.{near} 'shoal envs {self.name}' lists its {len(known)} params."
                 )
             if name in const_names and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
                 raise ConfigError(f"{self.name}: {name}={value!r} is fixed when the env is compiled: give one int.")

@@ -14,7 +14,7 @@ import multiprocessing.spawn
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection, reduction, util
 from typing import Any
@@ -26,6 +26,8 @@ from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, Worker
 from shoal.native import lib
 from shoal.spec import AgentSpaces, Array
 from shoal.vector import shared, worker
+from shoal.vector.backends import Backend
+from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack, worker_died
 from shoal.vector.handle import POLL_S, WorkerHandle
@@ -463,3 +465,37 @@ def _check_batch(num_envs: int, units: list[tuple[int, int]], batch_size: int | 
             f"a batch of {size} of {num_envs} envs is not whole workers of {each}. Try batch_size {below} or {above}."
         )
     return size
+
+
+def _make(
+    create: Callable[[], Any],
+    num_envs: int,
+    *,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    **options: Any,
+) -> VecEnv:
+    if envs_per_worker is not None:
+        if num_workers is not None and num_workers * envs_per_worker != num_envs:
+            raise ConfigError(f"num_workers={num_workers} times envs_per_worker={envs_per_worker} is not {num_envs}.")
+        if not isinstance(envs_per_worker, int) or envs_per_worker < 1 or num_envs % envs_per_worker:
+            raise ConfigError(f"envs_per_worker={envs_per_worker!r} does not divide num_envs={num_envs}.")
+        num_workers = num_envs // envs_per_worker
+    return ProcessVec([create] * num_envs, num_workers=num_workers, **options)
+
+
+BACKEND = Backend(
+    "worker processes over shared memory",
+    python=_make,
+    options={
+        "num_workers": None,
+        "envs_per_worker": None,
+        "batch_size": None,
+        "surplus_envs": 0,
+        "zero_copy": False,
+        "start_method": None,
+        "timeout_s": 60.0,
+        "on_crash": "raise",
+        "cpu_affinity": False,
+    },
+)

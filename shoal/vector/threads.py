@@ -10,8 +10,10 @@ from typing import Any
 from shoal.errors import ConfigError, UsageError
 from shoal.native import lib
 from shoal.native.lib import Module
+from shoal.vector.backends import Backend
 from shoal.vector.native import Group, NativeVec
 
+FROM_ENVS = 2048  # native envs from which on threads are the default: with fewer, waking them takes longer
 SPIN_US = 50  # how long an idle worker watches for the next step before it sleeps
 
 
@@ -88,3 +90,8 @@ class ThreadsVec(NativeVec):
             self._finish_in_flight()
             self._at_exit.detach()
             self._finalizer()
+
+
+BACKEND = Backend(
+    "a pool of C threads in this process", native=ThreadsVec, options={"num_threads": None, "num_groups": 1}
+)
