@@ -20,7 +20,7 @@ import numpy as np
 from shoal.errors import ConfigError, ShoalError
 from shoal.spec import Array, map_leaves
 from shoal.vector.base import VecEnv as ShoalVec
-from shoal.vector.faces import RowsEnv
+from shoal.vector.views import RowsEnv
 
 try:
     from stable_baselines3.common.monitor import Monitor
