@@ -51,7 +51,7 @@ def make(
         seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
         copy: return copies, not views of the env's own memory (see `VecEnv`).
         autoreset: `same_step` (default), `next_step` or `disabled`, as Gymnasium defines them.
-        render_mode: None or `rgb_array`; Python envs get it as it is.
+        render_mode: None or `rgb_array`; it is passed to the constructor of Python envs.
         num_groups: serial and threads: into how many groups `send` and `recv` divide the envs; 2 lets one half step
             while a policy infers on the other.
         num_threads: threads: how many; default: every core this process may use.
@@ -60,8 +60,9 @@ def make(
         batch_size: process: how many envs `recv` returns, the first that are ready; default: all.
         surplus_envs: process: instead of batch_size: how many envs `recv` does not wait for.
         zero_copy: process: `recv` returns only neighbours, so that it never copies.
-        start_method: process: `fork` (default on Linux), `forkserver` or `spawn`.
-        timeout_s: process: an env that takes longer to answer is reported.
+        start_method: process: `fork`, `forkserver` or `spawn`; default on Linux: `fork` if this process has no threads
+            and has not imported torch, otherwise `forkserver`.
+        timeout_s: process: seconds after which an env that does not answer is reported.
         on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
         cpu_affinity: process: True to give each worker a core of its own, or a list of cores.
         **params: the env's own keyword arguments. For native envs an array of `num_envs` values gives each env its own,

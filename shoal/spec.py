@@ -80,7 +80,7 @@ class Param:
         return array.astype(self.dtype)
 
     def number(self, env: str, word: Any) -> int:
-        """The number of a choice, given by its name or as it is."""
+        """The number of a choice, given by its name or by the number itself."""
         if word in self.choices:
             return self.choices.index(word)
         if isinstance(word, (int, np.integer)) and not isinstance(word, bool):

@@ -245,7 +245,7 @@ class NativeVec(NativeVecBase):
         }
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
-        """The whole state of some envs (default: all) as bytes. `restore` goes on from there to the bit."""
+        """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
         if not self._started:
             raise UsageError("snapshot() before reset(): there is no state yet.")
         self._refuse_in_flight("snapshot")

@@ -25,7 +25,7 @@ from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
 
-RESET, STEP, CALL, CLOSE = range(4)  # what a unit can be told to do
+RESET, STEP, CALL, CLOSE = range(4)  # the commands for a unit
 
 
 class EnvRange:
@@ -58,7 +58,7 @@ class EnvRange:
 
 
 class _Infos(VectorEnv[Any, Any, Any]):
-    """Gymnasium's own way to make one dict of arrays from many dicts, over so many rows."""
+    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays."""
 
     def __init__(self, count: int) -> None:
         self.num_envs = count
@@ -68,7 +68,7 @@ class _Infos(VectorEnv[Any, Any, Any]):
 
 
 class PythonVec(VecEnv):
-    """Python envs behind the VecEnv API. Subclasses say how units are told to step and waited for."""
+    """Python envs behind the VecEnv API. Subclasses define how units get their commands and how to wait for them."""
 
     def __init__(
         self,
