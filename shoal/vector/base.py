@@ -173,7 +173,9 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @property
     def face(self) -> AgentSpaces:
-        """Deprecated: the old name of `agent_spaces`."""
+        """Deprecated: the old name of `agent_spaces`, which native envs did not have: callers ask by hasattr."""
+        if self.native_spec is not None:
+            raise AttributeError("native envs have no 'face': use agent_spaces")
         return self.agent_spaces
 
     @face.setter
