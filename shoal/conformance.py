@@ -307,7 +307,7 @@ def check_spaces(subject: Subject) -> str:
             low, high = space.low[at[1:]], space.high[at[1:]]
             raise Failure(
                 f"{what} of row {at[0]}, element {list(at[1:])} is {obs[at]:g}, outside [{low:g}, {high:g}]. "
-                "Mend env_observe, or ENV_OBS_LOW and ENV_OBS_HIGH."
+                "Fix env_observe, or ENV_OBS_LOW and ENV_OBS_HIGH."
             )
 
     def watch(step: int) -> None:
@@ -395,7 +395,7 @@ def check_simd(subject: Subject) -> str:
 
 
 def check_snapshot(subject: Subject) -> str:
-    """snapshot, restore and go on equals not stopping"""
+    """a restored snapshot continues as if nothing had happened"""
     steps = subject.steps // 4
     vec = subject.vec()
     play(vec, steps)
@@ -406,7 +406,7 @@ def check_snapshot(subject: Subject) -> str:
     play(other, 10)
     other.restore(blob)
     if (play(other, steps, start=steps) != expected).any():
-        raise Failure("going on from a snapshot differs from not stopping. Is there state outside State?")
+        raise Failure("play after a restored snapshot differs from play without a stop. Is there state outside State?")
     return f"{subject.module.record_bytes} bytes an env"
 
 

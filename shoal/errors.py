@@ -1,4 +1,4 @@
-"""The exceptions that Shoal raises for what a user can mend: the fact, your numbers, the next move.
+"""The exceptions that Shoal raises for mistakes that a user can fix: the fact, your numbers, the next move.
 
 ShoalError
 ├── ConfigError (ValueError)         an option, param or const with a wrong name, type or value
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class ShoalError(Exception):
-    """Base of all errors that a user can mend."""
+    """Base of all errors that a user can fix."""
 
 
 class ConfigError(ShoalError, ValueError):

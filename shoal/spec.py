@@ -80,7 +80,7 @@ class Param:
         return array.astype(self.dtype)
 
     def number(self, env: str, word: Any) -> int:
-        """The number of a choice, given by its name or as it is."""
+        """The number of a choice, given by its name or by the number itself."""
         if word in self.choices:
             return self.choices.index(word)
         if isinstance(word, (int, np.integer)) and not isinstance(word, bool):
@@ -237,9 +237,9 @@ class EnvSpec:
         for name, value in options.items():
             if name not in param_names + const_names:
                 known = sorted(param_names + const_names)
+                near = did_you_mean(name, known) or did_you_mean(name, RESERVED_PARAMS)
                 raise ConfigError(
-                    f"{self.name} has no param '{name}'.{did_you_mean(name, known)} "
-                    f"'shoal envs {self.name}' lists its {len(known)} params."
+                    f"{self.name} has no param '{name}'.{near} 'shoal envs {self.name}' lists its {len(known)} params."
                 )
             if name in const_names and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
                 raise ConfigError(f"{self.name}: {name}={value!r} is fixed when the env is compiled: give one int.")

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import UsageError
+from shoal.entry import OPTIONS
+from shoal.errors import ConfigError, UsageError
+from shoal.spec import RESERVED_PARAMS
+from shoal.vector.backends import BACKENDS, Backend, names_for
 from shoal.vector.play import play
+from shoal.vector.serial import SerialVec
+from tests.envs import InfoEnv
 
 # `scripts/parity` runs all of it for 10,000 steps at 4096 envs; here the large batch is shorter
 STEPS, LARGE_STEPS = 10_000, 500
@@ -171,3 +176,65 @@ def test_create_and_close_leaves_nothing():
     dropped.reset(seed=0)
     del dropped
     assert threads() == before
+
+
+# ---- backends are plugins ----
+
+NATIVE = [name for name in names_for("native") if name != "cuda"]  # benchmarks/gpu.py compares the GPU's
+
+
+@pytest.mark.parametrize("backend", NATIVE)
+def test_every_native_backend_equals_serial(backend):
+    """A new file in shoal/vector is compared here at once."""
+    expected = shoal.make("forage", 70, backend="serial")
+    vec = shoal.make("forage", 70, backend=backend)
+    for envs in (expected, vec):
+        envs.reset(seed=5)
+    assert (play(vec, 300) == play(expected, 300)).all()
+    assert vec.drain_stats() == expected.drain_stats()
+    vec.close()
+
+
+@pytest.mark.parametrize("backend", names_for("python"))
+def test_every_python_backend_equals_serial(backend):
+    expected, vec = (shoal.make(InfoEnv, 4, backend=name) for name in ("serial", backend))
+    assert (vec.reset(seed=5)[0] == expected.reset(seed=5)[0]).all()
+    vec.action_space.seed(0)
+    for _ in range(60):
+        actions = vec.action_space.sample()
+        theirs, ours = expected.step(actions), vec.step(actions)
+        for mine, other in zip(ours[:4], theirs[:4]):
+            assert np.array_equal(mine, other)
+    assert vec.drain_stats() == expected.drain_stats()
+    for envs in (vec, expected):
+        envs.close()
+
+
+def test_options_of_make_are_those_of_the_backends():
+    """Each default is in the signature of make, for its help, and in the backend's file: they agree."""
+    options = {}
+    for name in BACKENDS.stock():
+        options |= BACKENDS.find(name).options
+    assert options == OPTIONS
+    assert set(options) <= RESERVED_PARAMS
+
+
+def test_a_backend_from_outside_works_by_name_with_options_of_its_own():
+    seen = {}
+
+    def make_slowly(module, num_envs, *, delay_ms=0, **options):
+        seen["delay_ms"] = delay_ms
+        return SerialVec(module, num_envs, **options)
+
+    BACKENDS.register("slow", Backend("serial, after a while", native=make_slowly, options={"delay_ms": 0}))
+    try:
+        vec = shoal.make("cartpole", 3, backend="slow", delay_ms=7, gravity=5.0)
+        assert vec.get_params()["gravity"].tolist() == [5.0] * 3
+        assert seen == {"delay_ms": 7}
+        assert "slow" in names_for("native")
+        with pytest.raises(ConfigError, match="num_threads=2 needs backend='threads', not 'slow'"):
+            shoal.make("cartpole", 3, backend="slow", num_threads=2)
+        with pytest.raises(ConfigError, match=r"backend='slow'.*Python envs have process, serial"):
+            shoal.make(InfoEnv, 2, backend="slow")
+    finally:
+        del BACKENDS._registered["slow"]

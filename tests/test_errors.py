@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -317,3 +318,28 @@ def test_ragged_actions_of_native_envs_are_refused(env):
     vec.reset(seed=0)
     with pytest.raises(errors.ActionError, match="parts of different shapes"):
         vec.step([1, [1, 2]])
+
+
+@pytest.mark.parametrize("options", [{"backend": "serial"}, {"num_workers": 1, "backend": "process"}])
+def test_a_misspelled_option_of_make_is_not_blamed_on_the_env(options):
+    with pytest.raises(errors.ConfigError, match=r"num_worker=2 is not an option .* Did you mean 'num_workers'\?"):
+        shoal.make(TwoParts, 2, num_worker=2, **options)
+    with pytest.raises(errors.ConfigError, match=r"has no param 'num_thread'. Did you mean 'num_threads'\?"):
+        shoal.make("cartpole", 2, num_thread=2)
+    with pytest.raises((TypeError, errors.EnvCrashed), match="takes no arguments"):  # nothing is near
+        shoal.make(TwoParts, 2, gravity=2, **options)
+
+
+def test_a_header_in_this_folder_is_suggested(tmp_path, monkeypatch):
+    (tmp_path / "lander.h").write_text("// lander.h: land.")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.UnknownEnv, match=r"'lander'. Did you mean './lander.h'\?"):
+        shoal.make("lander")
+
+
+def test_what_is_native_is_decided_in_one_place():
+    native = ["cartpole", "./my_env.h", "C:/envs/my_env.h", Path("my_env.h")]
+    assert all(registry.is_native(env) for env in native)
+    assert not any(
+        registry.is_native(env) for env in ("gymnasium:CartPole-v1", "module:Env-v0", TwoParts, lambda: None)
+    )

@@ -12,7 +12,7 @@ from gymnasium import wrappers
 from gymnasium.vector import VectorEnv
 
 from shoal.errors import ConfigError
-from shoal.vector.runner import Limited
+from shoal.vector.slots import Limited
 
 # what `gymnasium.make` puts around every env; the runner does their work itself
 STANDARD = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)

@@ -54,7 +54,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self.action_space = single if self._alone else _stacked(self.vec.action_space, spec.agents, single)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Starts an episode; a seed starts the env's random stream anew."""
+        """Starts an episode; a seed restarts the env's random stream."""
         super().reset(seed=seed)
         obs, infos = self.vec.reset(seed=seed, options=options)
         return self._first(obs).copy(), self._info(infos)

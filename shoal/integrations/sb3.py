@@ -20,7 +20,7 @@ import numpy as np
 from shoal.errors import ConfigError, ShoalError
 from shoal.spec import Array, map_leaves
 from shoal.vector.base import VecEnv as ShoalVec
-from shoal.vector.faces import RowsEnv
+from shoal.vector.views import RowsEnv
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -34,8 +34,8 @@ except ImportError as error:
 class ShoalVecEnv(VecEnv):  # type: ignore[misc]
     """A Shoal VecEnv as SB3's. With several agents per env, every agent is one env of SB3's batch (a row).
 
-    SB3 knows no agents that are out before their game ends: such a row goes on as zeros, with `alive` False in its
-    info, until the game starts anew.
+    SB3 knows no agents that are out before their game ends: such a row is zeros, with `alive` False in its
+    info, until its next game starts.
     """
 
     vec: Any

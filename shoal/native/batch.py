@@ -100,7 +100,7 @@ class Memory:
         self.struct.reset_mask = None if mask is None else mask.ctypes.data
 
     def drain(self) -> dict[str, Any]:
-        """Mean, min and max over the episodes that ended since the last call, then starts anew.
+        """Mean, min and max over the episodes that ended since the last call. Clears the sums.
 
         Each env keeps its own sums, added here in an order of their own: the result does not depend on threads.
         """

@@ -1,1 +1,1 @@
-"""Moves actions in and observations out. Knows spec and native; has never heard of torch."""
+"""Moves actions in and observations out: VecEnv, its backends and its views. Knows spec and native, not torch."""

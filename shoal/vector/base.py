@@ -19,7 +19,7 @@ from shoal.errors import ConfigError, UsageError
 from shoal.spec import AgentSpaces, Array, EnvSpec
 
 if TYPE_CHECKING:
-    from shoal.vector.faces import AgentsEnv, RowsEnv
+    from shoal.vector.views import AgentsEnv, RowsEnv
 
 Result = tuple[Array, Array, Array, Array, dict[str, Any]]
 
@@ -148,7 +148,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     def rows(self) -> RowsEnv:
         """A view with every agent as one env of the batch. The agents must have equal spaces."""
-        from shoal.vector.faces import RowsEnv
+        from shoal.vector.views import RowsEnv
 
         if not self.agent_spaces.alike:
             raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
@@ -156,7 +156,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     def agents(self) -> AgentsEnv:
         """A view by agent: `{agent_id: batch over envs}`."""
-        from shoal.vector.faces import AgentsEnv
+        from shoal.vector.views import AgentsEnv
 
         return AgentsEnv(self)
 
@@ -173,7 +173,9 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @property
     def face(self) -> AgentSpaces:
-        """Deprecated: the old name of `agent_spaces`."""
+        """Deprecated: the old name of `agent_spaces`, which native envs did not have: callers ask by hasattr."""
+        if self.native_spec is not None:
+            raise AttributeError("native envs have no 'face': use agent_spaces")
         return self.agent_spaces
 
     @face.setter

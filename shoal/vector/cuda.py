@@ -23,6 +23,7 @@ from shoal.native.batch import Memory, describe_episodes
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
 from shoal.vector.actions import as_array
+from shoal.vector.backends import Backend
 from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.serial import SerialVec
@@ -40,7 +41,6 @@ class CudaVec(NativeVecBase):
         num_envs: int,
         *,
         seed: int | None = None,
-        num_groups: int = 1,
         copy: bool = False,
         autoreset: str = "same_step",
         render_mode: str | None = None,
@@ -50,8 +50,6 @@ class CudaVec(NativeVecBase):
         cuda.require_gpu()
         import torch
 
-        if num_groups != 1:
-            raise ConfigError(f"num_groups={num_groups} does not fit the cuda backend: all its envs step at once.")
         super().__init__(module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode)
         spec, self._torch, self.device = module.spec, torch, torch.device("cuda", device)
         needed, (free, _) = Memory.bytes_needed(module, self.num_envs), torch.cuda.mem_get_info(device)
@@ -313,3 +311,6 @@ class CudaVec(NativeVecBase):
         self._refuse_closed()
         if not self._started:
             raise UsageError(f"{call} before reset. Call reset() once after making the env.")
+
+
+BACKEND = Backend("all envs at once on a GPU, one thread each; returns torch tensors", native=CudaVec)

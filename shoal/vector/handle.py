@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from shoal.vector import start_methods, worker
-from shoal.vector.runner import Creator
+from shoal.vector.slots import Creator
 
 POLL_S = 0.1  # how often the parent checks whether its workers live
 

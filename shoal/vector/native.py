@@ -32,7 +32,7 @@ def _readonly(array: Array) -> Array:
     return view
 
 
-class Group:
+class EnvRange:
     """A range of envs [lo, hi) and views of every buffer on its rows."""
 
     def __init__(self, memory: Memory, lo: int, hi: int, mode: AutoresetMode) -> None:
@@ -131,11 +131,11 @@ class NativeVec(NativeVecBase):
         self._steps_all = False  # step() may be called: started, not closed, nothing in flight
         self._disabled, self._skips_steps = autoreset == "disabled", autoreset == "next_step"
         mode = AUTORESET[autoreset]
-        self._all = Group(self.memory, 0, self.num_envs, mode)
+        self._all = EnvRange(self.memory, 0, self.num_envs, mode)
         edges = _group_edges(self.num_envs, num_groups)
-        self._groups = [Group(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
-        self._in_flight: deque[Group] = deque()
-        self._last_received: Group | None = None
+        self._groups = [EnvRange(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
+        self._in_flight: deque[EnvRange] = deque()
+        self._last_received: EnvRange | None = None
         self._address, self._take = self.memory.address, module.take
         self._action_shape = self.actions.shape
 
@@ -150,7 +150,7 @@ class NativeVec(NativeVecBase):
         """Runs a range function over all envs and returns the sum of its results."""
         raise NotImplementedError
 
-    def _submit(self, index: int, group: Group, function: Any) -> None:
+    def _submit(self, index: int, group: EnvRange, function: Any) -> None:
         """Starts a range function over a group."""
         raise NotImplementedError
 
@@ -245,7 +245,7 @@ class NativeVec(NativeVecBase):
         }
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
-        """The whole state of some envs (default: all) as bytes. `restore` goes on from there to the bit."""
+        """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
         if not self._started:
             raise UsageError("snapshot() before reset(): there is no state yet.")
         self._refuse_in_flight("snapshot")
@@ -343,7 +343,7 @@ class NativeVec(NativeVecBase):
         self._next_seeds = None
         self.memory.set_reset(seeds, mask)
 
-    def _take_actions(self, actions: Any, group: Group) -> None:
+    def _take_actions(self, actions: Any, group: EnvRange) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
             actions = as_array(actions)
@@ -354,7 +354,7 @@ class NativeVec(NativeVecBase):
         if bad >= 0:
             self._refuse_action(actions, bad, group)
 
-    def _coerce_actions(self, actions: Array, group: Group) -> tuple[Any, Array]:
+    def _coerce_actions(self, actions: Array, group: EnvRange) -> tuple[Any, Array]:
         if actions.shape != group.action_shape:
             raise ActionError(f"actions have shape {actions.shape}, expected {group.action_shape}.")
         kind, allowed = actions.dtype.kind, "iuf" if self.native_spec.action_kind == "box" else "iu"
@@ -366,7 +366,7 @@ class NativeVec(NativeVecBase):
             raise ActionError(f"actions hold {actions.max()}, which is out of range.")
         return self._take[dtype], np.array(actions, dtype, order="C")
 
-    def _refuse_action(self, actions: Array, bad: int, group: Group) -> None:
+    def _refuse_action(self, actions: Array, bad: int, group: EnvRange) -> None:
         spec, value = self.native_spec, actions.reshape(-1)[bad]
         row, element = divmod(int(bad), self.module.action_size)
         env, agent = divmod(row, spec.agents)
@@ -385,7 +385,7 @@ class NativeVec(NativeVecBase):
             raise UsageError("step before reset. Call reset() once after making the env.")
         raise UsageError("step() while groups are in flight. Call recv() for each of them first.")
 
-    def _refuse_ended(self, group: Group) -> None:
+    def _refuse_ended(self, group: EnvRange) -> None:
         if self._disabled and (ended := self.memory.arrays["ended"][group.lo : group.hi]).any():
             raise UsageError(
                 f"env {group.lo + int(ended.argmax())} has ended and autoreset is disabled. "
@@ -401,7 +401,7 @@ class NativeVec(NativeVecBase):
             self._wait(self._groups.index(self._in_flight[0]))
             self._in_flight.popleft()
 
-    def _group_for(self, env_id: Array | None) -> Group:
+    def _group_for(self, env_id: Array | None) -> EnvRange:
         if env_id is None:
             group = self._last_received
             if group is None and len(self._groups) == 1:

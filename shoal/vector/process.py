@@ -14,7 +14,7 @@ import multiprocessing.spawn
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import connection, reduction, util
 from typing import Any
@@ -26,11 +26,13 @@ from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, Worker
 from shoal.native import lib
 from shoal.spec import AgentSpaces, Array
 from shoal.vector import shared, worker
+from shoal.vector.backends import Backend
+from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack, worker_died
 from shoal.vector.handle import POLL_S, WorkerHandle
 from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
-from shoal.vector.runner import Creator, Info, Mail
+from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.start_methods import default_start_method
 from shoal.vector.threads import available_cores
 
@@ -84,7 +86,7 @@ class ProcessVec(PythonVec):
         if cpu_affinity and len(pins) < count:
             raise ConfigError(f"cpu_affinity names {len(pins)} cores for {count} workers.")
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores))
-        self._hands = [
+        self._handles = [
             WorkerHandle(
                 k,
                 creators[k * share : (k + 1) * share],
@@ -97,12 +99,12 @@ class ProcessVec(PythonVec):
         self._core = lib.load_core()
         self._owner, self._fds = os.getpid(), list[int]()
         # also at exit, and then before multiprocessing waits for the workers
-        self._finalizer = util.Finalize(self, _end_all, (self._hands, self._fds), exitpriority=100)
+        self._finalizer = util.Finalize(self, _end_all, (self._handles, self._fds), exitpriority=100)
         self._autoreset = options.get("autoreset", "same_step")
         self._broken: EnvCrashed | None = None
         try:
-            for hand in self._hands:
-                hand.start()
+            for handle in self._handles:
+                handle.start()
             agent_spaces, sizes = self._meet()
             units, at = [], 0
             for size in sizes:
@@ -129,22 +131,22 @@ class ProcessVec(PythonVec):
         """Hears from every worker what it made. Fails with the first fault, whichever worker it comes from."""
         until = time.monotonic() + self.timeout_s
         made: dict[int, tuple[AgentSpaces, int]] = {}
-        while len(made) < len(self._hands):
-            waiting = [hand for hand in self._hands if hand.index not in made]
-            told = connection.wait([hand.pipe for hand in waiting], POLL_S)
+        while len(made) < len(self._handles):
+            waiting = [handle for handle in self._handles if handle.index not in made]
+            told = connection.wait([handle.pipe for handle in waiting], POLL_S)
             is_late = time.monotonic() >= until
-            for hand in waiting:
-                if hand.pipe in told or is_late or hand.process.exitcode is not None:
-                    sizes = (made[k][1] if k in made else len(self._hands[k].creators) for k in range(hand.index))
-                    agent_spaces, envs = self._hear(hand, until, sum(sizes))
-                    made[hand.index] = agent_spaces, sum(envs)
+            for handle in waiting:
+                if handle.pipe in told or is_late or handle.process.exitcode is not None:
+                    sizes = (made[k][1] if k in made else len(self._handles[k].creators) for k in range(handle.index))
+                    agent_spaces, envs = self._hear(handle, until, sum(sizes))
+                    made[handle.index] = agent_spaces, sum(envs)
         for k in range(len(made)):
             if made[k][0] != made[0][0]:
                 raise ConfigError(f"the envs of worker {k} have other spaces than env 0: all must be equal.")
         return made[0][0], [made[k][1] for k in range(len(made))]
 
-    def _hear(self, hand: WorkerHandle, until: float, first: int) -> tuple[AgentSpaces, list[int]]:
-        message = self._answer(hand, until, first)
+    def _hear(self, handle: WorkerHandle, until: float, first: int) -> tuple[AgentSpaces, list[int]]:
+        message = self._answer(handle, until, first)
         if message[0] == "failed":
             _, report, index = message
             raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
@@ -153,17 +155,17 @@ class ProcessVec(PythonVec):
             raise ConfigError(f"env {first + odd} has other spaces than env {first}: all must be equal.")
         return agent_spaces, envs
 
-    def _answer(self, hand: WorkerHandle, until: float, first: int) -> Any:
+    def _answer(self, handle: WorkerHandle, until: float, first: int) -> Any:
         """What a worker that starts has to say."""
-        envs = (first, first + len(hand.creators))
+        envs = (first, first + len(handle.creators))
         try:
-            return hand.receive(until)
+            return handle.receive(until)
         except EOFError:
-            hand.join(time.monotonic() + 1.0)
-            raise worker_died(hand.index, hand.process.pid, hand.process.exitcode, envs) from None
+            handle.join(time.monotonic() + 1.0)
+            raise worker_died(handle.index, handle.process.pid, handle.process.exitcode, envs) from None
         except TimeoutError:
             error = EnvTimeout(
-                f"worker {hand.index} (envs {envs[0]} .. {envs[1] - 1}) did not make its envs within "
+                f"worker {handle.index} (envs {envs[0]} .. {envs[1] - 1}) did not make its envs within "
                 f"{self.timeout_s:g} s. Raise timeout_s if they need longer."
             )
             error.env = first
@@ -184,18 +186,18 @@ class ProcessVec(PythonVec):
         self._slots = [lib.DeskSlot.from_address(self._core.desk_slot(self._base, k)) for k in range(len(units))]
         self._block = Block(agent_spaces, num_envs, memoryview(self._memory)[block_at:])
         until = time.monotonic() + self.timeout_s
-        for hand, plan in zip(self._hands, self._plans):
-            self._hand_over(hand, plan)
-        for hand, plan in zip(self._hands, self._plans):
-            self._hear_ready(hand, until, plan.lo)
+        for handle, plan in zip(self._handles, self._plans):
+            self._hand_over(handle, plan)
+        for handle, plan in zip(self._handles, self._plans):
+            self._hear_ready(handle, until, plan.lo)
 
-    def _hand_over(self, hand: WorkerHandle, plan: worker.Plan) -> None:
+    def _hand_over(self, handle: WorkerHandle, plan: worker.Plan) -> None:
         with contextlib.suppress(OSError):  # a worker that died is found when its answer is missing
-            hand.pipe.send_bytes(pickle.dumps(plan))
-            reduction.send_handle(hand.pipe, self._fds[0], hand.process.pid)
+            handle.pipe.send_bytes(pickle.dumps(plan))
+            reduction.send_handle(handle.pipe, self._fds[0], handle.process.pid)
 
-    def _hear_ready(self, hand: WorkerHandle, until: float, first: int) -> None:
-        report = self._answer(hand, until, first)
+    def _hear_ready(self, handle: WorkerHandle, until: float, first: int) -> None:
+        report = self._answer(handle, until, first)
         if report is not None:
             raise _raised(report)
 
@@ -243,7 +245,7 @@ class ProcessVec(PythonVec):
             posted = self._slots[unit].posted
             if self._is_ready(unit):
                 continue
-            if self._hands[unit].process.exitcode is not None:
+            if self._handles[unit].process.exitcode is not None:
                 self._replace(unit, self._death_of(unit))
             elif self._seen[unit][0] != posted:
                 self._seen[unit] = posted, now
@@ -254,14 +256,14 @@ class ProcessVec(PythonVec):
         slot = self._slots[unit]
         return bool(slot.posted == slot.finished)
 
-    def _fetch(self, unit: int) -> Mail:
+    def _fetch(self, unit: int) -> InfoRows:
         status = self._slots[unit].status
         if status == worker.OK:
             return []
         if status == worker.MAIL_HERE:
             at = self._plans[unit].mail_at + unit * worker.MAIL_BYTES
             size = int.from_bytes(self._memory[at : at + 4], "little")
-            letter: Mail = pickle.loads(self._memory[at + 4 : at + 4 + size])
+            letter: InfoRows = pickle.loads(self._memory[at + 4 : at + 4 + size])
             return letter
         message = self._receive(unit)
         if status == worker.RAISED and message is not None:
@@ -275,9 +277,9 @@ class ProcessVec(PythonVec):
     def _receive(self, unit: int) -> Any:
         """What a worker that is done with a command put into its pipe; None from one that was replaced."""
         try:
-            message = self._hands[unit].receive(time.monotonic() + self.timeout_s)
+            message = self._handles[unit].receive(time.monotonic() + self.timeout_s)
         except EOFError:
-            self._hands[unit].join(time.monotonic() + 1.0)
+            self._handles[unit].join(time.monotonic() + 1.0)
             self._replace(unit, self._death_of(unit))
         except TimeoutError:
             self._replace(unit, self._hang_of(unit))
@@ -286,7 +288,7 @@ class ProcessVec(PythonVec):
             return message
         return None
 
-    def _collect(self, units: Sequence[int]) -> Mail:
+    def _collect(self, units: Sequence[int]) -> InfoRows:
         mail = super()._collect(units)
         if self._crashed:
             for unit in set(units) & set(self._crashed):
@@ -296,7 +298,7 @@ class ProcessVec(PythonVec):
     # ---- faults ----
 
     def _death_of(self, unit: int) -> WorkerDied:
-        process = self._hands[unit].process
+        process = self._handles[unit].process
         return worker_died(unit, process.pid, process.exitcode, self.units[unit])
 
     def _hang_of(self, unit: int) -> EnvTimeout:
@@ -307,36 +309,36 @@ class ProcessVec(PythonVec):
         doing = {RESET: "reset", CALL: "a call"}.get(slot.command, f"step {slot.step + 1}")
         error = EnvTimeout(
             f"env {env}{seeded} did not answer within {self.timeout_s:g} s in {doing} "
-            f"(worker {unit}, pid {self._hands[unit].process.pid}). Raise timeout_s if it may take longer."
+            f"(worker {unit}, pid {self._handles[unit].process.pid}). Raise timeout_s if it may take longer."
         )
         error.env, error.seed, error.step = env, seed, int(slot.step) + (slot.command == STEP)
         return error
 
     def _replace(self, unit: int, fault: EnvCrashed) -> None:
         """With on_crash='restart': a new worker, its envs reset with their seeds and their episodes cut short."""
-        hand, now = self._hands[unit], time.monotonic()
-        hand.restarts = [then for then in hand.restarts if now - then < RESTART_WINDOW_S]
-        if len(hand.restarts) >= MAX_RESTARTS:
+        handle, now = self._handles[unit], time.monotonic()
+        handle.restarts = [then for then in handle.restarts if now - then < RESTART_WINDOW_S]
+        if len(handle.restarts) >= MAX_RESTARTS:
             fault.args = (
                 f"{fault} It was restarted {MAX_RESTARTS} times within {RESTART_WINDOW_S:g} s already, so not again.",
             )
-        if self.on_crash == "raise" or len(hand.restarts) >= MAX_RESTARTS:
+        if self.on_crash == "raise" or len(handle.restarts) >= MAX_RESTARTS:
             self._broken = fault
             raise fault
-        hand.restarts.append(now)
+        handle.restarts.append(now)
         (lo, hi), agents, arrays = self.units[unit], self.agents_per_env, self.block.arrays
         rows = slice(lo * agents, hi * agents)
         cut = arrays["alive"][rows] & (self._slots[unit].command != RESET)
         crash = Crash(rows, cut, arrays["obs"][rows].copy(), fault)
         try:
-            hand.end()
+            handle.end()
             self._core.settle(self._base, unit)  # before the new worker looks at its desk: it owes nothing
-            hand.start()
+            handle.start()
             until = time.monotonic() + self.timeout_s
-            self._hear(hand, until, lo)
+            self._hear(handle, until, lo)
             seeds = None if self.seeds is None else self.seeds[lo:hi].tolist()
-            self._hand_over(hand, replace(self._plans[unit], replaces=True, seeds=seeds))
-            self._hear_ready(hand, until, lo)
+            self._hand_over(handle, replace(self._plans[unit], replaces=True, seeds=seeds))
+            self._hear_ready(handle, until, lo)
         except BaseException as error:
             self._broken = error if isinstance(error, EnvCrashed) else fault
             raise
@@ -344,7 +346,7 @@ class ProcessVec(PythonVec):
             arrays["obs"][rows], arrays["alive"][rows], arrays["ended"][lo:hi] = crash.obs, cut, True
         self._crashed[unit] = crash
 
-    def _cut_short(self, unit: int, crash: Crash) -> Mail:
+    def _cut_short(self, unit: int, crash: Crash) -> InfoRows:
         """Truncates the episodes of a worker that was replaced. Their returns went with it: they are no statistic."""
         rows, arrays = crash.rows, self.block.arrays
         arrays["final_obs"][rows], arrays["rewards"][rows], arrays["terminated"][rows] = crash.obs, 0.0, False
@@ -362,12 +364,12 @@ class ProcessVec(PythonVec):
 
     def _send_options(self, options: Info) -> None:
         message = cloudpickle.dumps(options)
-        for hand in self._hands:
-            self._send(hand, message)
+        for handle in self._handles:
+            self._send(handle, message)
 
-    def _send(self, hand: WorkerHandle, message: bytes) -> None:
+    def _send(self, handle: WorkerHandle, message: bytes) -> None:
         with contextlib.suppress(OSError):  # a worker that is gone or stuck is found by waiting for it
-            hand.pipe.send_bytes(message)
+            handle.pipe.send_bytes(message)
 
     def call_envs(self, name: str, env_ids: Sequence[int] | None, args: tuple[Any, ...], kwargs: Info) -> list[Any]:
         """Calls a method of chosen envs, or reads an attribute, in their workers."""
@@ -381,7 +383,7 @@ class ProcessVec(PythonVec):
             if (here := [number for number in ids if lo <= number < hi])
         }
         for unit, here in chosen.items():
-            self._send(self._hands[unit], cloudpickle.dumps((here, name, args, kwargs)))
+            self._send(self._handles[unit], cloudpickle.dumps((here, name, args, kwargs)))
         self._post(list(chosen), CALL)
         self._wait(list(chosen), len(chosen))
         results: dict[int, Any] = {}
@@ -402,12 +404,12 @@ class ProcessVec(PythonVec):
         """Asks the workers to leave, waits a little, and kills those that do not."""
         if not self._finalizer.still_active() or os.getpid() != self._owner:
             return
-        alive = [hand.index for hand in self._hands if hand.process.exitcode is None]
+        alive = [handle.index for handle in self._handles if handle.process.exitcode is None]
         numbers = np.array(alive, np.int32)
         self._core.post(self._base, numbers.ctypes.data, len(numbers), CLOSE)  # a busy one sees it when it is done
         until = time.monotonic() + CLOSE_S
         for k in alive:
-            self._hands[k].join(until)
+            self._handles[k].join(until)
         self._finalizer()
 
     def __del__(self) -> None:
@@ -422,14 +424,14 @@ def _raised(report: dict[str, Any]) -> EnvCrashed:
     return error
 
 
-def _end_all(hands: list[WorkerHandle], fds: list[int]) -> None:
-    for hand in hands:
-        if hand.process is not None and hand.process.pid is not None:
+def _end_all(handles: list[WorkerHandle], fds: list[int]) -> None:
+    for handle in handles:
+        if handle.process is not None and handle.process.pid is not None:
             with contextlib.suppress(Exception):
-                hand.process.kill()
-    for hand in hands:
+                handle.process.kill()
+    for handle in handles:
         with contextlib.suppress(Exception):
-            hand.end()
+            handle.end()
     while fds:
         os.close(fds.pop())
 
@@ -463,3 +465,37 @@ def _check_batch(num_envs: int, units: list[tuple[int, int]], batch_size: int | 
             f"a batch of {size} of {num_envs} envs is not whole workers of {each}. Try batch_size {below} or {above}."
         )
     return size
+
+
+def _make(
+    create: Callable[[], Any],
+    num_envs: int,
+    *,
+    num_workers: int | None = None,
+    envs_per_worker: int | None = None,
+    **options: Any,
+) -> VecEnv:
+    if envs_per_worker is not None:
+        if num_workers is not None and num_workers * envs_per_worker != num_envs:
+            raise ConfigError(f"num_workers={num_workers} times envs_per_worker={envs_per_worker} is not {num_envs}.")
+        if not isinstance(envs_per_worker, int) or envs_per_worker < 1 or num_envs % envs_per_worker:
+            raise ConfigError(f"envs_per_worker={envs_per_worker!r} does not divide num_envs={num_envs}.")
+        num_workers = num_envs // envs_per_worker
+    return ProcessVec([create] * num_envs, num_workers=num_workers, **options)
+
+
+BACKEND = Backend(
+    "worker processes over shared memory",
+    python=_make,
+    options={
+        "num_workers": None,
+        "envs_per_worker": None,
+        "batch_size": None,
+        "surplus_envs": 0,
+        "zero_copy": False,
+        "start_method": None,
+        "timeout_s": 60.0,
+        "on_crash": "raise",
+        "cpu_affinity": False,
+    },
+)

@@ -20,15 +20,15 @@ from shoal.spec import AgentSpaces, Array, map_leaves
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block
-from shoal.vector.runner import Info, Mail
+from shoal.vector.slots import Info, InfoRows
 from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
 
-RESET, STEP, CALL, CLOSE = range(4)  # what a unit can be told to do
+RESET, STEP, CALL, CLOSE = range(4)  # the commands for a unit
 
 
-class Range:
+class EnvRange:
     """Envs [lo, hi) and views of every buffer on them, in the structure of the spaces."""
 
     def __init__(self, block: Block, lo: int, hi: int) -> None:
@@ -58,7 +58,7 @@ class Range:
 
 
 class _Infos(VectorEnv[Any, Any, Any]):
-    """Gymnasium's own way to make one dict of arrays from many dicts, over so many rows."""
+    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays."""
 
     def __init__(self, count: int) -> None:
         self.num_envs = count
@@ -68,7 +68,7 @@ class _Infos(VectorEnv[Any, Any, Any]):
 
 
 class PythonVec(VecEnv):
-    """Python envs behind the VecEnv API. Subclasses say how units are told to step and waited for."""
+    """Python envs behind the VecEnv API. Subclasses define how units get their commands and how to wait for them."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class PythonVec(VecEnv):
             self._need = batch_envs * len(self.units) // num_envs
         self._in_flight: list[int] = []  # units, in the order they were sent
         self._received: list[int] = []  # units of the last recv, in its order
-        self._ranges: dict[tuple[int, int], Range] = {}
+        self._ranges: dict[tuple[int, int], EnvRange] = {}
         self._all, self._every = self._range(0, num_envs), list(range(len(self.units)))
         space, self._plain_actions = agent_spaces.action_spaces[0], None
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
@@ -148,7 +148,7 @@ class PythonVec(VecEnv):
         """Waits until `need` of the units are done and returns those that are, earliest first."""
         raise NotImplementedError
 
-    def _fetch(self, unit: int) -> Mail:
+    def _fetch(self, unit: int) -> InfoRows:
         """The infos of a unit that is done. Raises what its envs raised."""
         raise NotImplementedError
 
@@ -223,7 +223,7 @@ class PythonVec(VecEnv):
             return self._received_result(envs, mail, envs.env_id)
         return self._gathered(ordered, mail)
 
-    def _received_result(self, envs: Range, mail: Mail, env_id: Array) -> Result:
+    def _received_result(self, envs: EnvRange, mail: InfoRows, env_id: Array) -> Result:
         result = self._result(envs, mail)
         result[4]["env_id"] = env_id
         if self._skips_steps:
@@ -279,14 +279,14 @@ class PythonVec(VecEnv):
 
     # ---- parts ----
 
-    def _alive_now(self, envs: Range) -> Array:
+    def _alive_now(self, envs: EnvRange) -> Array:
         """(rows,) whether a row's next step is a transition: it is in the game, and its env has not ended."""
         alive: Array = envs.alive & ~np.repeat(envs.ended, self.agents_per_env)
         return alive
 
-    def _range(self, lo: int, hi: int) -> Range:
+    def _range(self, lo: int, hi: int) -> EnvRange:
         if (lo, hi) not in self._ranges:
-            self._ranges[lo, hi] = Range(self.block, lo, hi)
+            self._ranges[lo, hi] = EnvRange(self.block, lo, hi)
         return self._ranges[lo, hi]
 
     def _refuse_before(self, call: str) -> None:
@@ -324,8 +324,8 @@ class PythonVec(VecEnv):
         if rest:
             self._send_options(rest)
 
-    def _collect(self, units: Sequence[int]) -> Mail:
-        mail: Mail = []
+    def _collect(self, units: Sequence[int]) -> InfoRows:
+        mail: InfoRows = []
         for unit in units:
             mail += self._fetch(unit)
         arrays = self.block.arrays
@@ -344,7 +344,7 @@ class PythonVec(VecEnv):
             self._told |= dict.fromkeys(units, command)
         self._post(units, command)
 
-    def _infos(self, found: Range, mail: Mail) -> Info:
+    def _infos(self, found: EnvRange, mail: InfoRows) -> Info:
         """Gymnasium's vector infos from the dicts of single rows."""
         infos: Info = {}
         if self.agents_per_env > 1:
@@ -368,14 +368,14 @@ class PythonVec(VecEnv):
                 infos["_final_obs"] = done
         return infos
 
-    def _result(self, found: Range, mail: Mail) -> Result:
+    def _result(self, found: EnvRange, mail: InfoRows) -> Result:
         infos = self._infos(found, mail)
         if self.copy:
             flags = (found.rewards.copy(), found.terminated.copy(), found.truncated.copy())
             return (map_leaves(np.copy, found.obs), *flags, infos)
         return found.obs, found.rewards, found.terminated, found.truncated, infos
 
-    def _gathered(self, units: list[int], mail: Mail) -> Result:
+    def _gathered(self, units: list[int], mail: InfoRows) -> Result:
         """Copies units that are not neighbours into one piece."""
         count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
         block = Block(self.agent_spaces, count)
@@ -390,7 +390,7 @@ class PythonVec(VecEnv):
             block.arrays["ended"][at : at + hi - lo] = self.block.arrays["ended"][lo:hi]
             moved |= {lo * agents + k: at * agents + k for k in range((hi - lo) * agents)}
             at += hi - lo
-        found = Range(block, 0, count)
+        found = EnvRange(block, 0, count)
         env_id = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
         return self._received_result(found, [(moved[row], final, info) for row, final, info in mail], env_id)
 
@@ -497,7 +497,7 @@ class PythonSerial(PythonVec):
             at = runner.hi
         batch = total // num_groups if num_groups > 1 else None
         super().__init__(agent_spaces, total, block, units, batch_envs=batch, **options)
-        self._mails: dict[int, Mail] = {}
+        self._mails: dict[int, InfoRows] = {}
         self._options: Info | None = None
 
     def _post(self, units: Sequence[int], command: int) -> None:
@@ -516,7 +516,7 @@ class PythonSerial(PythonVec):
     def _wait(self, units: Sequence[int], need: int) -> list[int]:
         return list(units)
 
-    def _fetch(self, unit: int) -> Mail:
+    def _fetch(self, unit: int) -> InfoRows:
         return self._mails.pop(unit, [])
 
     def _send_options(self, options: Info) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 from shoal.errors import ConfigError, UsageError
 from shoal.native import lib
 from shoal.native.lib import Module
-from shoal.vector.native import Group, NativeVec
+from shoal.vector.backends import Backend
+from shoal.vector.native import EnvRange, NativeVec
 
+FROM_ENVS = 2048  # native envs from which on threads are the default: with fewer, waking them takes longer
 SPIN_US = 50  # how long an idle worker watches for the next step before it sleeps
 
 
@@ -74,7 +76,7 @@ class ThreadsVec(NativeVec):
         pointer = self._pointers[id(function)]
         return int(self._core.pool_run(self._pool, pointer, self._address, 0, self.num_envs, self._chunk_all))
 
-    def _submit(self, index: int, group: Group, function: Any) -> None:
+    def _submit(self, index: int, group: EnvRange, function: Any) -> None:
         pointer = self._pointers[id(function)]
         self._core.pool_submit(self._pool, index, pointer, self._address, group.lo, group.hi, self._chunks[index])
 
@@ -88,3 +90,8 @@ class ThreadsVec(NativeVec):
             self._finish_in_flight()
             self._at_exit.detach()
             self._finalizer()
+
+
+BACKEND = Backend(
+    "a pool of C threads in this process", native=ThreadsVec, options={"num_threads": None, "num_groups": 1}
+)

@@ -34,7 +34,8 @@ from shoal.vector import shared
 from shoal.vector.block import Block
 from shoal.vector.faults import call_env, pack
 from shoal.vector.python import CALL, CLOSE, RESET
-from shoal.vector.runner import Mail, Runner, slot_for
+from shoal.vector.runner import Runner
+from shoal.vector.slots import InfoRows, slot_for
 from shoal.vector.start_methods import unpack_work
 
 OK, MAIL_HERE, MAIL_IN_PIPE, RAISED, CALLED = range(5)  # how a command went; from MAIL_IN_PIPE on, the pipe says more
@@ -188,7 +189,7 @@ def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
         runner.arrays = arrays
 
 
-def _letter(mail: Mail) -> bytes:
+def _letter(mail: InfoRows) -> bytes:
     try:
         return pickle.dumps(mail, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:

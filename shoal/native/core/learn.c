@@ -25,7 +25,7 @@ SHOAL_API void shoal_advantages(const float *rewards, const float *values, const
     }
 }
 
-// R_t = r_t + gamma R_{t-1}, begun anew after each done: forwards, as a running normalizer of rewards needs it.
+// R_t = r_t + gamma R_{t-1}, restarted after each done: forwards, as a running normalizer of rewards needs it.
 // carry (rows) is R of the step before and becomes R of the last one.
 SHOAL_API void shoal_running_returns(const float *rewards, const uint8_t *dones, float gamma, int64_t steps,
                                      int64_t rows, float *carry, float *returns) {

@@ -192,7 +192,7 @@ SHOAL_FN void shoal_row_clear(ShoalBatch *b, int64_t row) {
 
 SHOAL_FN Obs *shoal_obs_of(const ShoalBatch *b, int64_t i) { return b->obs + i * NUM_AGENTS * OBS_SIZE; }
 
-// With seeds (or 0: its stream goes on).
+// With seeds, or 0 to continue its random stream.
 SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds, Obs *obs) {
     STATE_OPEN(b, i);
     if (seeds) b->rng[i] = rng_seed(seeds[i]);
@@ -312,7 +312,7 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
 #ifdef ENV_STATS
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
 #endif
-    // an episode that waited for its reset in another mode begins anew here, as SHOAL_SAME_STEP would have done
+    // an episode that waited for its reset in another mode is reset here, as SHOAL_SAME_STEP would have done
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
     shoal_show_env(b, i, s, shoal_obs_of(b, i));
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);

@@ -183,7 +183,7 @@ static Room room_of(const Net *net, int64_t rows, float *work, int64_t *needed) 
     return room;
 }
 
-// How many floats of work a batch of so many rows needs.
+// How many floats of work a batch of a given number of rows needs.
 SHOAL_API int64_t shoal_q_room(const Net *net, int64_t rows) {
     int64_t needed;
     room_of(net, rows, (float *)0, &needed);
@@ -496,7 +496,7 @@ SHOAL_API void shoal_replay_store(const Store *s) {
             if (!is_cut) continue;
             place = base + head;
             r->kinds[place] = LAST;
-            // what is allowed there is not known: the env has begun anew
+            // what is allowed there is not known: the env was reset
             if (r->masks) memset(r->masks + place * r->mask_size, 1, (size_t)r->mask_size);
             s->last[at] = place;
             head = head + 1 == r->capacity ? 0 : head + 1;

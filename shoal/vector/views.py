@@ -1,4 +1,4 @@
-"""Two more faces of a VecEnv with several agents per env: one row per agent, or a dict by agent."""
+"""Two views of a VecEnv with several agents per env: one env per agent, or a dict by agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.vector.base import Result
 class RowsEnv(VectorEnv[Array, Any, Array]):
     """Every agent is one env of the batch, for wrappers and trainers that know single agents only.
 
-    An agent that is out before its game ends is a row of zeros until the game starts anew;
+    An agent that is out before its game ends is a row of zeros until its next game starts;
     `infos["alive"]` says which rows are real.
     """
 

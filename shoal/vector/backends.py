@@ -1,0 +1,61 @@
+"""Backends: the ways to step many envs, each one file of this folder that assigns BACKEND.
+
+    BACKEND = Backend("one loop on the calling thread", native=SerialVec, options={"num_groups": 1})
+
+`shoal.make(env, backend="serial")` finds it by the file's name. Other packages add backends by the entry point group
+`shoal.backends`, scripts by `BACKENDS.register(name, backend)`. tests/test_backends.py compares each with serial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.errors import ConfigError, did_you_mean
+from shoal.plugins import Plugins
+from shoal.vector.base import VecEnv
+
+BACKENDS = Plugins("backend", package="shoal.vector", marker="BACKEND")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to step envs. Both factories also take seed, copy, autoreset and render_mode, and the options by name."""
+
+    help: str  # one line
+    native: Callable[..., VecEnv] | None = None  # (module, num_envs, *, params, …): steps compiled headers
+    python: Callable[..., VecEnv] | None = None  # (create, num_envs, *, …): steps what create() returns
+    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of shoal.make, and their defaults
+
+    def factory(self, kind: str) -> Callable[..., VecEnv] | None:
+        """What makes a VecEnv of native or python envs; None where it cannot step them."""
+        return self.native if kind == "native" else self.python
+
+
+def names_for(kind: str) -> list[str]:
+    """The backends that step native or python envs."""
+    return [name for name in BACKENDS.names() if BACKENDS.find(name).factory(kind) is not None]
+
+
+def find(name: str, kind: str) -> Backend:
+    """The backend of a name, for native or python envs."""
+    if not isinstance(name, str) or name not in BACKENDS.names() or BACKENDS.find(name).factory(kind) is None:
+        known = names_for(kind)
+        raise ConfigError(
+            f"backend={name!r}.{did_you_mean(str(name), known)} {kind.capitalize()} envs have {', '.join(known)}."
+        )
+    backend: Backend = BACKENDS.find(name)
+    return backend
+
+
+def refuse_options(name: str, kind: str, given: Mapping[str, Any]) -> None:
+    """Raises for options that the backend does not have, with the backends that do."""
+    for option, value in given.items():
+        if option in find(name, kind).options:
+            continue
+        having = [other for other in names_for(kind) if option in BACKENDS.find(other).options]
+        if having:
+            raise ConfigError(f"{option}={value!r} needs backend={' or '.join(map(repr, having))}, not {name!r}.")
+        own = sorted({key for other in names_for(kind) for key in BACKENDS.find(other).options})
+        raise ConfigError(f"{option}={value!r} does not fit this env: {kind} envs have the options {', '.join(own)}.")
