@@ -41,8 +41,8 @@ from rich.table import Table
 from torch import nn
 
 import shoal
-from shoal.algos.actor import Role
 from shoal.algos.replay import Replay
+from shoal.algos.roles import Role
 from shoal.measure import describe_machine
 from shoal.train import Trainer, make_actor, options_for
 

@@ -41,7 +41,7 @@ def fresh(space: gymnasium.Space[Any], dtype: Any, count: int = 64) -> Callable[
 def ours(env: str, num_envs: int = NUM_ENVS, **options: Any) -> Stepper:
     vec: Any = shoal.make(env, num_envs, seed=0, **options)
     vec.reset()
-    box = vec.spec_env.action_kind == "box"
+    box = vec.native_spec.action_kind == "box"
     actions = fresh(vec.action_space, np.float32 if box else np.int64)
     return Stepper(lambda: vec.step(actions()), num_envs, vec.agents_per_env, vec.close)
 

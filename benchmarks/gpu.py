@@ -36,12 +36,12 @@ import torch
 
 import shoal
 from shoal import registry
-from shoal.algos.algorithms import ALGORITHMS
+from shoal.algos.algorithm import ALGORITHMS
+from shoal.bench.training import profile
 from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
 from shoal.native import lib
 from shoal.native.cuda import require_gpu
-from shoal.profile import profile
 from shoal.runs import commit
 from shoal.train import Trainer, options_for
 
@@ -57,14 +57,14 @@ def same_bytes(ours: Any, theirs: Any) -> bool:
 
 def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
     """'' where GPU and CPU agree on every byte, else what differed first."""
-    cpu = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7, **options)
+    cpu: Any = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7, **options)
     gpu: Any = shoal.make(env, num_envs, backend="cuda", seed=7, **options)
-    arrays, tensors = cpu.memory.arrays, gpu.tensors  # type: ignore[attr-defined]
+    arrays, tensors = cpu.memory.arrays, gpu.tensors
     cpu.reset()
     gpu.reset()
     check_every = 1 if num_envs <= 257 else 50
     for step in range(steps):
-        cpu.module.sample(cpu._address, step + 1, 0, num_envs)  # type: ignore[attr-defined]
+        cpu.module.sample(cpu._address, step + 1, 0, num_envs)
         actions = arrays["actions"].copy()
         cpu.step(actions)
         gpu.step(torch.from_numpy(actions).cuda())
@@ -77,18 +77,18 @@ def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
         for name in ("final_obs", "final_return", "final_length"):
             if not same_bytes(tensors[name][torch.from_numpy(done).cuda()], arrays[name][done]):
                 return f"{name} at step {step}"
-    if cpu.snapshot() != gpu.snapshot():  # type: ignore[attr-defined]
+    if cpu.snapshot() != gpu.snapshot():
         return "state"
-    if cpu.drain_stats() != gpu.drain_stats():  # type: ignore[attr-defined]
+    if cpu.drain_stats() != gpu.drain_stats():
         return "drained stats"
-    cpu.restore(gpu.snapshot())  # type: ignore[attr-defined]
-    gpu.restore(cpu.snapshot())  # type: ignore[attr-defined]
+    cpu.restore(gpu.snapshot())
+    gpu.restore(cpu.snapshot())
     for step in range(20):
-        cpu.module.sample(cpu._address, step + 10**6, 0, num_envs)  # type: ignore[attr-defined]
+        cpu.module.sample(cpu._address, step + 10**6, 0, num_envs)
         actions = arrays["actions"].copy()
         cpu.step(actions)
         gpu.step(torch.from_numpy(actions).cuda())
-    return "" if cpu.snapshot() == gpu.snapshot() else "state after moving snapshots"  # type: ignore[attr-defined]
+    return "" if cpu.snapshot() == gpu.snapshot() else "state after moving snapshots"
 
 
 def odd_settings(env: str) -> dict[str, dict[str, Any]]:
@@ -144,7 +144,7 @@ def bandwidth() -> float:
 
 def bytes_per_step(vec: Any) -> int:
     """What a step must at least move for each env: state read and written, observation, reward and flags written."""
-    spec = vec.spec_env
+    spec = vec.native_spec
     row = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize
     state = 2 * vec.module.state_bytes(1024) // 1024
     return int(state + spec.agents * (row + 4 + 4 + 8 + 4 + spec.mask_size) + 2 * 16 + 8)
@@ -158,9 +158,9 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
         for num_envs in (16384, 65536, 262144):
             vec: Any = shoal.make(env, num_envs, backend="cuda", seed=0)
             vec.reset()
-            host = shoal.make(env, num_envs, backend="threads", seed=0)
-            host.module.sample(host._address, 1, 0, num_envs)  # type: ignore[attr-defined]
-            vec.actions.copy_(torch.from_numpy(host.actions).cuda())  # type: ignore[attr-defined]
+            host: Any = shoal.make(env, num_envs, backend="threads", seed=0)
+            host.module.sample(host._address, 1, 0, num_envs)
+            vec.actions.copy_(torch.from_numpy(host.actions).cuda())
             row: dict[str, Any] = {}
             for stage in (True, False):
                 kept = vec.kernels.stage_bytes
@@ -210,7 +210,7 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
     began = time.perf_counter()
     trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
     trainer.start()
-    trainer._capture()
+    trainer.capture()
     torch.cuda.synchronize()
     warm_up, began, looked = time.perf_counter() - began, time.perf_counter(), time.perf_counter()
     found: dict[str, Any] = {"seed": seed, "warm_up_s": warm_up, "goal": goal, "reached_s": None, "best": float("-inf")}
@@ -346,7 +346,7 @@ def judge(trainer: Any) -> dict[str, float]:
     trainer.learners[0].head.epsilon.zero_()
     trainer.drain()
     trainer.start(seed=(1 << 30) + (1 << 29))
-    for part in trainer._own:
+    for part in trainer._own_returns:
         part.zero_()
     total = games = 0.0
     kills = ended = 0.0
@@ -485,15 +485,16 @@ def kernels() -> dict[str, Any]:
         assert plain.fused is None
         assert fast.fused is not None
         for side in sides:
-            side.collector.collect([side.learners[0].generator])
+            side.collector.collect()
         said = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
         same = float((plain.rollout.actions[0] == fast.rollout.actions[0]).double().mean())
         for mine, theirs in zip(fast.rollout.tensors(), plain.rollout.tensors()):
             mine.copy_(theirs)
-        fast.generator.set_state(plain.generator.get_state())
+        for name, stream in fast.streams.items():
+            stream.set_state(plain.streams[name].get_state())
         before, norms = plain.weights.detach().clone(), []
         for learner in (plain, fast):
-            norms.append(float(ALGORITHMS["ppo"].update(learner)["grad_norm"]))
+            norms.append(float(ALGORITHMS.find("ppo").update(learner)["grad_norm"]))
         moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
         row: dict[str, Any] = {
             "logits_apart": said,

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from shoal.algos.actor import Actor, Role, gather, kept_dtype, pick, pick_obs
+from shoal.algos.actor import Actor, stored_numpy_dtype
+from shoal.algos.roles import Role, gather, pick, pick_masks, pick_obs
+from shoal.nn.state import clear_state
 from shoal.spec import Array, structure
 
 
 class PolicyPlayer:
-    """Actors that play their roles, by their likeliest actions or by drawing from their distributions."""
+    """Actors that play their roles, by their likeliest actions or by sampling.
+
+    Args:
+        actors: one for each role.
+        roles: the agents that each actor plays.
+        agents: of an env.
+        greedy: whether each actor takes its likeliest actions: one bool for all, or one for each.
+        seed: of sampling.
+        judged: agents whose returns are the player's score; None: all.
+    """
 
     def __init__(
         self,
@@ -21,17 +33,18 @@ class PolicyPlayer:
         roles: Sequence[Role],
         agents: int,
         *,
-        greedy: bool = True,
+        greedy: bool | Sequence[bool] = True,
         seed: int = 0,
         judged: Sequence[int] | None = None,
     ) -> None:
-        self.judged = None if judged is None else list(judged)  # agents whose returns are its score; None: all
-        self.actors, self.roles, self.agents, self.greedy = list(actors), list(roles), agents, greedy
+        self.judged = None if judged is None else list(judged)
+        self.actors, self.roles, self.agents = list(actors), list(roles), agents
+        self.greedy = [greedy] * len(self.actors) if isinstance(greedy, bool) else list(greedy)
         self.generator = torch.Generator().manual_seed(seed)
         self.states: list[Any] = []
 
     def reset(self, num_rows: int) -> None:
-        """Forgets everything."""
+        """All rows begin an episode."""
         self.games = num_rows // self.agents
         counts = [self.games * role.count(self.agents) for role in self.roles]
         self.states = [actor.initial_state(count) for actor, count in zip(self.actors, counts)]
@@ -39,32 +52,39 @@ class PolicyPlayer:
     @torch.inference_mode()
     def act(self, obs: Any, infos: dict[str, Any]) -> Any:
         """The actions of all rows."""
-        found = []
-        for number, (actor, role) in enumerate(zip(self.actors, self.roles)):
-            leaves = [
-                torch.from_numpy(np.ascontiguousarray(leaf, kept_dtype(leaf.dtype)))
-                for leaf in pick_obs(obs, role, actor.layout, self.agents)
-            ]
-            seen = structure(actor.space, iter(leaves))
-            logits, _, self.states[number] = actor.step(seen, self.states[number])
-            mask = infos.get("action_mask")
-            if mask is not None and actor.head.choices and mask.shape[-1] == actor.head.choices:
-                logits = actor.head.mask(logits, torch.from_numpy(np.array(pick(mask, role, self.agents))))
-            if self.greedy:
-                actions = actor.head.greedy(logits)
-            else:
-                noise = torch.empty(len(logits), actor.head.num_noise)
-                actor.head.draw(noise, self.generator)
-                actions = actor.head.sample(logits, noise)
-            found.append(actor.head.to_env(actions.numpy()))
-        return gather(found, self.roles, [actor.head for actor in self.actors], self.games, self.agents)
+        actions = []
+        with contextlib.ExitStack() as modes:
+            for number, (actor, role) in enumerate(zip(self.actors, self.roles)):
+                modes.enter_context(actor.evaluation_mode())
+                leaves = [
+                    torch.from_numpy(np.ascontiguousarray(leaf, stored_numpy_dtype(leaf.dtype)))
+                    for leaf in pick_obs(obs, role, actor.layout, self.agents)
+                ]
+                decision = actor.act(
+                    structure(actor.space, iter(leaves)),
+                    self.states[number],
+                    mask=self._mask(actor, role, infos),
+                    noise=None if self.greedy[number] else self._noise(actor, len(leaves[0])),
+                )
+                self.states[number] = decision.state
+                actions.append(actor.head.to_env(decision.actions.numpy()))
+        return gather(actions, self.roles, [actor.head for actor in self.actors], self.games, self.agents)
 
     def observe(self, done: Array) -> None:
-        """Clears the memory of rows whose episode ended."""
+        """Clears the recurrent state of rows whose episode ended."""
         if not done.any():
             return
-        for number, role in enumerate(self.roles):
+        for number, (actor, role) in enumerate(zip(self.actors, self.roles)):
             keep = torch.from_numpy(~pick(np.ascontiguousarray(done), role, self.agents))
-            self.states[number] = tuple(
-                part * keep.view(-1, *[1] * (part.ndim - 1)).to(part.dtype) for part in self.states[number]
-            )
+            self.states[number] = clear_state(self.states[number], keep, actor.initial_row())
+
+    def _noise(self, actor: Actor, rows: int) -> torch.Tensor:
+        noise = torch.empty(rows, actor.head.num_noise)
+        actor.head.draw(noise, self.generator)
+        return noise
+
+    def _mask(self, actor: Actor, role: Role, infos: dict[str, Any]) -> torch.Tensor | None:
+        masks = pick_masks(infos, role, self.agents)
+        if masks is None or not actor.head.choices or masks[0].size != actor.head.choices:
+            return None
+        return torch.from_numpy(np.array(masks.reshape(len(masks), -1)))

@@ -12,14 +12,17 @@ import torch
 from gymnasium import spaces
 
 import shoal
-from shoal.algos import core_kernels as recurrent_kernels
-from shoal.algos import device, fused, fused_core, kernels, ops, optim, ppo
-from shoal.algos.rollout import Seat
+from shoal.algos import ops, ppo
+from shoal.algos.collect import device
+from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.fast import core_kernels as recurrent_kernels
+from shoal.algos.fast import fused, fused_core, kernels
+from shoal.algos.optimizers import muon
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
-from shoal.nn import recurrent
+from shoal.nn.cores import CORES
 from shoal.train import Trainer, options_for
-from tests.test_fused import OnHost
+from tests.fake_gpu import GpuLikeVec
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -98,7 +101,7 @@ def trainer_of(env: Any, tables: dict[str, Any]) -> Trainer:
     torch.manual_seed(0)
     for learner in trainer.learners:  # biases begin as zeros, in which no mistake would show
         learner.weights.data.add_(torch.randn_like(learner.weights), alpha=0.05)
-    trainer.collector.collect([learner.generator for learner in trainer.learners])
+    trainer.collector.collect()
     return trainer
 
 
@@ -121,12 +124,12 @@ def update_both(one: Any, two: Any) -> dict[str, float]:
 
 def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
-    optim.orthogonal = partial(optim.orthogonal, kind=torch.float32)
+    muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
     fused.REDUCE_PART, fused.ADAM_PART = 512, 1024  # the interpreter takes as long for a block of any size
     for env, tables in (PPO + RECURRENT)[first:last]:
         plain, fast = trainer_of(env, tables), trainer_of(env, tables)
         one, two = plain.learners[0], fast.learners[0]
-        assert not fused.why_not(two), (env, fused.why_not(two))
+        assert not fused.not_covered(two), (env, fused.not_covered(two))
         two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
         fused.BLOCKS = tables.get("blocks", 1)
         kind = fused_core.FusedCore if two.rollout.state else fused.Fused
@@ -180,11 +183,11 @@ def act_again(learner: Any, has_moved: bool = False) -> None:
         state.copy_(start[0])
     taken = torch.zeros(rollout.rows, dtype=torch.int32)
     for t in range(rollout.horizon):
-        rollout.keep_start(t)
+        rollout.save_start(t)
         new = kernel.act(t, taken)
         assert torch.equal(taken.long(), rollout.actions[t, :, 0])
-        for state, part in zip(rollout.state, new):
-            device._carry(rollout, t, state, part, None, None)
+        for k, part in enumerate(new):
+            device._carry(rollout, t, k, part)
     kernel.act(rollout.horizon)
     assert torch.equal(rollout.actions, wanted[2])
     for mine, theirs in zip(parts[:2], wanted):
@@ -204,7 +207,7 @@ COLLECTED: list[tuple[str, dict[str, Any]]] = [
 
 
 def check_collectors() -> None:
-    """Two iterations of both collectors of algos/device.py, whose kernels act and learn, against the plain ones."""
+    """Two iterations of both collectors on a GPU, whose kernels act and learn, against the plain ones."""
     for env, tables in COLLECTED:
         train = {"horizon": 8, "minibatches": 4, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
         vec = {"num_envs": 8, "backend": "threads", "num_groups": 2, "num_threads": 2}
@@ -214,13 +217,12 @@ def check_collectors() -> None:
             learner = trainer.learners[0]
             learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
             learner.fused = (fused_core.FusedCore if learner.rollout.state else fused.Fused)(learner, 16, exact=True)
-            seats = [Seat(trainer.actors[0], trainer.roles[0], learner.rollout)]
             if trainer is on_card:
                 trainer.vec.close()
                 trainer.vec = shoal.make(env, 8, backend="serial", **own["env"])
-                trainer.collector = device.DeviceCollector(OnHost(trainer.vec), seats, [learner.fused])
+                trainer.collector = device.DeviceCollector(GpuLikeVec(trainer.vec), trainer.seats, [learner.fused])
             else:
-                trainer.collector = device.Bridge(trainer.vec, seats, learner.fused)
+                trainer.collector = HostEnvCollector(trainer.vec, trainer.seats, learner.fused)
         for trainer in (plain, on_card, bridged):
             for _ in range(2):
                 trainer.iterate()
@@ -229,7 +231,7 @@ def check_collectors() -> None:
             assert torch.equal(one.rollout.actions, two.rollout.actions)
             for mine, theirs in zip([*one.rollout.tensors(), one.weights], [*two.rollout.tensors(), two.weights]):
                 torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=3e-5)
-            assert two.rollout.cuts is None or two.rollout.cuts.flags.any()
+            assert not two.rollout.truncations.is_fixed or two.rollout.truncations.flags().any()
         for trainer in (plain, on_card, bridged):
             trainer.close()
         print("checked", env)
@@ -313,7 +315,7 @@ def check_cores() -> None:
     torch.manual_seed(0)
     for kind in ("mingru", "lstm"):
         for inputs in (6, 8):
-            core = recurrent.CORES[kind](inputs, 8)
+            core = CORES.find(kind)(inputs, 8)
             x = torch.randn(7, 5, inputs, requires_grad=True)
             state = tuple(torch.randn_like(part) for part in core.initial_state(5))
             resets = torch.rand(7, 5) < 0.3

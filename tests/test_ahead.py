@@ -178,5 +178,5 @@ def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, beg
     (tmp_path / "cpu.toml").write_text('device = "cpu"')
     seen = []
     monkeypatch.setattr(ahead, "begin", seen.append)
-    cli.begin_early(words)
+    cli.prebuild(words)
     assert seen == ([registry.find("squared")] if begins else [])

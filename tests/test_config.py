@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal import config
-from shoal.algos.algorithms import ALGORITHMS
+from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.ppo import PPO
 from shoal.config import LogUniform, opt, parse_count
 from shoal.errors import ConfigError
@@ -19,7 +19,8 @@ from shoal.nn.policy import Net
 from shoal.train import TABLES, Options, Vec, as_tables, merge, options_for, tuned
 
 TABLE_NAMES = sorted(TABLES)
-FIELDS = [(name, field) for name in TABLE_NAMES for field in dataclasses.fields(TABLES[name])]
+DEFAULTS = {name: getattr(Options(), name) for name in TABLE_NAMES}
+FIELDS = [(name, field) for name in TABLE_NAMES for field in dataclasses.fields(DEFAULTS[name])]
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def test_options_come_back_from_toml_as_they_were(tmp_path):
 def test_every_table_of_a_run_comes_back_from_toml_as_it_was(name, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(config.write_toml(as_tables(Options())))
-    assert config.from_dict(TABLES[name], config.read_toml(path)[name], name) == TABLES[name]()
+    assert config.from_dict(type(DEFAULTS[name]), config.read_toml(path)[name], name) == DEFAULTS[name]
 
 
 def test_a_whole_run_comes_back_from_toml_as_it_was(tmp_path):
@@ -199,12 +200,12 @@ def test_a_wrong_layer_is_told(tables, message):
 
 def test_every_tuned_file_is_made_of_options_that_exist(env):
     assert isinstance(options_for(env), Options)
-    assert set(tuned(env)) <= {*TABLES, *ALGORITHMS, "env", "score", "run", "algo", "seed", "device", "cuda"}
-    for name in ("cuda", *ALGORITHMS):
+    assert set(tuned(env)) <= {*TABLES, *ALGORITHMS.names(), "env", "score", "run", "algo", "seed", "device", "cuda"}
+    for name in ("cuda", *ALGORITHMS.names()):
         tables = tuned(env).get(name, {})
         assert set(tables) <= {*TABLES, "env", "score", "cuda"}
         assert set(tables.get("cuda", {})) <= {*TABLES, "env"}
-    for algo in ALGORITHMS:
+    for algo in ALGORITHMS.names():
         for device in ("cpu", "cuda"):
             assert isinstance(options_for(env, {"algo": algo, "device": device}), Options)
 

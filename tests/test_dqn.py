@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import shoal
 from shoal import checkpoint
-from shoal.algos import dqn, pqn
-from shoal.algos.device import make_cuts
+from shoal.algos import dqn, pqn, q
 from shoal.algos.dqn import DQN
 from shoal.algos.pqn import PQN
 from shoal.algos.replay import END, LAST
@@ -157,7 +156,7 @@ def test_agents_networks_learn_as_if_alone():
     assert agents == 4
     batch = next(iter(dqn.batches(learner)))
     learner.weights.grad.zero_()
-    _, _, _, slopes, pull = dqn.judge(learner, batch)
+    _, _, _, slopes, pull = dqn.td_errors(learner, batch)
     counted = batch.weights > 0
     pull(slopes * counted.view(-1, 1) / counted.sum() * agents)
     whole = {n: p.grad.clone() for n, p in learner.actor.policy.named_parameters()}
@@ -245,7 +244,7 @@ def test_masks_hold_in_play_and_in_targets():
     only = torch.zeros_like(batch.next_masks)
     only[:, 3] = 1
     with torch.no_grad():
-        goals = dqn.judge(learner, dataclasses.replace(batch, next_masks=only))[1]
+        goals = dqn.td_errors(learner, dataclasses.replace(batch, next_masks=only))[1]
         later = learner.target_policy(batch.next_obs[0])[0][:, 3]
     torch.testing.assert_close(goals, batch.returns + batch.discounts * later)
     t.close()
@@ -328,7 +327,7 @@ def test_a_checkpoint_holds_the_replay(tmp_path):
 
 def test_another_replay_size_does_not_resume(tmp_path):
     run = go("dqn", "cartpole", tmp_path)
-    with pytest.raises(shoal.errors.CheckpointError, match="where"):
+    with pytest.raises(shoal.errors.CheckpointError, match="expected"):
         train("cartpole", resume=run.folder, console="off", train={"replay_size": 6400})
 
 
@@ -493,7 +492,7 @@ def test_scaled_rewards_are_scaled_values(algo):
         if algo == "dqn":
             found = next(iter(dqn.batches(learner))).returns
         else:
-            found = pqn.assess(learner)
+            found = pqn.compute_returns(learner)
         t.close()
         return found
 
@@ -505,15 +504,13 @@ def test_scaled_rewards_are_scaled_values(algo):
 
 
 def test_the_dashboard_shows_what_is_learned():
-    from shoal.log.console import LEARNING
-
     for algo in ("dqn", "pqn"):
         t = trainer(algo, "cartpole")
         for _ in range(3):
             t.iterate()
-        shown = {name for name in t.drain() if name in LEARNING}
+        shown = {name for name in t.drain() if name in t.algorithm.metrics}
         t.close()
-        wanted = {"loss/q", "q_played", "epsilon", "grad_norm", "learning_rate"}
+        wanted = {"loss/q", "q_played", "epsilon", "grad_norm"}
         assert shown == wanted | ({"replay_fill"} if algo == "dqn" else set())
 
 
@@ -529,7 +526,7 @@ def test_a_run_may_be_so_many_games(tmp_path, algo):
 def test_the_slope_of_the_loss_is_its_gradient(kind):
     chosen = torch.linspace(-3, 3, 41).requires_grad_()
     targets = torch.full((41,), 0.123)
-    losses, slopes = dqn.error_loss(kind, chosen, targets)
+    losses, slopes = q.error_loss(kind, chosen, targets)
     exact = nn.functional.smooth_l1_loss if kind == "huber" else lambda a, b, reduction: 0.5 * (a - b).square()
     torch.testing.assert_close(losses, exact(chosen, targets, reduction="none"))
     torch.testing.assert_close(slopes.detach(), torch.autograd.grad(losses.sum(), chosen)[0])
@@ -566,7 +563,7 @@ def test_a_step_taken_too_early_is_undone(priority):
         for _ in range(2):
             t.iterate()
         learner = t.learners[0]
-        learner.quick = None  # a GPU has none
+        learner.native = None  # a GPU has none
         batch = next(iter(dqn.batches(learner)))
         learner.optimizer.state["exp_avg"].zero_()  # where it begins
         learner.optimizer.state["exp_avg_sq"].zero_()
@@ -661,21 +658,21 @@ class NoQuestions(TorchDispatchMode):
 
 @pytest.mark.parametrize("more", [{}, {"priority": 0.5, "n_step": 3}, {"distribution": "c51", "dueling": True}])
 def test_an_update_asks_the_device_nothing(more):
-    """So that a GPU's graph can hold it: as one takes it, with `Cuts` and `is_ready`, on the CPU."""
+    """So that a GPU's graph can hold it: as one takes it, with fixed truncations and `is_ready`, on the CPU."""
     t = trainer("dqn", "vacuum", env={"preset": "classic-1v3", "max_steps": 5}, train=more | {"epsilon_decay": 0.99})
     for _ in range(4):
         t.iterate()
     learner = t.learners[0]
-    learner.rollout.truncated.clear()
-    learner.rollout.cuts = make_cuts(learner.rollout, 5)
+    learner.rollout.truncations.added.clear()
+    learner.rollout.truncations.reserve(5)
     with NoQuestions():
-        dqn.watch(learner)
+        q.observe(learner)
         learner.replay.store(learner.rollout)
         is_ready = learner.replay.stored >= 1
         for batch in dqn.batches(learner):
             learner.device = SimpleNamespace(type="cuda")  # `follow` asks the host on a CPU
             dqn.improve(learner, batch, is_ready)
-        dqn.set_epsilon(learner)
+        q.set_epsilon(learner)
         learner.replay.fill()
     with pytest.raises(AssertionError, match="cannot hold"), NoQuestions():
         bool(is_ready)

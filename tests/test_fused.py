@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 import shoal
-from shoal.algos.device import Bridge, DeviceCollector, Pace, make_cuts, time_limit
-from shoal.algos.fused import is_narrow, why_not
-from shoal.algos.rollout import Seat
-from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError
+from shoal.algos.collect.device import DeviceCollector
+from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.fast.fused import is_narrow, not_covered
+from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
 from shoal.train import Trainer, make_vec, options_for, train
+from shoal.train.graphs import Pace
+from shoal.train.health import Context, check_finite
+
+from .fake_gpu import GpuLikeVec, use_fake_graphs
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -86,7 +90,7 @@ def test_what_takes_the_plain_path_is_known(env, tables, reason):
     tables["vec"], tables["train"] = {"num_envs": 8}, {"horizon": 4, **tables.get("train", {})}
     trainer = trainer_of(env, **tables)
     try:
-        found = why_not(trainer.learners[0])
+        found = not_covered(trainer.learners[0])
         assert (reason in found) if reason else not found
     finally:
         trainer.close()
@@ -101,12 +105,12 @@ def test_tiles_fit_into_the_cards_shared_memory(monkeypatch, capability, narrow,
     assert is_narrow(torch.device("cuda")) == narrow
     trainer = trainer_of("breakout", vec={"num_envs": 8})
     trainer.learners[0].device = torch.device("cuda")
-    assert ("bfloat16" in why_not(trainer.learners[0])) != has_bfloat16
+    assert ("bfloat16" in not_covered(trainer.learners[0])) != has_bfloat16
     trainer.close()
     for hidden, fits in ((128, capability == (9, 0)), (64, has_bfloat16)):
         trainer = trainer_of("breakout", vec={"num_envs": 8}, nn={"core": "lstm", "hidden": hidden})
         trainer.learners[0].device = torch.device("cuda")
-        assert (why_not(trainer.learners[0]) == "") == fits
+        assert (not_covered(trainer.learners[0]) == "") == fits
         trainer.close()
 
 
@@ -114,11 +118,12 @@ def test_a_row_is_cut_off_at_most_once_in_a_window():
     """Envs may have limits of their own: the shortest decides, and one without a limit does not."""
     for limits, wanted in ([7, 3, 0, 5], 3), ([0, 0, 0, 0], 0), (6, 6):
         vec = shoal.make("cartpole", 4, backend="serial", max_steps=limits)
-        assert time_limit(vec) == wanted
+        assert vec.time_limit == wanted
         vec.close()
     trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
-    cuts = make_cuts(trainer.learners[0].rollout, 3)
-    assert len(cuts.obs[0]) == 3  # steps 0-2, 3-5, 6-7
+    truncations = trainer.learners[0].rollout.truncations
+    truncations.reserve(3)
+    assert len(truncations.obs[0]) == 3  # steps 0-2, 3-5, 6-7
     trainer.close()
 
 
@@ -151,13 +156,14 @@ BRIDGES = {
 @pytest.mark.parametrize("case", BRIDGES)
 def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
     """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
-    monkeypatch.setattr("shoal.algos.quick.MOST_WORK", 0)  # C rounds in its own way
+    monkeypatch.setattr("shoal.algos.fast.q_native.MOST_WORK", 0)  # C rounds in its own way
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
     tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}
     plain, bridged = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = bridged.learners[0]
-    bridged.collector = Bridge(bridged.vec, [Seat(bridged.actors[0], bridged.roles[0], learner.rollout)])
+    bridged.collector = HostEnvCollector(bridged.vec, bridged.seats)
+    bridged._started = False
     try:
         for _ in range(4):
             plain.iterate()
@@ -172,45 +178,19 @@ def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
         bridged.close()
 
 
-class OnHost:
-    """What a DeviceCollector needs of a CudaVec, from envs on the CPU."""
-
-    def __init__(self, vec):
-        self.vec, self.struct, self.spec_env, self.get_params = vec, SimpleNamespace(), vec.spec_env, vec.get_params
-        self.tensors = {name: torch.from_numpy(array) for name, array in vec.memory.arrays.items()}
-        self.actions, self.drain_stats, self.agents_per_env = (
-            self.tensors["actions"],
-            vec.drain_stats,
-            vec.agents_per_env,
-        )
-
-    def reset(self, *, seed):
-        self.vec.reset(seed=seed)
-        return self.tensors["obs"], {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
-
-    def launch_step(self, **places):
-        actions = places.pop("actions", self.actions).numpy().reshape(self.vec.action_space.shape)
-        self.vec.step(actions.astype(self.vec.action_space.dtype))
-        final, cut = places.pop("final_obs", None), self.tensors["truncated"]
-        if final is not None:
-            final[cut] = self.tensors["final_obs"][cut]
-        for name, tensor in places.items():
-            tensor.copy_(self.tensors[name].view(tensor.shape))
-
-
 ON_DEVICE = {name: case for name, case in BRIDGES.items() if "python envs" not in name}
 
 
 @pytest.mark.parametrize("case", ON_DEVICE)
 def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
     """Without a GPU its kernels are the plain ones; the same rollouts, and weights but for the order of sums."""
-    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.collect.device.has_triton", lambda: False)
     env, tables = BRIDGES[case]
     tables = {**tables, "train": TRAIN[tables.get("algo", "ppo")]}
     tables["vec"] = {"num_envs": 32, "backend": "serial"}
     plain, other = trainer_of(env, **tables), trainer_of(env, **tables)
     learner = other.learners[0]
-    other.collector = DeviceCollector(OnHost(other.vec), [Seat(other.actors[0], other.roles[0], learner.rollout)])
+    other.collector = DeviceCollector(GpuLikeVec(other.vec), other.seats)
     try:
         for _ in range(4):
             plain.iterate()
@@ -221,7 +201,7 @@ def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
         for mine, theirs in zip(*parts):
             torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         if case.startswith("cut off"):
-            assert two.cuts.flags.any()
+            assert two.truncations.flags().any()
         assert two.alive is None or not two.alive.all()
     finally:
         plain.close()
@@ -246,7 +226,7 @@ def frozen_run(tmp_path_factory):
 
 @pytest.mark.parametrize("case", SEVERAL)
 def test_a_device_collector_shares_the_envs_between_several_policies(case, frozen_run, monkeypatch):
-    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.collect.device.has_triton", lambda: False)
     opponents, tables = SEVERAL[case]
     own = {"total_steps": 10**6, "horizon": 16}
     if tables.get("algo") == "dqn":
@@ -254,8 +234,7 @@ def test_a_device_collector_shares_the_envs_between_several_policies(case, froze
     tables = {**tables, "opponents": opponents.replace("RUN", str(frozen_run.folder))}
     tables |= {"train": {**own, **tables.get("train", {})}, "vec": {"num_envs": 32, "backend": "serial"}}
     plain, other = trainer_of("vacuum", **tables), trainer_of("vacuum", **tables)
-    seats = [Seat(a, r, x.rollout) for a, r, x in zip(other.actors, other.roles, other.learners)]
-    other.collector = DeviceCollector(OnHost(other.vec), [*seats, *other.frozen])
+    other.collector = DeviceCollector(GpuLikeVec(other.vec), [*other.seats, *other.frozen])
     assert not other.collector.plays_all
     try:
         for _ in range(4):
@@ -273,7 +252,7 @@ def test_a_device_collector_shares_the_envs_between_several_policies(case, froze
         for name in ("episode/n", "episode/return", "episode/return_min", "episode/return_max"):
             assert found[0][name] == pytest.approx(found[1][name], rel=1e-4)
         if case == "cut off":
-            assert other.learners[0].rollout.cuts.flags.any()
+            assert other.learners[0].rollout.truncations.flags().any()
     finally:
         plain.close()
         other.close()
@@ -295,42 +274,16 @@ def test_rewinding_puts_everything_back_in_place(case, frozen_run):
     trainer = trainer_of(env, vec={"num_envs": 16}, **tables)
     try:
         trainer.iterate()
-        kept = trainer._keep()
+        kept = trainer._copy_of_state()
         places = {key: value.data_ptr() for part in trainer.state().values() for key, value in part.items()}
         trainer.iterate()
-        trainer._rewind(kept)
+        trainer._put_back(kept)
         for name, part in trainer.state().items():
             for key in part.keys() - {"envs"}:
                 assert torch.equal(part[key], kept[name][key]), key
-                assert key.endswith("generator") or part[key].data_ptr() == places[key], key
+                assert ".stream." in key or part[key].data_ptr() == places[key], key
     finally:
         trainer.close()
-
-
-class OnCard(OnHost):
-    """Envs on the CPU that a Trainer takes for envs on a GPU."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, vec):
-        super().__init__(vec)
-        names = ("num_envs", "single_observation_space", "single_action_space", "metadata", "snapshot", "close")
-        for name in names:
-            setattr(self, name, getattr(vec, name))
-
-    def restore(self, blob):
-        self.vec.restore(blob)
-        return self.tensors["obs"]
-
-
-class Eager:
-    """A graph that is no graph: what is captured runs when it is replayed."""
-
-    def __init__(self, function, generators):
-        self.function = function
-
-    def __call__(self):
-        return self.function()
 
 
 CAPTURED = {
@@ -345,20 +298,14 @@ CAPTURED = {
 @pytest.mark.parametrize("case", CAPTURED)
 def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
     """A run that is captured, resumed and captured again is the run that never was, to the bit."""
-    monkeypatch.setattr("shoal.train.CudaVec", OnCard)
-    monkeypatch.setattr("shoal.train.Graph", Eager)
-    monkeypatch.setattr("shoal.train.warm_up", lambda function: [function() for _ in range(2)])
-    monkeypatch.setattr("shoal.train.has_triton", lambda: False)
-    monkeypatch.setattr("shoal.algos.device.has_triton", lambda: False)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr("shoal.train.Pace", lambda: SimpleNamespace(step=lambda: None))
+    use_fake_graphs(monkeypatch)
     env, tables = CAPTURED[case]
     opponents = tables.get("opponents", "").replace("RUN", str(frozen_run.folder))
     options = options_for("", {"device": "cpu", **tables, "opponents": opponents})
     robots = {"robot_1": "seek"} if opponents == "1=seek" else {}
 
     def make():
-        vec = OnCard(shoal.make(env, 16, backend="serial", **options.env, **robots))
+        vec = GpuLikeVec(shoal.make(env, 16, backend="serial", **options.env, **robots))
         trainer = Trainer(env, options, vec=vec)
         assert isinstance(trainer.collector, DeviceCollector)
         return trainer
@@ -367,16 +314,17 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
         return {f"{name}.{k}": v.clone() for name, part in trainer.state().items() for k, v in part.items()}
 
     plain, captured = make(), make()
-    plain._graphs = None, []
+    plain._is_captured = True  # it runs without graphs
     for _ in range(2):
         plain.iterate()
         captured.iterate()
-    assert captured._graphs[1]
+    assert captured.graphs.updates
+    assert captured.graphs.collect is not None
     records = [{k: v for k, v in t.drain().items() if not k.startswith(("time/", "wall_s"))} for t in (plain, captured)]
     assert "learning_rate" in records[0]
     assert any(name.startswith("loss/") for name in records[0])
     assert records[0] == pytest.approx(records[1], rel=1e-5, nan_ok=True)  # the graphs' own are sums of float32
-    files, meta = captured._keep(), {**captured.counters(), "step": captured.step}
+    files, meta = captured._copy_of_state(), {**captured.counters(), "step": captured.step}
     captured.close()
     captured = make()
     captured.restore(files, meta)
@@ -425,7 +373,7 @@ def test_what_is_kept_of_a_replay_is_on_the_host(monkeypatch):
 
     trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
     monkeypatch.setattr(trainer, "state", lambda: {"state": {"0.replay.obs.0": There(), "0.games": There()}})
-    assert trainer._keep() == {"state": {"0.replay.obs.0": "cpu", "0.games": "cuda"}}
+    assert trainer._copy_of_state() == {"state": {"0.replay.obs.0": "cpu", "0.games": "cuda"}}
     trainer.close()
 
 
@@ -470,9 +418,8 @@ def test_what_to_do_about_too_little_memory_is_of_the_algorithm(monkeypatch, alg
 
 def test_several_policies_are_told_to_use_the_cpu():
     trainer = trainer_of("forage", vec={"num_envs": 8}, train={"horizon": 4}, nn={"policies": "per_agent"})
-    seats = [Seat(a, r, x.rollout) for a, r, x in zip(trainer.actors, trainer.roles, trainer.learners)]
     with pytest.raises(ConfigError, match="4 policies.*--device cpu"):
-        Bridge(trainer.vec, seats)
+        HostEnvCollector(trainer.vec, trainer.seats)
     trainer.close()
 
 
@@ -480,7 +427,7 @@ def test_a_checkpoint_of_another_device_is_told():
     trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
     trainer.iterate()
     files, meta = trainer.state(), {**trainer.counters(), "step": trainer.step}
-    files["state"]["0.generator"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's is this long
+    files["state"]["0.stream.actions"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's is this long
     with pytest.raises(CheckpointError, match="--device cuda"):
         trainer.restore(files, meta)
     trainer.close()
@@ -500,18 +447,19 @@ def test_a_files_table_for_the_gpu_goes_over_its_others(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["threads", "groups"])
 def test_what_is_for_the_cpus_envs_is_refused_with_the_gpus(kind):
-    with pytest.raises(ConfigError, match=rf"--vec.num-{kind} 2 is for envs that the CPU steps.*--vec.backend threads"):
+    with pytest.raises(ConfigError, match=rf"--vec.num-{kind} 2 is for envs on the CPU.*--vec.backend threads"):
         make_vec("cartpole", options_for("", {"vec": {"backend": "cuda", f"num_{kind}": 2}}))
 
 
 def test_a_last_observation_that_is_not_finite_is_found_where_a_gpu_keeps_it():
     trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
     rollout = trainer.learners[0].rollout
-    cuts = rollout.cuts = make_cuts(rollout, 3)
-    cuts.flags[4, 2] = True
-    cuts.obs[0][1, 2, 3] = torch.nan
-    cuts.obs[0][0, 1] = torch.nan  # row 1 was not cut off
-    assert "the last observation of env 2 is nan (element 3)" in trainer._culprit({})
+    rollout.truncations.reserve(3)
+    rollout.truncations.fixed_flags[4, 2] = True
+    rollout.truncations.obs[0][1, 2, 3] = torch.nan
+    rollout.truncations.obs[0][0, 1] = torch.nan  # row 1 was not truncated
+    with pytest.raises(TrainingError, match=r"the last observation of env 2 is nan \(element 3\)"):
+        check_finite({"loss": math.nan}, [(rollout, trainer.roles[0])], Context(0, 0, 0.1, 1))
     trainer.close()
 
 

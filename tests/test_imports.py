@@ -34,14 +34,13 @@ WALLS = {
     "evaluate": {"errors", "spec", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins"},
     "algos": {"errors", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
-    "player": {"spec", "algos"},
-    "seats": {"errors", "algos"},
+    "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "seats", "plugins", "seeds"},
-    "profile": {"algos", "nn", "train", "vector"},
+    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    "bench": {"nn", "train"},
     "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
     "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
@@ -56,7 +55,7 @@ WALLS = {
         "video",
         "evaluate",
         "train",
-        "profile",
+        "bench",
         "plugins",
     },
 }

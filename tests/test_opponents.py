@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import shoal
-from shoal import evaluate, seats
+from shoal import evaluate
 from shoal.errors import ConfigError
-from shoal.train import Trainer, load_player, options_for, train
+from shoal.train import Trainer, load_player, options_for, seats, train
 from tests.training import contents, cut, tiny
 
 torch.set_num_threads(1)
@@ -166,7 +166,7 @@ def test_mistakes_are_told_before_a_folder_is_made(tmp_path, text, said):
 
 def test_a_run_of_another_env_is_refused(tmp_path):
     other = train("squared", runs_folder=tmp_path, console="off", **tiny())
-    with pytest.raises(ConfigError, match="Name a run of such an env"):
+    with pytest.raises(ConfigError, match="Name a run of this env"):
         trainer(opponents=f"1={other.folder}")
 
 

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -21,12 +22,16 @@ from torch import nn
 
 import shoal
 from shoal.algos import ppo
-from shoal.algos.device import copy_into
-from shoal.algos.optim import Adam, Muon
+from shoal.algos.fast import choice_loss
+from shoal.algos.learner import flatten
+from shoal.algos.optimizers.adam import Adam
+from shoal.algos.optimizers.adamw import AdamW
+from shoal.algos.optimizers.muon import Muon
 from shoal.algos.ppo import PPO
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.train import Trainer, options_for
+from shoal.train.graphs import copy_into
 
 from .envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
 from .test_ops import slow_gae
@@ -99,10 +104,10 @@ def slow_loss(learner):
     rollout, actor, config = learner.rollout, learner.actor, learner.config
     rewards = rollout.rewards.double().clone()
     with torch.no_grad():
-        for cut in rollout.truncated:
+        for cut in rollout.truncations.added:
             bootstrap = actor.step(rollout.observations(cut.obs), cut.state)[1]
             for k, row in enumerate(cut.rows.tolist()):
-                rewards[cut.t, row] += config.gamma * float(bootstrap[k])
+                rewards[cut.steps.start, row] += config.gamma * float(bootstrap[k])
     advantages = slow_gae(rewards, rollout.values, rollout.dones, config.gamma, config.gae_lambda)
     returns = advantages + rollout.values[:-1].double()
     state = tuple(part[0] for part in rollout.starts)
@@ -208,7 +213,7 @@ def test_rows_of_the_dead_change_no_gradient_and_no_metric(case, options, core):
             if is_perturbed:
                 generator = torch.Generator().manual_seed(9)
                 # the running sum of rewards relies on it that the dead are paid nothing
-                rewards = [] if learner.reward_norm else [rollout.rewards]
+                rewards = [] if learner.reward_moments else [rollout.rewards]
                 for part in (*rollout.obs, *rewards, rollout.values, rollout.logits):
                     where = dead[: len(part)]
                     noise = torch.randn(part[where].shape, generator=generator)
@@ -216,7 +221,7 @@ def test_rows_of_the_dead_change_no_gradient_and_no_metric(case, options, core):
                 rollout.actions[dead[:-1]] = 0
             metrics = ppo.update(learner)
             grads = [p.grad.clone() for p in learner.actor.policy.parameters()]
-            norms = [learner.actor.moments, *([learner.reward_norm] if learner.reward_norm else [])]
+            norms = [learner.actor.moments, *([learner.reward_moments] if learner.reward_moments else [])]
             found.append((grads, list(metrics.values()), [part.clone() for norm in norms for part in norm.buffers()]))
     for one, other in zip(*found):
         for a, b in zip(one, other):
@@ -284,7 +289,7 @@ def test_truncation_bootstraps_from_the_last_observation_and_termination_does_no
         for _ in range(4):
             t.collect()
             learner = t.learners[0]
-            rollout, batch = learner.rollout, ppo.assess(learner)
+            rollout, batch = learner.rollout, ppo.make_batch(learner)
             advantages = batch.advantages.view(12, 5)
             counted = torch.ones(12, 5) if batch.counts is None else batch.counts.view(12, 5)
             for step, row in counted.nonzero().tolist():
@@ -306,7 +311,7 @@ def test_the_last_step_of_a_segment_has_an_advantage_of_its_own():
             loud(t)
             t.collect()
             learner = t.learners[0]
-            rollout, batch = learner.rollout, ppo.assess(learner)
+            rollout, batch = learner.rollout, ppo.make_batch(learner)
             goes_on = 0.9 * (~rollout.dones[-1]).float()
             with torch.no_grad():
                 after = learner.actor.step(rollout.observations([leaf[-1] for leaf in rollout.obs]), rollout.state)[1]
@@ -324,7 +329,7 @@ def test_vtrace_changes_nothing_about_data_of_the_policy_itself(case, core):
             t.start()
             loud(t)
             t.collect()
-            found.append([ppo.assess(learner) for learner in t.learners])
+            found.append([ppo.make_batch(learner) for learner in t.learners])
     for one, other in zip(*found):
         counted = torch.ones(len(one.returns)) if one.counts is None else one.counts
         size = float(one.returns.abs().max())
@@ -342,7 +347,7 @@ def test_vtrace_lowers_the_weight_of_what_the_policy_would_not_do_any_more():
         rollout.actions.zero_()
         with torch.no_grad():
             learner.actor.policy.actor.bias.copy_(torch.tensor([-20.0, 20.0]))
-        batch = ppo.assess(learner)
+        batch = ppo.make_batch(learner)
         torch.testing.assert_close(batch.returns, batch.values, rtol=0, atol=1e-4)
 
 
@@ -357,7 +362,7 @@ def test_advantages_are_standardized_over_what_counts(kind):
     with trainer(CASES["masks and agents that die"](), normalize_advantage=kind) as t:
         t.start()
         t.collect()
-        batch = ppo.assess(t.learners[0])
+        batch = ppo.make_batch(t.learners[0])
         kept = batch.advantages[batch.counts > 0]
         is_scaled = abs(float(kept.mean())) < 1e-5 and abs(float(kept.std(correction=0)) - 1) < 1e-3
         assert is_scaled == (kind == "batch")
@@ -371,7 +376,7 @@ def moved(t, shift, seed=0):
     t.start()
     t.collect()
     learner = t.learners[0]
-    batch = ppo.assess(learner)
+    batch = ppo.make_batch(learner)
     generator = torch.Generator().manual_seed(seed)
     offsets = [shift * torch.randn(batch.logprobs.shape, generator=generator) for _ in range(2)]
     return learner, dataclasses.replace(batch, logprobs=batch.logprobs + offsets[0], values=batch.values + offsets[1])
@@ -444,7 +449,7 @@ def test_an_epoch_sees_every_transition_once(segment, core, parts):
         t.start()
         t.collect()
         learner = t.learners[0]
-        length, batch = learner.rollout.segment, ppo.assess(learner)
+        length, batch = learner.rollout.segment, ppo.make_batch(learner)
         orders = []
         for _ in range(2):
             drawn = ppo.minibatches(learner, batch)
@@ -550,9 +555,11 @@ def test_muon_is_torchs_muon_and_adamw(decay):
     torch.manual_seed(0)
     sizes = [(6, 9), (6,), (8, 6), (2, 8), (2,)]
     mine, theirs = ([torch.nn.Parameter(p.clone()) for p in given] for given in [[torch.randn(s) for s in sizes]] * 2)
-    whole = ppo.flatten(mine)
+    whole, names = flatten(mine), ("a", "b", "c", "actor.weight", "actor.bias")
     common = {"betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": decay}
-    own = Muon(whole, [(0, 6, 9), (60, 8, 6)], rate=0.01, **common)
+    policy = SimpleNamespace(modules=list, named_parameters=lambda: zip(names, mine))
+    own = Muon(whole, policy, PPO(adam_eps=1e-5, weight_decay=decay), 0.01)
+    assert own.matrices == [(0, 6, 9), (60, 8, 6)]
     matrices = torch.optim.Muon(theirs[::2][:2], lr=0.01, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
     rest = torch.optim.AdamW([theirs[1], *theirs[3:]], lr=0.01, **common)
     for _ in range(5):
@@ -573,10 +580,10 @@ def test_the_learning_rate_goes_as_its_schedule_says(schedule, rates):
     with trainer(CASES["discrete"](), schedule=schedule, learning_rate=0.2, optimizer="muon") as t:
         learner = t.learners[0]
         for done, rate in zip((0.0, 0.25, 0.5, 1.0), rates):
-            got = learner.set_learning_rate(done)
+            got = learner.set_progress(done)
             assert got == pytest.approx(0.2 * rate, abs=1e-12)
             assert learner.optimizer.rate == got
-        assert learner.set_learning_rate(1.5) >= 0.0  # a run that goes on past its end
+        assert learner.set_progress(1.5) >= 0.0  # a run that goes on past its end
 
 
 def test_scaled_rewards_equal_a_loop():
@@ -609,7 +616,7 @@ def test_scaled_observations_equal_a_loop():
             if k:
                 before = np.concatenate(seen)
                 exact = np.clip((obs.numpy() - before.mean(0)) / np.sqrt(before.var(0) + 1e-8), -10, 10)
-                np.testing.assert_allclose(learner.actor.see(obs), exact, rtol=1e-3, atol=1e-4)
+                np.testing.assert_allclose(learner.actor.normalize(obs), exact, rtol=1e-3, atol=1e-4)
             seen.append(obs.double().numpy())
             ppo.update(learner)
 
@@ -619,7 +626,7 @@ def test_metrics_tell_what_happened():
         t.start()
         t.collect()
         learner = t.learners[0]
-        batch, metrics = ppo.assess(learner), ppo.update(learner)
+        batch, metrics = ppo.make_batch(learner), ppo.update(learner)
         assert float(metrics["kl"]) == pytest.approx(0.0, abs=1e-6)
         assert float(metrics["clip_fraction"]) == 0.0
         assert 0.6 < float(metrics["entropy"]) < math.log(2) + 1e-6
@@ -734,7 +741,7 @@ def test_the_critic_learns_values_that_are_known(mode, ends):
     else:
         vec = SyncVectorEnv([lambda: TwoRooms(ends)] * 8, autoreset_mode=AutoresetMode[mode.upper()])
     options = {**LEARN, "gamma": 0.9, "total_steps": 90 * 128, "learning_rate": 0.05, "value_coef": 1.0}
-    with trainer(vec, **options) as t:
+    with trainer(vec, seed=4, **options) as t:
         for _ in range(90):
             t.iterate()
         values = t.actors[0].step(torch.tensor([0, 1]), ())[1].tolist()
@@ -775,7 +782,7 @@ def test_the_loss_of_one_choice_equals_the_loss_of_any_action(choices, dead, val
     logits, values = 2.0 * torch.randn(rows, choices), torch.randn(rows)
     actions = torch.randint(choices, (rows, 1))
     counts = (torch.rand(rows) > 0.3).float() if dead else None
-    part = ppo.Part(
+    part = ppo.Targets(
         actions=actions,
         logprobs=head.log_prob(logits + 0.5 * torch.randn_like(logits), actions),
         values=values + 0.5 * torch.randn(rows),
@@ -785,12 +792,12 @@ def test_the_loss_of_one_choice_equals_the_loss_of_any_action(choices, dead, val
         total=rows if counts is None else counts.sum(),
     )
     found = []
-    for loss_of in (ppo.any_loss, ppo.choice_loss):
+    for loss_of in (ppo.clipped_loss, choice_loss.choice_loss):
         inputs = logits.clone().requires_grad_(), values.clone().requires_grad_()
         loss, metrics = loss_of(config, head, *inputs, part)
         loss.backward()
         found.append((loss.detach(), metrics, *(x.grad for x in inputs)))
-    by_torch = ppo._in_torch(logits, values, part, config)
+    by_torch = choice_loss._in_torch(logits, values, part, config)
     for plain, fast in zip(*found):
         torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
     for fast, plain in zip(by_torch, (found[0][2], found[0][3], found[0][1])):
@@ -820,7 +827,8 @@ def test_adam_is_torchs(decoupled):
     theirs.data.copy_(ours.data)
     options = {"betas": (0.9, 0.99), "eps": 1e-5, "weight_decay": 0.1 if decoupled else 0.0}
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    make = partial(Adam, ours, rate=0.01, **options, decoupled=decoupled)
+    config = PPO(adam_beta2=0.99, adam_eps=1e-5, weight_decay=0.1)
+    make = partial(AdamW if decoupled else Adam, ours, None, config, 0.01)
     fast, plain = make(), kind([theirs], lr=0.01, **options, fused=True)
     for k in range(10):
         if k == 5:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
-from shoal import profile as profiling
+from shoal.bench import training as profiling
+from shoal.bench.training import macs_per_row, profile
 from shoal.cli.main import main
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QNet
-from shoal.profile import macs_per_row, profile
 from shoal.train import Trainer, options_for
 
 SMALL = ["--vec.num-envs", "16", "--train.horizon", "8", "--train.minibatches", "2", "--seconds", "0.2"]
@@ -57,9 +58,8 @@ def test_every_learners_update_counts_on_a_gpu(monkeypatch):
     """Each part alone: here each counts for a second."""
     tables = {"device": "cpu", "vec": {"num_envs": 8}, "nn": {"policies": "per_agent"}, "train": {"horizon": 4}}
     trainer = Trainer("vacuum", options_for("", tables))
-    trainer._graphs = object(), [object()] * 4
+    trainer.graphs = SimpleNamespace(collect=object(), updates=[object()] * 4)
     trainer.collector.plays_all = False
-    monkeypatch.setattr(profiling, "CudaVec", type(trainer.vec))
     monkeypatch.setattr(profiling, "_captured", lambda function: function)
     monkeypatch.setattr(profiling, "device_seconds", lambda call: 1.0)
     assert profiling._device_split(trainer) == {"env": 1.0, "policy": 0.0, "advantages": 1.0, "update": 3.0}

@@ -424,7 +424,7 @@ def collected(env, **options):
     for _ in range(2):
         trainer.train()
         rollout = rollout_of(trainer)
-        batch = ppo.assess(trainer.trainer.learners[0])
+        batch = ppo.make_batch(trainer.trainer.learners[0])
         found += [rollout.obs[0].clone(), rollout.rewards.clone(), rollout.dones.clone(), batch.advantages.clone()]
     trainer.close()
     return found
@@ -662,7 +662,7 @@ def test_the_last_step_of_a_rollout_has_an_advantage():
     trainer = echo_trainer(Judge(3), creator=lambda: Echo(length=100), num_steps=4, gamma=0.9)
     trainer.evaluate()
     rollout = rollout_of(trainer)
-    batch = ppo.assess(trainer.trainer.learners[0])
+    batch = ppo.make_batch(trainer.trainer.learners[0])
     last = rollout.rewards[-1] + 0.9 * rollout.obs[0][-1, :, 0] - rollout.obs[0][-2, :, 0]
     assert torch.allclose(batch.advantages.view(4, 4)[-1], last)
     assert last.any()
@@ -672,14 +672,14 @@ def test_truncations_are_bootstrapped():
     """From the last observation; where an env that resets itself has lost it, from the one before."""
     trainer = echo_trainer(Judge(3), creator=lambda: Echo(length=4, truncates=True), num_steps=4, gamma=0.5)
     trainer.evaluate()
-    batch, rollout = ppo.assess(trainer.trainer.learners[0]), rollout_of(trainer)
-    final = rollout.truncated[0].obs[0][:, 0]
+    batch, rollout = ppo.make_batch(trainer.trainer.learners[0]), rollout_of(trainer)
+    final = rollout.truncations.added[0].obs[0][:, 0]
     truth = rollout.rewards[-1] + 0.5 * final - rollout.obs[0][-2, :, 0]
     assert torch.allclose(batch.advantages.view(4, 4)[-1], truth)
     for terminates, worth in ((False, 0.5 * 4.0), (True, 0.0)):
         trainer = PuffeRL(env=InPlace(terminates=terminates), policy=Judge(), num_steps=4, gamma=0.5)
         trainer.evaluate()
-        batch, rollout = ppo.assess(trainer.trainer.learners[0]), rollout_of(trainer)
+        batch, rollout = ppo.make_batch(trainer.trainer.learners[0]), rollout_of(trainer)
         truth = rollout.rewards[-1] + worth - 4.0
         assert torch.allclose(batch.advantages.view(4, 4)[-1, 1:], truth[1:])
 
@@ -739,7 +739,7 @@ def test_a_time_limit_of_a_game_is_bootstrapped(spelling):
     env = Serial(lambda: Team(flags, infos), num_envs=2)
     trainer = PuffeRL(env=env, policy=Judge(), num_steps=4, gamma=0.5)
     trainer.evaluate()
-    batch, rollout = ppo.assess(trainer.trainer.learners[0]), rollout_of(trainer)
+    batch, rollout = ppo.make_batch(trainer.trainer.learners[0]), rollout_of(trainer)
     assert rollout.dones[-1].all()
     assert not rollout.dones[:-1].any()
     truth = 1.0 + (2.5 if is_limit else 0.0) - 4.0
@@ -792,7 +792,7 @@ def test_rewards_are_not_clamped():
     trainer = echo_trainer(creator=lambda: Echo(pay=50.0))
     assert trainer.evaluate()["max_reward"] > 50
     assert rollout_of(trainer).rewards.max() == 50
-    assert ppo.assess(trainer.trainer.learners[0]).returns.max() > 40
+    assert ppo.make_batch(trainer.trainer.learners[0]).returns.max() > 40
 
 
 def test_seeds_are_used():

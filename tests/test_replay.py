@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.algos import replay as replays
-from shoal.algos.actor import Actor, Role
-from shoal.algos.dqn import DQN, make_policy
+from shoal.algos.actor import Actor
+from shoal.algos.dqn import DQN
+from shoal.algos.q import make_policy
 from shoal.algos.replay import END, LAST, STEP, Replay, check_room, predict_nbytes
-from shoal.algos.rollout import Cuts, Rollout, Truncated
+from shoal.algos.roles import Role
+from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
 from shoal.nn.policy import Net
 
@@ -44,15 +46,13 @@ class Lived:
 class World:
     """Random lives of some rows: rollouts for a Replay, and a list of places for each row."""
 
-    def __init__(self, actor, rows, horizon, seed, can_die=True, masks=False, device_cuts=False):
+    def __init__(self, actor, rows, horizon, seed, can_die=True, masks=False, fixed=False):
         self.rng, self.rows, self.horizon = np.random.default_rng(seed), rows, horizon
         self.rollout = Rollout(
             actor, horizon, rows, has_dead_rows=can_die, mask_size=actor.head.choices if masks else 0
         )
-        if device_cuts:  # as on a GPU: one place for each row, which is cut off at most once in a rollout
-            self.rollout.cuts = Cuts(
-                torch.zeros(horizon, rows, dtype=torch.bool), horizon, [torch.zeros(rows, 2).unsqueeze(0)], ()
-            )
+        if fixed:  # as on a GPU: one place for each row, which is cut off at most once in a rollout
+            self.rollout.truncations.reserve(horizon)
         self.can_die, self.lives = can_die, [[] for _ in range(rows)]
         self.alive = np.ones(rows, bool)
         self.number = 0.0
@@ -65,9 +65,10 @@ class World:
     def play(self):
         """One rollout."""
         r, rng = self.rollout, self.rng
-        r.truncated.clear()
-        if r.cuts is not None:
-            r.cuts.flags.zero_()
+        truncations = r.truncations
+        truncations.clear()
+        if truncations.is_fixed:
+            truncations.fixed_flags.zero_()
         was_cut = set()
         for t in range(self.horizon):
             cut_rows, cut_obs = [], []
@@ -79,7 +80,7 @@ class World:
                     r.masks[t, row] = mask_of(self.now[row])
                 reward, action = float(rng.integers(-9, 10)), int(rng.integers(3))
                 over, cut = rng.random() < 0.15, rng.random() < 0.15
-                if r.cuts is not None and row in was_cut:
+                if truncations.is_fixed and row in was_cut:
                     cut = False
                 if not self.alive[row]:  # its zeros mean nothing
                     back = rng.random() < 0.4
@@ -97,15 +98,15 @@ class World:
                     self.lives[row].append(Lived(self.now[row], kind=LAST))
                     cut_rows.append(row)
                     cut_obs.append(self.now[row])
-                    if r.cuts is not None:
-                        r.cuts.flags[t, row] = True
-                        r.cuts.obs[0][0, row] = self.now[row]
+                    if truncations.is_fixed:
+                        truncations.fixed_flags[t, row] = True
+                        truncations.obs[0][0, row] = self.now[row]
                     self.now[row] = self.fresh()
                 if (over or cut) and self.can_die and rng.random() < 0.5:
                     self.alive[row], self.now[row] = False, 0.0
-            if cut_rows and r.cuts is None:
+            if cut_rows and not truncations.is_fixed:
                 last = torch.tensor(cut_obs).unsqueeze(1).expand(-1, 2).clone()
-                r.truncated.append(Truncated(t, torch.tensor(cut_rows), [last], ()))
+                truncations.add(t, torch.tensor(cut_rows), [last], ())
         for row in range(self.rows):
             r.obs[0][self.horizon, row] = self.now[row]
             if r.alive is not None:
@@ -150,10 +151,10 @@ def mask_of(number):
     st.booleans(),
     st.integers(0, 2**31),
 )
-def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts, can_die, device_cuts, seed):
+def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts, can_die, fixed, seed):
     rows, agents = rows_agents
     actor = make_actor(agents)
-    world = World(actor, rows, horizon, seed, can_die, masks=True, device_cuts=device_cuts)
+    world = World(actor, rows, horizon, seed, can_die, masks=True, fixed=fixed)
     capacity = 2 * horizon + 2 + seed % 7
     replay = Replay(actor, capacity * rows, rows, horizon=horizon, agents=agents, mask_size=3)
     generator = torch.Generator().manual_seed(seed % 1000)
@@ -162,7 +163,7 @@ def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts,
         replay.store(world.rollout)
         if number % 3 == seed % 5:
             world.begin_anew()
-            replay.cut_off()
+            replay.truncate_all()
     lived = {(row, place.obs): k for row, life in enumerate(world.lives) for k, place in enumerate(life)}
     assert int(replay.stored) == sum(place.kind != LAST for life in world.lives for place in life)
     groups = agents if seed % 2 else 1

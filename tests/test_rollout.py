@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import shoal
 from shoal.algos import ppo
-from shoal.algos.rollout import Stepped
+from shoal.algos.learner import update_obs_moments
 from shoal.errors import ConfigError
 from shoal.train import Trainer, env_seed, options_for
+from shoal.vector.foreign import ForeignVec
 
 from .envs import CounterEnv, DyingAgentsEnv, ImageEnv, MixedAgentsEnv
 
@@ -40,7 +41,9 @@ def trainer(vec, *, horizon=12, policy=None, seed=3, surplus_envs=0, **more: Any
 def cut_obs(rollout):
     """{(t, row): leaves of the last observation} of the rows that were truncated."""
     return {
-        (cut.t, int(row)): [leaf[k] for leaf in cut.obs] for cut in rollout.truncated for k, row in enumerate(cut.rows)
+        (cut.steps.start, int(row)): [leaf[k] for leaf in cut.obs]
+        for cut in rollout.truncations.added
+        for k, row in enumerate(cut.rows)
     }
 
 
@@ -137,7 +140,7 @@ class _DictCounter(CounterEnv):
 def test_a_vector_env_that_does_not_reset_itself_is_refused():
     vec = SyncVectorEnv([CounterEnv] * 2, autoreset_mode=AutoresetMode.DISABLED)
     with pytest.raises(ConfigError, match="disabled"):
-        Stepped(vec)
+        ForeignVec(vec)
 
 
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "memory", "forage"])
@@ -174,7 +177,11 @@ def test_the_number_of_groups_and_threads_changes_nothing(core):
             t.collect()
             t.collect()
             found.append([part.clone() for part in t.learners[0].rollout.tensors()])
-    assert all(torch.equal(a, b) for a, b in zip(*found))
+    for one, other in zip(*found):
+        if one.is_floating_point():  # a matrix product of other sizes may sum in another order
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        else:
+            assert torch.equal(one, other)
 
 
 def test_masked_choices_are_never_played():
@@ -204,7 +211,7 @@ class Unordered:
 
     def __init__(self, pairs: int) -> None:
         vecs = [SyncVectorEnv([CounterEnv] * 2, autoreset_mode=AutoresetMode.SAME_STEP) for _ in range(pairs)]
-        self.pairs, self.num_envs = [Stepped(vec) for vec in vecs], 2 * pairs
+        self.pairs, self.num_envs = [ForeignVec(vec) for vec in vecs], 2 * pairs
         self.rng = np.random.default_rng(0)
 
     def async_reset(self, *, seed: int) -> None:
@@ -233,8 +240,8 @@ def test_rows_that_are_late_go_on_in_the_next_rollout_and_nothing_of_them_is_los
     with contextlib.ExitStack() as stack:
         t = stack.enter_context(made)
         t.collector.vec = stack.enter_context(contextlib.closing(Unordered(5)))
-        t.collector.blocks.clear()
-        t.start()
+        t.collector.ranges.clear()
+        t.collector.start(0)
         learner = t.learners[0]
         rollout, episodes, last, late = learner.rollout, [], {}, 0
         for _ in range(12):
@@ -247,7 +254,7 @@ def test_rows_that_are_late_go_on_in_the_next_rollout_and_nothing_of_them_is_los
                 first = rollout.obs[0][0, row].tolist()
                 assert first == last.get(row, first)
                 last[row] = rollout.obs[0][-1, row].tolist()
-            batch = ppo.assess(learner)
+            batch = ppo.make_batch(learner)
             assert set((batch.counts.view(8, 10).sum(0) > 0).nonzero().flatten().tolist()) == set(ready)
             with torch.no_grad():
                 ratios = (ppo.current_logprobs(learner) - batch.logprobs).exp()[batch.counts > 0]
@@ -396,7 +403,7 @@ def test_training_sees_what_collection_saw(case, core, segment):
             t.collect()
             for learner in t.learners:
                 rollout = learner.rollout
-                batch = ppo.assess(learner)
+                batch = ppo.make_batch(learner)
                 counted = torch.ones(len(batch.returns), dtype=torch.bool) if batch.counts is None else batch.counts > 0
                 with torch.no_grad():
                     ratios = (ppo.current_logprobs(learner) - batch.logprobs).exp()
@@ -410,7 +417,7 @@ def test_training_sees_what_collection_saw(case, core, segment):
                     values.append(out[1].detach())
                 torch.testing.assert_close(torch.cat(values)[counted], batch.values[counted], rtol=1e-4, atol=1e-4)
                 ends += int(rollout.dones[:-1].sum())
-                ppo.learn_moments(learner)
+                update_obs_moments(learner)
         assert ends > 0 or case == "memory"
 
 
@@ -456,14 +463,14 @@ def test_what_a_time_limit_cut_off_is_valued_with_the_memory_of_its_episode(core
         t.collect()
         rollout, actor = t.learners[0].rollout, t.actors[0]
         checked = 0
-        for cut in rollout.truncated:
+        for cut in rollout.truncations.added:
             for k, row in enumerate(cut.rows.tolist()):
                 length = int(cut.obs[0][k, 0])
-                if length > cut.t + 1:
+                if length > cut.steps.start + 1:
                     continue  # begun before this rollout
                 state = actor.initial_state(1)
                 with torch.no_grad():
-                    for step in range(cut.t - length + 1, cut.t + 1):
+                    for step in range(cut.steps.start - length + 1, cut.steps.start + 1):
                         _, _, state = actor.step(rollout.obs[0][step, row : row + 1], state)
                 for kept, exact in zip(cut.state, state):
                     torch.testing.assert_close(kept[k : k + 1], exact, rtol=1e-4, atol=1e-5)

@@ -180,7 +180,7 @@ def _is_for_triton(dones: Tensor, *numbers: Tensor) -> bool:
 
 
 def _triton() -> Any:
-    from shoal.algos import kernels
+    from shoal.algos.fast import kernels
 
     return kernels
 

@@ -1,14 +1,16 @@
-"""Proximal Policy Optimization (Schulman et al. 2017): collect a rollout, improve the policy on it a little, again.
+"""Proximal Policy Optimization (Schulman et al. 2017): collect a rollout, improve the policy on it a little, repeat.
 
     for each iteration:
-        collect      every row plays `horizon` steps with the policy as it is          (algos/rollout.py)
-        advantages   how much better each action was than the critic expected          (algos/ops.py)
-        update       `epochs` times over the rollout in `minibatches` random parts:
+        collect      every row plays `horizon` steps with the current policy             (algos/collect/)
+        advantages   how much better each action was than the critic expected            (algos/ops.py)
+        update       `epochs` passes over the rollout in `minibatches` random parts:
                      make good actions likelier and bad ones less likely, but let the
                      probability of none move by more than `clip`; fit the critic
 
-Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps, each begun with
-the state that it was played with and cleared inside where an episode began.
+Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps: each starts from
+the recurrent state that it was played with, and the state is cleared where an episode began inside it.
+
+Small networks have faster implementations of the same computations (algos/fast/); this file is their meaning.
 """
 
 from __future__ import annotations
@@ -20,62 +22,67 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shoal.algos import ops
+from shoal.algos import fast, ops
 from shoal.algos.actor import Actor
-from shoal.algos.fused_core import fused_for
-from shoal.algos.optim import Adam, Muon, hidden_matrices
-from shoal.algos.rollout import Cuts, Rollout
+from shoal.algos.algorithm import Algorithm, Metric
+from shoal.algos.learner import Learner as BaseLearner
+from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
+from shoal.algos.optimizers import OPTIMIZERS
+from shoal.algos.rollout import Rollout, Truncation
 from shoal.config import LogUniform, Uniform, opt
 from shoal.errors import ConfigError
-from shoal.native import lib
 
 
 @dataclass(frozen=True)
 class PPO:
-    """The options of `--train.*`."""
+    """The options of `--train.*` with `--algo ppo`."""
 
-    total_steps: int = opt(10_000_000, "steps to train for, summed over all rows", low=1, is_count=True)
-    num_iterations: int = opt(0, "rollouts to train for, instead of total_steps", low=0, is_count=True)
-    horizon: int = opt(64, "steps of every row in a rollout", low=1, high=1 << 20, is_count=True)
-    batch_size: int = opt(0, "steps of a rollout over all rows, instead of horizon", low=0, is_count=True)
+    total_steps: int = opt(10_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
+    num_iterations: int = opt(0, "iterations to train for; overrides total_steps", low=0, is_count=True)
+    horizon: int = opt(64, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
+    batch_size: int = opt(0, "steps of a rollout over all rows; overrides horizon", low=0, is_count=True)
     epochs: int = opt(4, "passes over each rollout", low=1, high=1000)
-    minibatches: int = opt(4, "parts that a rollout is divided into", low=1, high=1 << 20, is_count=True)
-    learning_rate: float = opt(3e-4, "step size of the optimizer", low=0.0, sweep=LogUniform(1e-5, 1e-1))
-    schedule: Literal["constant", "linear", "cosine"] = opt("linear", "how the learning rate goes to 0 over the run")
-    optimizer: Literal["adam", "adamw", "muon"] = opt("adam", "muon: for the hidden matrices, AdamW for the rest")
-    weight_decay: float = opt(0.0, "of adamw and muon", low=0.0)
-    adam_beta1: float = opt(0.9, "memory of the gradient", low=0.0, high=1.0)
-    adam_beta2: float = opt(0.999, "memory of its square", low=0.0, high=1.0)
-    adam_eps: float = opt(1e-5, "added to its root", low=0.0)
-    max_grad_norm: float = opt(0.5, "gradients are scaled down to this norm; 0: never", low=0.0)
-    gamma: float = opt(0.99, "discount per step", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
-    gae_lambda: float = opt(0.95, "0 trusts the critic, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.6, 0.999))
-    clip: float = opt(0.2, "how far an action's probability may move, as a ratio", low=0.0)
-    value_clip: float = opt(0.0, "how far a value may move; 0: as far as it wants", low=0.0)
-    value_coef: float = opt(0.5, "weight of the critic's loss", low=0.0)
+    minibatches: int = opt(4, "minibatches per epoch", low=1, high=1 << 20, is_count=True)
+    learning_rate: float = opt(3e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
+    optimizer: str = opt(
+        "adam", "optimizer; muon: Muon for hidden matrices, AdamW for the rest", choices=OPTIMIZERS.names
+    )
+    weight_decay: float = opt(0.0, "weight decay of adamw and muon", low=0.0)
+    adam_beta1: float = opt(0.9, "Adam: decay of the gradient's running mean", low=0.0, high=1.0)
+    adam_beta2: float = opt(0.999, "Adam: decay of the running mean of its square", low=0.0, high=1.0)
+    adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
+    max_grad_norm: float = opt(0.5, "clip gradients to this norm; 0: no clipping", low=0.0)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    gae_lambda: float = opt(
+        0.95, "GAE lambda: 0 trusts the critic, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.6, 0.999)
+    )
+    clip: float = opt(0.2, "clip range of the probability ratio", low=0.0)
+    value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0)
+    value_coef: float = opt(0.5, "weight of the value loss", low=0.0)
     entropy_coef: float = opt(0.01, "weight of the entropy bonus", low=0.0, sweep=LogUniform(1e-5, 1e-1))
     normalize_advantage: Literal["minibatch", "batch", "none"] = opt(
-        "minibatch", "scale advantages to mean 0, spread 1"
+        "minibatch", "normalize advantages to mean 0 and standard deviation 1 over a minibatch or the whole batch"
     )
-    normalize_obs: bool = opt(False, "scale observations by their running mean and spread")
-    normalize_reward: bool = opt(False, "scale rewards by the running spread of their discounted sum")
-    target_kl: float = opt(0.0, "end an update early when the policy has moved this far; 0: never", low=0.0)
-    vtrace: bool = opt(False, "correct advantages for data of an older policy (V-trace)")
-    vtrace_rho: float = opt(1.0, "V-trace: largest weight of a step", low=0.0)
-    vtrace_c: float = opt(1.0, "V-trace: largest weight of what comes after it", low=0.0)
-    priority: float = opt(0.0, "draw segments by |advantage| to this power; 0: evenly", low=0.0, high=4.0)
-    priority_beta: float = opt(1.0, "how much of that bias weights take back, 0 to 1", low=0.0, high=1.0)
-    segment: int = opt(0, "steps of a segment; 0: one, or the horizon for recurrent policies", low=0, is_count=True)
-    shuffle: bool = opt(True, "minibatches are drawn at random; False: they are slices of time, which need no copy")
+    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
+    normalize_reward: bool = opt(False, "divide rewards by the running standard deviation of the discounted return")
+    target_kl: float = opt(0.0, "end an update early once the KL divergence exceeds this; 0: never", low=0.0)
+    vtrace: bool = opt(False, "correct advantages for steps of an older policy (V-trace)")
+    vtrace_rho: float = opt(1.0, "V-trace: clip of the importance weight of a step", low=0.0)
+    vtrace_c: float = opt(1.0, "V-trace: clip of the importance weight of later steps", low=0.0)
+    priority: float = opt(0.0, "sample segments by |advantage| to this power; 0: uniformly", low=0.0, high=4.0)
+    priority_beta: float = opt(1.0, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
+    segment: int = opt(0, "steps of a segment; 0: 1, or the horizon for recurrent policies", low=0, is_count=True)
+    shuffle: bool = opt(True, "sample minibatches at random; False: contiguous slices of time, which need no copy")
     precision: Literal["auto", "fp32", "tf32", "bf16"] = opt(
-        "auto", "GPU: how matrices are multiplied; weights stay fp32; auto: bf16 for small networks, else tf32"
+        "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
     compile: bool = opt(False, "compile the policy with torch.compile")
 
     def resolve(self, rows: int) -> PPO:
-        """The same with horizon and total_steps, where batch_size and num_iterations were given, for so many rows."""
+        """The options with batch_size and num_iterations turned into horizon and total_steps for this many rows."""
         horizon, total = self.horizon, self.total_steps
         if self.batch_size:
             if self.batch_size % rows:
@@ -87,55 +94,50 @@ class PPO:
         return replace(self, horizon=horizon, total_steps=total, batch_size=0, num_iterations=0)
 
     def minibatch(self, rows: int) -> int:
-        """Transitions that go through the policy at a time."""
+        """Transitions of a minibatch."""
         return self.horizon * rows // self.minibatches
 
 
 CHUNK = 8192  # transitions that go through a policy at a time on a CPU: their activations stay in its cache
-METRICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction", "grad_norm")
+METRICS = {
+    "loss/policy": Metric("policy loss"),
+    "loss/value": Metric("value loss", "value loss"),
+    "entropy": Metric("entropy", "entropy"),
+    "kl": Metric("KL", "kl"),
+    "clip_fraction": Metric("clip fraction"),
+    "grad_norm": Metric("grad norm"),
+    "explained_variance": Metric("explained var"),
+}
+SUMMED = tuple(METRICS)[:6]  # what every minibatch adds to
 
 
-class Learner:
-    """An actor with all that trains it: optimizer, moments of rewards, a random stream, the rollout to learn from."""
+class Learner(BaseLearner):
+    """A policy in training, with the running moments of its rewards."""
 
-    def __init__(
-        self,
-        config: PPO,
-        actor: Actor,
-        rows: int,
-        *,
-        seed: int,
-        mask_size: int = 0,
-        has_dead_rows: bool = False,
-        device: Any = "cpu",
-    ) -> None:
-        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
-        self.generator = torch.Generator(self.device).manual_seed(seed)
+    config: PPO
+
+    def __init__(self, config: PPO, actor: Actor, rows: int, **options: Any) -> None:
         segment = config.segment or (config.horizon if actor.initial_state(1) else 1)
         _check_sizes(config, rows, segment)
-        more = {"mask_size": mask_size, "has_dead_rows": has_dead_rows, "device": self.device}
-        self.rollout = Rollout(actor, config.horizon, rows, segment=segment, **more)
-        self.reward_norm = ops.RunningMoments().to(self.device) if config.normalize_reward else None
+        super().__init__(config, actor, rows, segment=segment, **options)
+        if config.target_kl and self.device.type == "cuda":
+            raise ConfigError(
+                f"--train.target-kl {config.target_kl} is not supported on a GPU: an update is one CUDA graph there. "
+                "Use 0, or --device cpu."
+            )
+        self.reward_moments = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
-        self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
-        self.optimizer = make_optimizer(config, actor.policy, self.weights)
-        self.fused = fused_for(self)
+        self.fused = fast.fused_ppo(self)
+        self.loss = fast.ppo_loss(self) or clipped_loss
 
-    def kept(self) -> dict[str, Tensor]:
-        """What a checkpoint holds besides weights, optimizer, random stream and moments of rewards."""
-        return {"running_return": self.running_return}
+    def row_tensors(self) -> dict[str, Tensor]:
+        """With the discounted returns of the episodes that are being played."""
+        return {**super().row_tensors(), "running_return": self.running_return}
 
-    def set_learning_rate(self, done: float) -> float:
-        """By the schedule, `done` (0 to 1) of the way through the run."""
-        rate = self.config.learning_rate * share_left(self.config.schedule, done)
-        self.optimizer.set_rate(rate)
-        return rate
-
-
-def share_left(schedule: str, done: float) -> float:
-    """Of the learning rate, `done` of the way through the run."""
-    left = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return max(0.0, left[schedule])
+    def restart_episodes(self) -> None:
+        """New episodes have returned nothing."""
+        super().restart_episodes()
+        self.running_return.zero_()
 
 
 def _check_sizes(config: PPO, rows: int, segment: int) -> None:
@@ -146,42 +148,11 @@ def _check_sizes(config: PPO, rows: int, segment: int) -> None:
         )
     segments = config.horizon * rows // segment
     if segments < config.minibatches:
-        what = f"{segments} segments of {segment} steps" if segment > 1 else f"{segments} transitions"
+        unit = f"{segments} segments of {segment} steps" if segment > 1 else f"{segments} transitions"
         raise ConfigError(
-            f"--train.minibatches {config.minibatches} is more than the {what} of a rollout "
+            f"--train.minibatches {config.minibatches} is more than the {unit} of a rollout "
             f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {segments}."
         )
-
-
-def flatten(parameters: list[Any]) -> Any:
-    """Puts all parameters, and their gradients, into one piece of memory, and returns it as one parameter.
-
-    The policy's own become views of it: nothing about it changes, but its gradients are clipped and its weights are
-    moved by a handful of operations in all, not for each layer.
-    """
-    if not parameters or len({(p.dtype, p.device) for p in parameters}) > 1:
-        raise ConfigError("the policy has no parameters, or parameters of several dtypes or devices.")
-    whole = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
-    whole.grad = torch.zeros_like(whole)
-    at = 0
-    for p in parameters:
-        part = slice(at, at + p.numel())
-        p.data, p.grad = whole.data[part].view_as(p), whole.grad[part].view_as(p)
-        at += p.numel()
-    return whole
-
-
-def make_optimizer(config: PPO, policy: nn.Module, weights: Tensor) -> Adam:
-    """Adam, AdamW, or Muon with AdamW for what is no hidden matrix."""
-    rate: Any = config.learning_rate
-    if weights.device.type == "cuda":
-        rate = torch.tensor(rate, device=weights.device)  # a graph reads it there
-    betas = (config.adam_beta1, config.adam_beta2)
-    common: dict[str, Any] = {"rate": rate, "betas": betas, "eps": config.adam_eps}
-    if config.optimizer == "muon":
-        return Muon(weights, hidden_matrices(policy), **common, weight_decay=config.weight_decay)
-    is_w = config.optimizer == "adamw"
-    return Adam(weights, **common, weight_decay=config.weight_decay if is_w else 0.0, decoupled=is_w)
 
 
 # ---- one update ----
@@ -189,7 +160,7 @@ def make_optimizer(config: PPO, policy: nn.Module, weights: Tensor) -> Adam:
 
 @dataclass
 class Batch:
-    """A rollout seen as transitions: (horizon * rows, ...), time first, with what the loss compares against."""
+    """A rollout as transitions: (horizon * rows, ...), time first, with what the loss compares against."""
 
     obs: list[Tensor]
     actions: Tensor
@@ -199,41 +170,41 @@ class Batch:
     returns: Tensor
     resets: Tensor
     masks: Tensor | None
-    counts: Tensor | None  # 1.0 where the agent was in the game
+    counts: Tensor | None  # 1.0 where the agent was in the game, else 0.0
 
 
 def update(learner: Learner) -> dict[str, Tensor]:
-    """Improves the learner's policy on its rollout. Metrics stay tensors until someone prints them."""
+    """Improves the learner's policy on its rollout. Metrics stay tensors until they are printed."""
     config = learner.config
-    batch = assess(learner)
-    sums, epochs = torch.zeros(len(METRICS), device=learner.device), 0
+    batch = make_batch(learner)
+    sums, epochs = torch.zeros(len(SUMMED), device=learner.device), 0
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1
-        if learner.fused is not None:
-            sums += learner.fused.epoch(batch, shuffled(len(batch.advantages) // learner.rollout.segment, learner))
-        else:
-            for segments, weights in minibatches(learner, batch):
-                sums += improve(learner, batch, segments, weights)
-        if config.target_kl and float((sums - before)[3]) / config.minibatches > config.target_kl:
+        sums += run_epoch(learner, batch) if learner.fused is None else learner.fused.epoch(batch, order(learner))
+        if config.target_kl and float((sums - before)[SUMMED.index("kl")]) / config.minibatches > config.target_kl:
             break
-    metrics = dict(zip(METRICS, sums / (epochs * config.minibatches)))
+    metrics = dict(zip(SUMMED, sums / (epochs * config.minibatches)))
     metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts)
-    learn_moments(learner)
+    update_obs_moments(learner)
     return metrics
 
 
+# ---- rewards to advantages ----
+
+
 @torch.no_grad()
-def assess(learner: Learner) -> Batch:
-    """Rewards to advantages: scale, bootstrap what a time limit cut off, sum backwards."""
+def make_batch(learner: Learner) -> Batch:
+    """Turns rewards into advantages and returns: scale, bootstrap truncated episodes, sum backwards."""
     rollout, config = learner.rollout, learner.config
     rewards = scale_rewards(learner)
+
+    def value(part: Truncation) -> Tensor:
+        return learner.actor.step(rollout.observations(part.obs), part.state)[1]
+
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
-    for cut in filter(rollout.is_ready, rollout.truncated):
-        rewards[cut.t, cut.rows] += config.gamma * learner.actor.step(rollout.observations(cut.obs), cut.state)[1]
-    if rollout.cuts is not None:
-        bootstrap(learner, rollout.cuts, rewards)
-    flat_logits, flat_actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
-    logprobs = learner.head.log_prob(flat_logits, flat_actions)
+    rollout.truncations.bootstrap(rewards, config.gamma, value)
+    logits, actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
+    logprobs = learner.head.log_prob(logits, actions)
     if config.vtrace:
         ratios = (current_logprobs(learner) - logprobs).exp().view_as(rewards)
         args = (config.gamma, config.gae_lambda, config.vtrace_rho, config.vtrace_c)
@@ -247,7 +218,7 @@ def assess(learner: Learner) -> Batch:
         advantages = standardize(advantages.flatten(), counts).view_as(advantages)
     return Batch(
         obs=[leaf[:-1].flatten(0, 1) for leaf in rollout.obs],
-        actions=flat_actions,
+        actions=actions,
         logprobs=logprobs,
         values=rollout.values[:-1].flatten(),
         advantages=advantages.flatten(),
@@ -258,37 +229,21 @@ def assess(learner: Learner) -> Batch:
     )
 
 
-def bootstrap(learner: Learner, cuts: Cuts, rewards: Tensor) -> None:
-    """Adds gamma V(final_obs) where a row was cut off: one inference of all rows for each window, no more."""
-    for k in range(len(cuts.obs[0])):
-        state = tuple(part[k] for part in cuts.state)
-        values = learner.actor.step(learner.rollout.observations([leaf[k] for leaf in cuts.obs]), state)[1]
-        steps = slice(k * cuts.window, (k + 1) * cuts.window)
-        rewards[steps] += torch.where(cuts.flags[steps], learner.config.gamma * values, 0.0)
-
-
 def scale_rewards(learner: Learner) -> Tensor:
-    """The rollout's rewards, divided by the spread of their running discounted sum where asked for."""
-    rollout, norm = learner.rollout, learner.reward_norm
-    if norm is None:
+    """The rollout's rewards, divided by the standard deviation of the discounted return with `normalize_reward`."""
+    rollout, moments = learner.rollout, learner.reward_moments
+    if moments is None:
         return rollout.rewards.clone()
-    rows, counted = rollout.ready, rollout.counted()
-    if rows is None:
-        sums = ops.running_returns(rollout.rewards, rollout.dones, learner.config.gamma, learner.running_return)
-    else:  # the others' sums go on when they are full
-        carry, sums = learner.running_return[rows], torch.zeros_like(rollout.rewards)
-        part = rollout.rewards[:, rows], rollout.dones[:, rows]
-        sums[:, rows] = ops.running_returns(*part, learner.config.gamma, carry)
-        learner.running_return[rows] = carry
-    norm.update(sums.flatten(), None if counted is None else counted.flatten())
-    scale = (norm.var + 1e-8).rsqrt().to(torch.float32)
+    sums, counted = rollout.running_returns(learner.config.gamma, learner.running_return), rollout.counted()
+    moments.update(sums.flatten(), None if counted is None else counted.flatten())
+    scale = (moments.var + 1e-8).rsqrt().to(torch.float32)
     return (rollout.rewards * scale).clamp_(-10.0, 10.0)
 
 
 def current_logprobs(learner: Learner) -> Tensor:
-    """Of the rollout's actions under the policy as it is now."""
+    """Log-probabilities of the rollout's actions under the current policy."""
     rollout = learner.rollout
-    found = []
+    logprobs = []
     for k in range(rollout.horizon // rollout.segment):
         steps = slice(k * rollout.segment, (k + 1) * rollout.segment)
         obs = rollout.observations([leaf[steps].flatten(0, 1) for leaf in rollout.obs])
@@ -296,12 +251,33 @@ def current_logprobs(learner: Learner) -> Tensor:
         logits, _ = learner.actor.unroll(obs, state, rollout.resets()[steps])
         if rollout.masks is not None:
             logits = learner.head.mask(logits, rollout.masks[steps].flatten(0, 1))
-        found.append(learner.head.log_prob(logits, rollout.actions[steps].flatten(0, 1)))
-    return torch.cat(found)
+        logprobs.append(learner.head.log_prob(logits, rollout.actions[steps].flatten(0, 1)))
+    return torch.cat(logprobs)
+
+
+def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
+    """Normalizes to mean 0 and standard deviation 1 over the entries that count."""
+    if counts is None:
+        spread, mean = torch.std_mean(advantages, correction=0)
+        return (advantages - mean) / (spread + 1e-8)
+    mean = ops.masked_mean(advantages, counts)
+    centered = advantages - mean
+    return centered / (ops.masked_mean(centered.square(), counts).sqrt() + 1e-8)
+
+
+# ---- one epoch ----
+
+
+def run_epoch(learner: Learner, batch: Batch) -> Tensor:
+    """One pass over the rollout in minibatches; returns the sums of SUMMED over them."""
+    sums = torch.zeros(len(SUMMED), device=learner.device)
+    for segments, weights in minibatches(learner, batch):
+        sums += improve(learner, batch, segments, weights)
+    return sums
 
 
 def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor | None]]:
-    """Parts of the rollout: the numbers of segments in random order (or neighbours, as a slice), and their weights."""
+    """Indices of segments in random order (or contiguous, as a slice), and their importance weights."""
     rollout, config = learner.rollout, learner.config
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
@@ -310,53 +286,44 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice
         for lo, hi in pairwise(edges):
             yield slice(lo, hi), None
         return
-    chances = None
-    if config.priority:
-        counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
-        size = counted.view(-1, length, rows).abs().mean(1).flatten()
-        chances = (size + 1e-6) ** config.priority
-        if rollout.ready is not None:
-            chances.view(-1, rows)[:, _others(rollout.ready, rows)] = 0.0
-        chances /= chances.sum()
-        order = torch.multinomial(chances, total, replacement=True, generator=learner.generator)
-    else:
-        order = shuffled(total, learner)
-        if rollout.ready is not None:  # segments of rows that are not full are no one's turn
-            order = order[torch.isin(order % rows, rollout.ready)]
-    for segments in order.tensor_split(config.minibatches):
-        weights = None
-        if chances is not None:
-            weights = (total * chances[segments]) ** -config.priority_beta
-            weights = weights / weights.max()
-        yield segments, weights
+    if not config.priority:
+        segments = order(learner)
+        if rollout.ready is not None:  # skip segments of rows that are not full
+            segments = segments[torch.isin(segments % rows, rollout.ready)]
+        for part in segments.tensor_split(config.minibatches):
+            yield part, None
+        return
+    counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
+    chances = (counted.view(-1, length, rows).abs().mean(1).flatten() + 1e-6) ** config.priority
+    if rollout.ready is not None:
+        chances.view(-1, rows)[:, _complement(rollout.ready, rows)] = 0.0
+    chances /= chances.sum()
+    drawn = torch.multinomial(chances, total, replacement=True, generator=learner.streams["minibatches"])
+    for part in drawn.tensor_split(config.minibatches):
+        weights = (total * chances[part]) ** -config.priority_beta
+        yield part, weights / weights.max()
 
 
-def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
-    """Where the transitions of some segments lie in the batch, time first."""
-    length, rows = rollout.segment, rollout.rows
-    if length == 1 or isinstance(segments, slice):
-        return segments
-    first = segments // rows * (length * rows) + segments % rows
-    return (first + torch.arange(length, device=first.device).unsqueeze(1) * rows).flatten()
-
-
-def shuffled(count: int, learner: Learner) -> Tensor:
-    """0 .. count - 1, in random order where asked for."""
+def order(learner: Learner) -> Tensor:
+    """Indices of all segments, in random order with `shuffle`."""
+    count = learner.rollout.horizon * learner.rollout.rows // learner.rollout.segment
     if not learner.config.shuffle:
         return torch.arange(count, device=learner.device)
-    if learner.device.type == "cuda":  # randperm cannot be captured in a graph
-        return torch.rand(count, device=learner.device, generator=learner.generator).argsort()
-    return torch.randperm(count, generator=learner.generator)
+    return random_order(count, learner.streams["minibatches"])
 
 
-def take(values: Tensor, index: Tensor | slice) -> Tensor:
-    """Some transitions: gathered, or where they are neighbours as they lie."""
-    return values[index] if isinstance(index, slice) else values.index_select(0, index)
+def _complement(ready: Tensor, rows: int) -> Tensor:
+    out = torch.ones(rows, dtype=torch.bool, device=ready.device)
+    out[ready] = False
+    return out
+
+
+# ---- one minibatch ----
 
 
 @dataclass
-class Part:
-    """What the loss compares the policy's answers against, and what it is divided by."""
+class Targets:
+    """What the loss of some transitions compares the policy's outputs against."""
 
     actions: Tensor
     logprobs: Tensor
@@ -364,13 +331,13 @@ class Part:
     advantages: Tensor
     returns: Tensor
     counts: Tensor | None
-    total: Any  # transitions of the minibatch that count
+    total: Any  # transitions of the minibatch that count: sums are divided by it
 
 
 def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: Tensor | None) -> Tensor:
-    """One step of the optimizer on a minibatch; returns its METRICS.
+    """One step of the optimizer on a minibatch; returns SUMMED.
 
-    On a CPU a large minibatch goes through in chunks whose activations stay in the cache; the gradients add up.
+    On a CPU a large minibatch is processed in chunks whose activations stay in the cache; gradients add up.
     """
     config, rollout = learner.config, learner.rollout
     index = transitions(rollout, segments)
@@ -384,24 +351,21 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
 
     gradient = learner.weights.grad
     gradient.zero_()
-    found = torch.zeros(len(METRICS) - 1, device=learner.device)
+    metrics = torch.zeros(len(SUMMED) - 1, device=learner.device)
     count = segments.stop - segments.start if isinstance(segments, slice) else len(segments)
     size = count if learner.device.type != "cpu" else max(1, CHUNK // rollout.segment)
     shaped = advantages.view(rollout.segment, count)
     for lo in range(0, count, size):
-        chunk = slice(lo, min(lo + size, count))
-        some = (
-            slice(segments.start + lo, segments.start + chunk.stop) if isinstance(segments, slice) else segments[chunk]
-        )
-        whole = chunk.stop - lo == count
-        found += learn_from(learner, batch, some, shaped if whole else shaped[:, chunk], total)
+        hi = min(lo + size, count)
+        chunk = slice(segments.start + lo, segments.start + hi) if isinstance(segments, slice) else segments[lo:hi]
+        metrics += add_gradient(learner, batch, chunk, shaped if hi - lo == count else shaped[:, lo:hi], total)
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
-    return torch.cat([found, norm.reshape(1)])
+    return torch.cat([metrics, norm.reshape(1)])
 
 
-def learn_from(learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any) -> Tensor:
-    """Adds the gradients of some segments, and returns their share of METRICS but the last."""
+def add_gradient(learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any) -> Tensor:
+    """Adds the gradient of some segments, and returns their share of SUMMED but the norm."""
     rollout, head, index = learner.rollout, learner.head, transitions(learner.rollout, segments)
     obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
     state = tuple(take(part.flatten(0, 1), segments) for part in rollout.starts)
@@ -409,7 +373,7 @@ def learn_from(learner: Learner, batch: Batch, segments: Tensor | slice, advanta
     logits, values = learner.actor.unroll(obs, state, resets)
     if batch.masks is not None:
         logits = head.mask(logits, take(batch.masks, index))
-    part = Part(
+    targets = Targets(
         actions=take(batch.actions, index),
         logprobs=take(batch.logprobs, index),
         values=take(batch.values, index),
@@ -418,130 +382,57 @@ def learn_from(learner: Learner, batch: Batch, segments: Tensor | slice, advanta
         counts=None if batch.counts is None else take(batch.counts, index),
         total=total,
     )
-    loss, found = (choice_loss if head.is_one_choice else any_loss)(learner.config, head, logits, values, part)
+    loss, metrics = learner.loss(learner.config, head, logits, values, targets)
     loss.backward()
-    return found
+    return metrics
 
 
-def any_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    """The loss, and METRICS but the last. This is its meaning, for any kind of action.
+def clipped_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    """The loss for any kind of action, and SUMMED but the gradient norm.
 
     L = -mean min(r A, clip(r) A) + value_coef mean (V - R)^2 / 2 - entropy_coef mean H,  r = pi(a) / pi_old(a)
     """
 
     def mean(x: Tensor) -> Tensor:
-        return (x if part.counts is None else x * part.counts).sum() / part.total
+        return (x if targets.counts is None else x * targets.counts).sum() / targets.total
 
-    logprobs, entropies = head.judge(logits, part.actions)
-    log_ratio = logprobs - part.logprobs
+    logprobs, entropies = head.judge(logits, targets.actions)
+    log_ratio = logprobs - targets.logprobs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-    policy_loss = -mean(torch.minimum(part.advantages * ratio, part.advantages * clipped))
-    errors = (values - part.returns).square()
+    policy_loss = -mean(torch.minimum(targets.advantages * ratio, targets.advantages * clipped))
+    errors = (values - targets.returns).square()
     if config.value_clip:
-        near = part.values + (values - part.values).clamp(-config.value_clip, config.value_clip)
-        errors = torch.maximum(errors, (near - part.returns).square())
+        near = targets.values + (values - targets.values).clamp(-config.value_clip, config.value_clip)
+        errors = torch.maximum(errors, (near - targets.returns).square())
     value_loss, entropy = 0.5 * mean(errors), mean(entropies)
     with torch.no_grad():
         kl = mean(ratio - 1.0 - log_ratio)  # Schulman's estimate: never negative
-        moved = mean(((ratio - 1.0).abs() > config.clip).to(torch.float32))
-        found = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), kl, moved])
-    return policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy, found
+        clip_fraction = mean(((ratio - 1.0).abs() > config.clip).to(torch.float32))
+        metrics = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), kl, clip_fraction])
+    return policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy, metrics
 
 
-def choice_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-    """The same for one choice of n, with the gradient worked out by hand, on a CPU in C (core/learn.c)."""
-    loss, found = _ChoiceLoss.apply(logits, values, part, config)
-    return loss, found
+def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
+    """Indices of the transitions of some segments in the batch, time first."""
+    length, rows = rollout.segment, rollout.rows
+    if length == 1 or isinstance(segments, slice):
+        return segments
+    first = segments // rows * (length * rows) + segments % rows
+    return (first + torch.arange(length, device=first.device).unsqueeze(1) * rows).flatten()
 
 
-class _ChoiceLoss(torch.autograd.Function):
-    """Forward makes the gradients at once:
-
-    dL/dlogits = g (onehot(a) - p) + entropy_coef p (log p + H) / n,   g = -A r / n where the clip does not hold it
-    dL/dV      = value_coef (V - R) / n                                where the clip does not hold it
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor]:
-        on_cpu = logits.device.type == "cpu" and logits.dtype == torch.float32
-        d_logits, d_values, found = (_in_c if on_cpu else _in_torch)(logits, values, part, config)
-        ctx.save_for_backward(d_logits, d_values)
-        ctx.mark_non_differentiable(found)
-        return found[0] + config.value_coef * found[1] - config.entropy_coef * found[2], found
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        d_logits, d_values = ctx.saved_tensors
-        return d_logits * grads[0], d_values * grads[0], None, None
+def take(values: Tensor, index: Tensor | slice) -> Tensor:
+    """Some transitions: gathered, or a view where they are contiguous."""
+    return values[index] if isinstance(index, slice) else values.index_select(0, index)
 
 
-def _in_c(logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor, Tensor]:
-    numbers = (part.actions, part.logprobs, part.values, part.advantages, part.returns)
-    inputs = [x.contiguous() for x in (logits, values, *numbers, *([] if part.counts is None else [part.counts]))]
-    d_logits, d_values, found = torch.empty_like(inputs[0]), torch.empty_like(inputs[1]), torch.empty(5)
-    pointers = [x.data_ptr() for x in inputs] + [None] * (8 - len(inputs))
-    coefs = (float(part.total), config.clip, config.value_clip, config.value_coef, config.entropy_coef)
-    outputs = [x.data_ptr() for x in (d_logits, d_values, found)]
-    lib.load_core().choice_loss(*pointers, len(values), logits.shape[1], *coefs, *outputs)
-    return d_logits, d_values, found
-
-
-def _in_torch(logits: Tensor, values: Tensor, part: Part, config: PPO) -> tuple[Tensor, Tensor, Tensor]:
-    share: Any = 1.0 / part.total if part.counts is None else part.counts / part.total
-    logp = torch.log_softmax(logits, -1)
-    p = logp.exp()
-    entropies = -(p * logp).sum(-1)
-    log_ratio = logp.gather(-1, part.actions).squeeze(-1) - part.logprobs
-    ratio = log_ratio.exp()
-    free, held = part.advantages * ratio, part.advantages * ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
-    error = values - part.returns
-    errors, slope = error.square(), error
-    if config.value_clip:
-        move = values - part.values
-        step = move.clamp(-config.value_clip, config.value_clip)
-        near = part.values + step - part.returns
-        clipped = near.square()
-        slope = torch.where(errors >= clipped, error, near * (move == step))
-        errors = torch.maximum(errors, clipped)
-    pull = (free * (free <= held) * share).unsqueeze(-1)  # -g
-    d_logits = (p * pull).scatter_add_(-1, part.actions, -pull)
-    weight = config.entropy_coef * share
-    d_logits += (logp + entropies.unsqueeze(-1)) * p * (weight if part.counts is None else weight.unsqueeze(-1))
-    moved = ((ratio - 1.0).abs() > config.clip).to(p.dtype)
-    rows = torch.stack([-torch.minimum(free, held), 0.5 * errors, entropies, ratio - 1.0 - log_ratio, moved])
-    found = rows.sum(1) * share if part.counts is None else rows @ share
-    return d_logits, slope * (config.value_coef * share), found
-
-
-def clip_gradient(gradient: Tensor, limit: float) -> Tensor:
-    """Scales the gradient down to the norm `limit` (0: never), in place, and returns the norm that it had."""
-    norm = torch.linalg.vector_norm(gradient)
-    if limit:
-        gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
-    return norm
-
-
-def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
-    """To mean 0 and spread 1 over the entries that count."""
-    if counts is None:
-        spread, mean = torch.std_mean(advantages, correction=0)
-        return (advantages - mean) / (spread + 1e-8)
-    mean = ops.masked_mean(advantages, counts)
-    centered = advantages - mean
-    return centered / (ops.masked_mean(centered.square(), counts).sqrt() + 1e-8)
-
-
-@torch.no_grad()
-def learn_moments(learner: Learner) -> None:
-    """Takes the rollout's observations into the running moments: the next rollout is scaled by them."""
-    rollout, counted = learner.rollout, learner.rollout.counted()
-    for key, moments in learner.actor.moments.items():
-        seen = rollout.obs[int(key)][:-1]
-        moments.update(seen.flatten(0, 1), None if counted is None else counted.flatten())
-
-
-def _others(ready: Tensor, rows: int) -> Tensor:
-    out = torch.ones(rows, dtype=torch.bool, device=ready.device)
-    out[ready] = False
-    return out
+ALGORITHM = Algorithm(
+    options=PPO,
+    learner=Learner,
+    update=update,
+    metrics=METRICS,
+    takes_late_steps=True,
+    prepare=make_batch,
+    cost=lambda config, networks, steps: (steps * config.epochs, 3.0),
+)

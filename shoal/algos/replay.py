@@ -20,12 +20,9 @@ waits for the device: a CUDA graph can hold them. On a CPU the same is done in C
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +30,11 @@ import torch
 from torch import Tensor
 
 from shoal.algos import ops
-from shoal.algos.actor import Actor, kept_dtype
+from shoal.algos.actor import Actor, stored_dtype
+from shoal.algos.fast.replay_native import NativeReplay
 from shoal.algos.rollout import Rollout
-from shoal.errors import ConfigError
-from shoal.native import qlearn
+from shoal.errors import CheckpointError, ConfigError
+from shoal.memory import free_bytes
 
 STEP, END, CUT, LAST = range(4)
 BLOCK = 512  # places whose priorities have one sum
@@ -94,6 +92,7 @@ class Replay:
         self.rows, self.agents, self.envs = rows, agents, rows // agents
         self.capacity = size // rows
         self.priority, self.priority_beta = priority, priority_beta
+        self.choices = actor.head.choices
         self.device = torch.device(device)
         least = 2 * horizon + 2  # a rollout in which every step is cut off, the head, and one to draw
         if self.capacity < least:
@@ -103,10 +102,10 @@ class Replay:
             )
         self.places = rows * self.capacity
         self.nbytes = predict_nbytes(actor, size, rows, priority=bool(priority), mask_size=mask_size)
-        check_room(self.nbytes, self.places, free_memory(self.device))
+        check_room(self.nbytes, self.places, free_bytes(self.device))
         zeros = partial(torch.zeros, device=self.device)
         one_more = self.places + 1  # where rows write that have nothing to write
-        self.obs = [zeros((one_more, *leaf.shape), dtype=torch_dtype(leaf.dtype)) for leaf in actor.layout.leaves]
+        self.obs = [zeros((one_more, *leaf.shape), dtype=stored_dtype(leaf.dtype)) for leaf in actor.layout.leaves]
         self.actions = zeros(one_more, dtype=action_dtype(actor.head.choices))
         self.rewards = zeros(one_more)
         self.kinds = zeros(one_more, dtype=torch.uint8)
@@ -124,7 +123,7 @@ class Replay:
             self.sums = zeros(agents * blocks)
             self.highest = torch.ones((), device=self.device)
         self._chance = torch.empty((0, 0), dtype=torch.float64, device=self.device)
-        self.in_c = InC(self) if self.device.type == "cpu" else None
+        self.native = NativeReplay(self, Batch) if self.device.type == "cpu" else None
 
     # ---- saving ----
 
@@ -139,9 +138,34 @@ class Replay:
             found |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
         return found
 
+    def check(self) -> None:
+        """Raises CheckpointError where restored tensors are not those of a replay: C uses them as indices."""
+        capacity = self.capacity
+        ranges = {
+            "heads": (self.heads, 0, capacity - 1),
+            "counts": (self.counts, 0, capacity - 1),
+            "kinds": (self.kinds, STEP, LAST),
+            "actions": (self.actions, 0, self.choices - 1),
+            "stored": (self.stored, 0, 1 << 62),
+        }
+        for name, (tensor, low, high) in ranges.items():
+            least, most = int(tensor.min()), int(tensor.max())
+            if least < low or most > high:
+                raise CheckpointError(
+                    f"the checkpoint's replay is damaged: {name} has values from {least} to {most}, expected {low} to "
+                    f"{high}. Resume from another checkpoint."
+                )
+        if self.priority and not all(bool((p >= 0).all()) and bool(p.isfinite().all()) for p in self._priority_state()):
+            raise CheckpointError(
+                "the checkpoint's replay is damaged: priorities are negative or not finite. Resume from another one."
+            )
+
+    def _priority_state(self) -> list[Tensor]:
+        return [self.priorities, self.sums, self.highest]
+
     def fill(self) -> Any:
         """How full it is, 0 to 1: a number, or on a GPU a tensor."""
-        counts = self.counts.sum() if self.in_c is None else int(self.in_c.counts.sum())
+        counts = self.counts.sum() if self.native is None else int(self.native.counts.sum())
         return counts / (self.rows * (self.capacity - 1))
 
     def has_stored(self, count: int) -> bool:
@@ -153,15 +177,15 @@ class Replay:
     @torch.no_grad()
     def store(self, rollout: Rollout) -> None:
         """Takes in all transitions of a rollout that count, and what every row sees now."""
-        if self.in_c is not None and not self.priority and rollout.cuts is None:
-            self.in_c.store(rollout)
+        if self.native is not None and not self.priority and not rollout.truncations.is_fixed:
+            self.native.store(rollout)
         else:
             self._store_by_torch(rollout)
 
     def _store_by_torch(self, rollout: Rollout) -> None:
         steps = rollout.horizon
         alive = torch.ones_like(rollout.dones) if rollout.alive is None else rollout.alive[:-1]
-        cut = cut_flags(rollout) & alive
+        cut = rollout.truncations.flags() & alive
         written = alive.to(torch.int64) + cut.to(torch.int64)  # places that step t takes: one, or two
         after = torch.cumsum(written, 0)
         place = self._places(self.heads + after - written)  # (steps, rows)
@@ -192,14 +216,14 @@ class Replay:
             self.sums.copy_(self.priorities[:-1].view(-1, BLOCK).sum(-1))
 
     @torch.no_grad()
-    def cut_off(self) -> None:
-        """The envs begin anew: what every row saw last is the end of its episode, cut off there."""
+    def truncate_all(self) -> None:
+        """The envs start new episodes: every episode that is being played ends here, truncated."""
         newest, head = self._places(self.heads - 1), self._places(self.heads)
-        goes_on = (self.counts > 0) & (self.kinds[newest] == STEP)
-        self.kinds[torch.where(goes_on, newest, self.places)] = CUT
-        self.kinds[torch.where(goes_on, head, self.places)] = LAST
-        self.heads.copy_((self.heads + goes_on) % self.capacity)
-        self.counts.copy_((self.counts + goes_on).clamp(max=self.capacity - 1))
+        is_open = (self.counts > 0) & (self.kinds[newest] == STEP)
+        self.kinds[torch.where(is_open, newest, self.places)] = CUT
+        self.kinds[torch.where(is_open, head, self.places)] = LAST
+        self.heads.copy_((self.heads + is_open) % self.capacity)
+        self.counts.copy_((self.counts + is_open).clamp(max=self.capacity - 1))
         if self.priority:
             self._set_priorities(self._places(self.heads), torch.zeros_like(self.heads, dtype=torch.float32))
             self.sums.copy_(self.priorities[:-1].view(-1, BLOCK).sum(-1))
@@ -209,16 +233,11 @@ class Replay:
         self.kinds.index_fill_(0, last.flatten(), LAST)  # a graph can hold no number of the host's in memory
         if self.masks is not None:
             self.masks.index_fill_(0, last.flatten(), 1)  # what is allowed there is not known: the env has begun anew
-        for cut in rollout.truncated:
-            for kept, leaf in zip(self.obs, cut.obs):
-                kept[last[cut.t, cut.rows]] = leaf.to(kept.dtype)
-        if rollout.cuts is not None:
-            cuts = rollout.cuts
-            for k in range(len(cuts.obs[0])):
-                steps = slice(k * cuts.window, (k + 1) * cuts.window)
-                at = last[steps].min(0).values  # where it was cut off: all others are the place for nothing, the last
-                for kept, leaf in zip(self.obs, cuts.obs):
-                    kept[at] = leaf[k]
+        for part in rollout.truncations:
+            # where it was truncated: all others are the unused place, the last
+            places = last[part.steps, part.rows].min(0).values
+            for stored, leaf in zip(self.obs, part.obs):
+                stored[places] = leaf.to(stored.dtype)
 
     def _places(self, slots: Tensor) -> Tensor:
         return self.base + slots % self.capacity
@@ -233,21 +252,22 @@ class Replay:
         n_step: int,
         gamma: float,
         generator: torch.Generator | None,
-        room: Batch | None = None,
+        reuse: Batch | None = None,
     ) -> Batch:
         """`count` windows for each of `groups`: one group that draws from all rows, or one for each agent.
 
         The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as
         likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
-        `room` is an earlier batch that may be written over.
+        `reuse` is an earlier batch that may be overwritten.
         """
         if self._chance.shape != (groups, count):
             self._chance = torch.empty((groups, count), dtype=torch.float64, device=self.device)
         chance = self._chance.uniform_(generator=generator)
-        if self.in_c is not None and not self.priority:
-            return self.in_c.sample(chance, n_step, gamma, room)
+        if self.native is not None and not self.priority:
+            batch: Batch = self.native.sample(chance, n_step, gamma, reuse)
+            return batch
         index, weights = self._draw(chance)  # (count, groups)
-        sample = self._windows if self.in_c is None else self.in_c.windows
+        sample = self._windows if self.native is None else self.native.windows
         return sample(index.flatten(), weights.flatten(), n_step, gamma)
 
     def _windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
@@ -340,117 +360,6 @@ class Replay:
         return torch.where(places == self.places, len(self.priorities) - 1, index)
 
 
-class InC:
-    """A replay on a CPU, as C sees it: the same as its methods by torch, to the bit but for powers of gamma."""
-
-    def __init__(self, replay: Replay) -> None:
-        self.replay, self.lib = replay, qlearn.load()
-        self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in replay.obs], np.int64)
-        self.ends = torch.zeros(replay.rows, dtype=torch.int64)
-        self.counts = replay.counts.numpy()
-        self.leaves = addresses(replay.obs)
-        parts = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
-        parts |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
-        self.memory = qlearn.Replay(
-            rows=replay.rows,
-            agents=replay.agents,
-            capacity=replay.capacity,
-            leaves=len(replay.obs),
-            mask_size=0 if replay.masks is None else replay.masks.shape[1],
-            action_bytes=replay.actions.element_size(),
-            obs_bytes=self.sizes.ctypes.data,
-            obs=ctypes.addressof(self.leaves),
-            masks=None if replay.masks is None else replay.masks.data_ptr(),
-            ends=self.ends.data_ptr(),
-            **{name: part.data_ptr() for name, part in parts.items()},
-        )
-        self.address = ctypes.addressof(self.memory)
-        self._from: tuple[Any, ...] = (None,)  # the rollout that was stored last, and how C sees it
-        self._into: tuple[Any, ...] = (None,)  # the batch that was drawn last, and how C sees it
-
-    def store(self, rollout: Rollout) -> None:
-        """As Replay.store."""
-        if self._from[0] is not rollout:
-            self._from = rollout, *self._describe(rollout)
-        what = self._from[1]
-        if rollout.truncated:
-            cuts, last = cut_flags(rollout), torch.empty(rollout.dones.shape, dtype=torch.int64)
-            what.cuts, what.last = cuts.data_ptr(), last.data_ptr()
-        self.lib.store(ctypes.addressof(what))
-        if rollout.truncated:
-            what.cuts = what.last = None
-        for cut in rollout.truncated:  # one that does not count has no place
-            mine = slice(None) if rollout.alive is None else rollout.alive[cut.t, cut.rows]
-            for kept, leaf in zip(self.replay.obs, cut.obs):
-                kept[last[cut.t, cut.rows[mine]]] = leaf[mine].to(kept.dtype)
-
-    def _describe(self, rollout: Rollout) -> tuple[Any, ...]:
-        leaves = addresses(rollout.obs)
-        parts = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
-        if self.replay.masks is None or rollout.masks is None:
-            parts["masks"] = None
-        pointers = {name: part.data_ptr() for name, part in parts.items() if part is not None}
-        what = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
-        return what, leaves, parts
-
-    def sample(self, chance: Tensor, n_step: int, gamma: float, room: Batch | None) -> Batch:
-        """As Replay.sample, without priorities."""
-        groups, count = chance.shape
-        batch = self._from_room(groups * count, room)
-        what = self._into[1]
-        what.groups, what.count, what.chances = groups, count, chance.data_ptr()
-        what.n_step, what.gamma = n_step, gamma
-        self.lib.draw(ctypes.addressof(what))
-        self.lib.windows(ctypes.addressof(what))
-        return batch
-
-    def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
-        """What began at some places, (batch,)."""
-        batch = self._from_room(len(index), None)
-        batch.index.copy_(index)
-        batch.weights.copy_(weights)
-        what = self._into[1]
-        what.groups, what.count, what.n_step, what.gamma = 1, len(index), n_step, gamma
-        self.lib.windows(ctypes.addressof(what))
-        return batch
-
-    def _from_room(self, count: int, room: Batch | None) -> Batch:
-        """Memory for a batch: an earlier one's if it has the size, and is the last one that was drawn."""
-        if room is not None and room is self._into[0] and len(room.index) == count:
-            return room
-        replay = self.replay
-        numbers = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
-        whole = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
-        obs, next_obs = ([leaf.new_empty((count, *leaf.shape[1:])) for leaf in replay.obs] for _ in range(2))
-        masks = None if replay.masks is None else replay.masks.new_empty((count, replay.masks.shape[1]))
-        batch = Batch(obs=obs, next_obs=next_obs, next_masks=masks, **numbers, **whole)
-        leaves, next_leaves = addresses(obs), addresses(next_obs)
-        what = qlearn.Draw(
-            replay=self.address,
-            obs=ctypes.addressof(leaves),
-            next_obs=ctypes.addressof(next_leaves),
-            next_masks=None if masks is None else masks.data_ptr(),
-            **{name: part.data_ptr() for name, part in (numbers | whole).items()},
-        )
-        self._into = batch, what, leaves, next_leaves
-        return batch
-
-
-def addresses(leaves: list[Tensor]) -> Any:
-    """Where some tensors lie, as an array of C."""
-    return (ctypes.c_void_p * len(leaves))(*[leaf.data_ptr() for leaf in leaves])
-
-
-def cut_flags(rollout: Rollout) -> Tensor:
-    """(horizon, rows): steps whose episode was cut off by a time limit."""
-    if rollout.cuts is not None:
-        return rollout.cuts.flags
-    flags = torch.zeros_like(rollout.dones)
-    for cut in rollout.truncated:
-        flags[cut.t, cut.rows] = True
-    return flags
-
-
 def is_over(rollout: Rollout) -> Tensor:
     """(horizon, rows): steps after which nothing follows. An agent that is out though nobody said so is out too."""
     if rollout.alive is None:
@@ -464,15 +373,17 @@ def is_over(rollout: Rollout) -> Tensor:
 def predict_nbytes(actor: Actor, size: int, rows: int, *, priority: bool = False, mask_size: int = 0) -> int:
     """Memory that a replay takes, known before it is made."""
     capacity = size // rows
-    obs = sum(int(np.prod(leaf.shape)) * np.dtype(kept_dtype(leaf.dtype)).itemsize for leaf in actor.layout.leaves)
+    obs = sum(int(np.prod(leaf.shape)) * stored_dtype(leaf.dtype).itemsize for leaf in actor.layout.leaves)
     each = obs + mask_size + torch.zeros(0, dtype=action_dtype(actor.head.choices)).element_size() + 4 + 1
     agents = max(1, actor.agents)
     blocks = -(-rows // agents * capacity // BLOCK) * agents if priority else 0
     return (rows * capacity + 1) * int(each) + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
 
 
-def check_room(nbytes: int, places: int, free: int) -> None:
-    """Raises where a replay does not fit."""
+def check_room(nbytes: int, places: int, free: int | None) -> None:
+    """Raises where a replay does not fit into free memory; None: unknown."""
+    if free is None:
+        return
     room = int(free * (1.0 - KEEP_FREE))
     if nbytes > room:
         each = nbytes / places
@@ -480,25 +391,6 @@ def check_room(nbytes: int, places: int, free: int) -> None:
             f"a replay of {places:,} transitions takes {nbytes / 1e9:.2f} GB ({each:,.0f} bytes each), and "
             f"{free / 1e9:.2f} GB of memory are free. Try --train.replay-size {max(1, int(room / each))}."
         )
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken: of the GPU, or of this machine or container."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    import psutil
-
-    free = int(psutil.virtual_memory().available)
-    with contextlib.suppress(OSError, ValueError):  # a container's limit may be less
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        free = min(free, int(limit) - int(used))
-    return max(free, 0)
-
-
-def torch_dtype(dtype: Any) -> torch.dtype:
-    """In which observations of a dtype are kept."""
-    return torch.from_numpy(np.zeros(0, kept_dtype(dtype))).dtype
 
 
 def action_dtype(choices: int) -> torch.dtype:

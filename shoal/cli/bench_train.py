@@ -1,6 +1,6 @@
 """`shoal bench train`: how fast an env trains on this machine, and what limits the speed.
 
-The measuring itself is in shoal/profile.py.
+The measuring itself is in shoal/bench/training.py.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def bench_train(args: list[str]) -> int:
         --json        print one line of JSON instead of the table
         --out FILE    append that line to this file
     """
+    from shoal.bench.training import profile
     from shoal.cli.screen import console
     from shoal.cli.train import parse
     from shoal.measure import describe_machine
-    from shoal.profile import profile
 
     rest, own = _take(args, {"--seconds": "3", "--out": ""}, ["--json"])
     request = parse(rest, "bench train", inspect.getdoc(bench_train))

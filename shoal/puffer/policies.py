@@ -197,8 +197,6 @@ def _shapes(obs: Any) -> str:
 
 
 def _torch_dtype(dtype: Any) -> Any:
-    import numpy as np
+    from shoal.algos.actor import stored_dtype
 
-    from shoal.algos.actor import kept_dtype
-
-    return torch.from_numpy(np.zeros(1, kept_dtype(dtype))).dtype
+    return stored_dtype(dtype)

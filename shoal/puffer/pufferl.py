@@ -112,7 +112,8 @@ class PuffeRL:
             horizon, parts = given_options.sizes(count, *given)
             sizes_of = {"horizon": horizon, "minibatches": parts}
             settings = Options(seed=seed, device="cpu", train=from_dict(PPO, {**table, **sizes_of}, ""))
-            self.trainer = Trainer(self.env, settings, vec=vec, policy=None if policy is None else _adapter(policy))
+            adapter = None if policy is None else _adapter(policy)
+            self.trainer = Trainer(self.env, settings, vec=vec, policy=adapter, first_seed=self._env_seed)
         except BaseException:
             if self.env is not env:
                 self.env.close()

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from shoal import checkpoint
-from shoal.algos.rollout import Truncated
 from shoal.errors import CheckpointError
 from shoal.runs import write_atomic
 
@@ -96,8 +95,8 @@ def unlearned(learners: list[Any]) -> dict[str, Tensor]:
     for k, learner in enumerate(learners):
         rollout = learner.rollout
         tensors |= {f"{k}.rollout.{i}": part for i, part in enumerate(rollout.tensors())}
-        for i, cut in enumerate(rollout.truncated):
-            parts = [torch.tensor(cut.t), cut.rows, *cut.obs, *cut.state]
+        for i, cut in enumerate(rollout.truncations):
+            parts = [torch.tensor(cut.steps.start), cut.rows, *cut.obs, *cut.state]
             tensors |= {f"{k}.cut.{i:06d}.{j:03d}": part for j, part in enumerate(parts)}
     return tensors
 
@@ -118,10 +117,10 @@ def restore_unlearned(learners: list[Any], state: Mapping[str, Tensor]) -> bool:
         for name in sorted(name for name in state if name.startswith(f"{k}.cut.")):
             cuts.setdefault(name.split(".")[2], []).append(state[name])
         leaves = len(learner.rollout.obs)
-        learner.rollout.truncated[:] = [
-            Truncated(int(parts[0]), parts[1], parts[2 : 2 + leaves], tuple(parts[2 + leaves :]))
-            for parts in cuts.values()
-        ]
+        learner.rollout.truncations.clear()
+        for parts in cuts.values():
+            last, recurrent = parts[2 : 2 + leaves], tuple(parts[2 + leaves :])
+            learner.rollout.truncations.add(int(parts[0]), parts[1], last, recurrent)
     return True
 
 

@@ -1,4 +1,4 @@
-"""PPO for a small network in a few kernels: what a profile of the plain path on a GPU asks for.
+"""PPO for a small network in a few GPU kernels.
 
     act       policy -> sample -> store, one kernel for each step
     learn     gather -> policy -> loss -> all gradients, one kernel for each minibatch; each block keeps its own sums
@@ -9,7 +9,7 @@ It takes a network of two layers of up to 128 units, one choice of up to 15 and 
 everything that lies between an observation and the gradients then fits into the registers and the shared memory of one
 block. The plain path writes and reads each layer's activations some ten times and starts about a hundred kernels for
 each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
-be small. With a recurrent core between layers and heads it is for algos/fused_core.py.
+be small. fused_core.py is the same with a recurrent core between layers and heads.
 
 Matrices are multiplied in bfloat16 with float32 sums, from a copy of the weights; they, loss and optimizer are float32.
 """
@@ -23,51 +23,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.optim import Muon, muon_scale
+from shoal.algos.optimizers.adam import Adam
+from shoal.algos.optimizers.adamw import AdamW
+from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.nn.distributions import ActionHead
 from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
-from shoal.nn.recurrent import LSTM, State
+from shoal.nn.recurrent import LSTM, MinGRU, State
 
 WIDEST = 128  # units of a layer, and numbers of an observation
 CHOICES = 15  # with the value they are the 16 columns of the last product
-KINDS = {"relu": 0, "tanh": 1}
+ACTIVATION_IDS = {"relu": 0, "tanh": 1}
 FEW = 64 * 132  # transitions: no more are tiles of 64, one for each processor of a large GPU; more are tiles of 128
 BLOCKS = 512  # of `learn` at a time: their sums take 70 MB, and the next ones are added to the gradient
 REDUCE_PART, ADAM_PART = 32, 256  # weights that one block takes
 
 
-def why_not(learner: Any) -> str:
-    """What keeps a learner on the plain path; empty where nothing does."""
+# the exact types that the kernels compute: a subclass may compute something else
+CORES = (LSTM, MinGRU)
+OPTIMIZERS = (Adam, AdamW, Muon)
+
+
+def not_covered(learner: Any) -> str:
+    """What keeps a learner on the plain path; empty where the kernels cover it."""
     config, actor = learner.config, learner.actor
     policy, head = actor.policy, actor.head
     if type(policy) is not Policy:
-        return "a policy of your own"
+        return "a custom policy"
+    if not actor.is_plain:
+        return "--train.compile"
+    if type(learner.optimizer) not in OPTIMIZERS:
+        return f"--train.optimizer {config.optimizer}"
     if policy.critic_body is not None:
         return "--nn.separate"
-    if not head.is_one_choice or head.choices > CHOICES:
+    if type(head) is not ActionHead or not head.is_one_choice or head.choices > CHOICES:
         return f"actions that are not one choice of up to {CHOICES}"
     encoder = policy.body.encoder
-    if len(encoder.parts) != 1 or not isinstance(encoder.parts[0], Numbers) or encoder.features > WIDEST:
+    if len(encoder.parts) != 1 or type(encoder.parts[0]) is not Numbers or encoder.features > WIDEST:
         return f"observations that are not up to {WIDEST} numbers"
     widths = [layer.out_features for layer in policy.body.layers.layers]
     if len(widths) != 2 or widths[0] not in (16, 32, 64, 128):
         return "--nn.layers other than 2, or --nn.hidden other than 16, 32, 64 or 128"
-    if _activation(policy) not in KINDS:
+    if _activation(policy) not in ACTIVATION_IDS:
         return f"--nn.activation {_activation(policy)}"
     if config.precision not in ("auto", "bf16"):
         return f"--train.precision {config.precision}"
+    if policy.core is not None and type(policy.core) not in CORES:
+        return "--nn.core other than lstm and mingru"
     if policy.core is not None and not (policy.core.size == policy.body.features == widths[0]):
         return "--nn.core-size other than --nn.hidden"
     if config.priority or (policy.core is None and learner.rollout.segment != 1):
         return "--train.priority or --train.segment"
     if learner.device.type == "cuda":
-        kind = torch.cuda.get_device_capability(learner.device)
-        if kind < (8, 0):
-            return "a GPU that has no bfloat16"
-        if isinstance(policy.core, LSTM) and widths[0] > 64 and kind[0] not in (9, 10):
-            return "an LSTM of more than 64 units on a GPU whose blocks have less than 227 KB of shared memory"
+        capability = torch.cuda.get_device_capability(learner.device)
+        if capability < (8, 0):
+            return "a GPU without bfloat16"
+        if type(policy.core) is LSTM and widths[0] > 64 and capability[0] not in (9, 10):
+            return "an LSTM of more than 64 units on a GPU with less than 227 KB of shared memory per block"
     return ""
 
 
@@ -81,7 +95,7 @@ class Fused:
     reduce_blocks = 128  # that a block of `reduce` loads at once
 
     def __init__(self, learner: Any, tile: int = 0, exact: bool = False) -> None:
-        from shoal.algos import kernels
+        from shoal.algos.fast import kernels
 
         self.learner, self.kernels, device = learner, kernels, learner.device
         actor, config, rollout = learner.actor, learner.config, learner.rollout
@@ -99,7 +113,7 @@ class Fused:
             "DP": triton_size(features),
             "H": hidden,
             "A": choices,
-            "ACT": KINDS[_activation(actor.policy)],
+            "ACT": ACTIVATION_IDS[_activation(actor.policy)],
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
             "MASKED": rollout.masks is not None,

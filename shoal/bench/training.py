@@ -1,8 +1,8 @@
-"""Where a training iteration's time goes, and how far from the machine's limits: what `shoal bench train` prints.
+"""Where the time of a training iteration goes, and how far it is from the machine's limits: `shoal bench train`.
 
-On a GPU the parts are timed alone, by device events: a horizon of env steps, the whole rollout, the sums over time, the
-whole update. The limits are measured on the same device: bytes per second of a large copy, and products per second of a
-large matrix product in the precision that is trained in.
+On a GPU the parts are timed alone, by device events: a horizon of env steps, the whole rollout, the preparation of the
+update, the whole update. The limits are measured on the same device: the bandwidth of a large copy, and the throughput
+of a large matrix product in the precision of training.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from shoal.algos import ppo, pqn
 from shoal.nn.qnet import Dense
 from shoal.train import Options, Trainer
-from shoal.vector.cuda import CudaVec
+from shoal.train.graphs import capture
 
 
 def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
-    """Trains for so many seconds and returns what was measured. Nothing is written."""
+    """Trains for some seconds and returns what was measured. Nothing is written."""
     began = time.perf_counter()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -68,8 +67,9 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
 
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
     """Seconds of an iteration's parts on the GPU, each alone."""
-    graphs, vec, learners = trainer._graphs, trainer.vec, trainer.learners
-    if graphs is None or graphs[0] is None or not isinstance(vec, CudaVec):
+    graphs, learners = trainer.graphs, trainer.learners
+    vec: Any = trainer.vec
+    if graphs is None or graphs.collect is None:
         return None
     rollout, collector = learners[0].rollout, trainer.collector
 
@@ -77,23 +77,19 @@ def _device_split(trainer: Trainer) -> dict[str, float] | None:
         for t in range(rollout.horizon):
             vec.launch_step(**({"obs": rollout.obs[0][t]} if collector.plays_all else {}))
 
-    env, collect = device_seconds(_captured(steps)), device_seconds(graphs[0])
-    learn = sum(device_seconds(graph) for graph in graphs[1])
-    split = {"env": env, "policy": collect - env}
-    if trainer.options.algo == "dqn":
-        return split | {"update": learn}
-    returns = ppo.assess if trainer.options.algo == "ppo" else pqn.assess
-    assess = device_seconds(_captured(lambda: [returns(learner) for learner in learners]))
-    return split | {"advantages": assess, "update": learn - assess}
+    env, collect = device_seconds(_captured(steps)), device_seconds(graphs.collect)
+    update = sum(device_seconds(graph) for graph in graphs.updates)
+    split, prepare = {"env": env, "policy": collect - env}, trainer.algorithm.prepare
+    if prepare is None:
+        return split | {"update": update}
+    prepared = device_seconds(_captured(lambda: [prepare(learner) for learner in learners]))
+    return split | {"advantages": prepared, "update": update - prepared}
 
 
 def _captured(function: Callable[[], Any]) -> Callable[[], None]:
     function()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay  # type: ignore[no-any-return]
+    return capture(function, [])
 
 
 def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
@@ -124,12 +120,11 @@ def _launches(trainer: Trainer) -> int:
 def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
     options, policy = trainer.options, trainer.actors[0].policy
     steps, train = trainer.steps_per_iteration, options.train
-    networks = getattr(policy, "agents", 1)  # of which each has a batch of its own
-    macs = macs_per_row(policy, trainer.actors[0]._blank(networks))
-    # an update's forwards and backwards; DQN also asks two networks what the next observations are worth
-    is_dqn = options.algo == "dqn"
-    learned = train.gradient_steps * train.batch_size * networks if is_dqn else steps * train.epochs
-    flops = 2.0 * macs * (steps + (5 if is_dqn else 3) * learned)
+    networks = getattr(policy, "agents", 1)
+    macs = macs_per_row(policy, trainer.actors[0].blank(networks))
+    cost = trainer.algorithm.cost
+    learned, passes = (0.0, 0.0) if cost is None else cost(train, networks, steps)
+    flops = 2.0 * macs * (steps + passes * learned)
     # each number is written once by the rollout, and read once for each time that it is learned from
     moved = sum(learner.rollout.nbytes for learner in trainer.learners) * (1 + learned / steps)
     peak = (  # before the limits are measured, which takes gigabytes
@@ -143,8 +138,8 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
         "env": str(trainer.env),
         "algo": options.algo,
         "device": torch.cuda.get_device_name() if trainer.on_gpu else "cpu",
-        "backend": getattr(trainer.vec, "backend", "gymnasium"),
-        "num_envs": int(trainer.vec.num_envs),
+        "backend": trainer.vec.backend,
+        "num_envs": trainer.vec.num_envs,
         "steps": steps,
         "params": trainer.num_params,
         "fused": trainer.learners[0].fused is not None,

@@ -1,7 +1,7 @@
-"""Who plays which agent: `--opponents 1=seek,2=flee,3=RUN`. Seats that nobody is named for are the learner's.
+"""Who plays which agent: `--opponents 1=seek,2=flee,3=RUN`. The learner plays all other agents.
 
-A seat's player is a scripted robot of the env's own (a native env's param `robot_<seat>`), or a run: its policy, as it
-was at a checkpoint, plays on and learns nothing. Knows nothing of how a run is loaded.
+A seat's player is a scripted robot of the env (a native env's param `robot_<seat>`), or a run: the policy of a
+checkpoint, which does not learn. Knows nothing of how a run is loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shoal.algos.actor import Role
+from shoal.algos.roles import Role
 from shoal.errors import ConfigError, did_you_mean
 
 
@@ -21,15 +21,15 @@ def parse(text: str) -> dict[int, str]:
     >>> parse("1=seek, 2=flee")
     {1: 'seek', 2: 'flee'}
     """
-    found: dict[int, str] = {}
+    opponents: dict[int, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         seat = re.fullmatch(r"(\d{1,4})\s*=\s*(.+)", part)
         if seat is None:
             raise ConfigError(f"--opponents '{part}' is not SEAT=WHO. Write 1=seek,2=last: agents count from 0.")
-        if int(seat[1]) in found:
+        if int(seat[1]) in opponents:
             raise ConfigError(f"--opponents names agent {int(seat[1])} twice. Give each seat one player.")
-        found[int(seat[1])] = seat[2]
-    return found
+        opponents[int(seat[1])] = seat[2]
+    return opponents
 
 
 def write(opponents: Mapping[int, str]) -> str:
@@ -56,6 +56,18 @@ def check(opponents: Mapping[int, str], agents: int) -> None:
             raise ConfigError(f"--opponents {seat}={opponents[seat]}: the env has agents 0 to {agents - 1}.")
     if len(opponents) == agents:
         raise ConfigError(f"--opponents names all {agents} agents, and none is left to learn. Leave one out.")
+
+
+def check_robots(robots: Mapping[str, str], env_options: Mapping[str, Any]) -> None:
+    """Raises where an env option names another robot for a seat than --opponents does."""
+    for param, who in robots.items():
+        given = env_options.get(param, who)
+        if given not in (who, "learner"):
+            seat = param.removeprefix("robot_")
+            raise ConfigError(
+                f"--opponents {seat}={who} and --env.{param.replace('_', '-')} {given} name different players for "
+                f"agent {seat}. Give one of them."
+            )
 
 
 def not_found(who: str, seat: int, spec: Any, reason: str) -> ConfigError:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.kernels import _activate, _choose, _heads, _judge, _matrix, _see, _slope
+from shoal.algos.fast.kernels import _activate, _choose, _heads, _judge, _matrix, _see, _slope
 from shoal.nn.kernels import _tanh
 
 

@@ -1,4 +1,4 @@
-"""Quick: what Q-learning does on a CPU with a network of plain layers, as a few calls of C (native/core/qlearn.c).
+"""Q-learning on a CPU with a network of plain layers, in a few calls of C (native/core/qlearn.c).
 
 For the few rows of a small run, calling an operation of torch takes longer than its arithmetic. Here acting is one call
 for all rows of a block, and a gradient step is one call for the whole batch. What it means is in algos/dqn.py and
@@ -22,10 +22,10 @@ MOST_WORK = 1 << 26  # rows times weights
 MOST_NUMBERS = 1 << 18  # rows times the width of the widest layer: from here on training takes all cores (train.py)
 
 
-def is_for_c(actor: Any, rows: int) -> bool:
+def covers(actor: Any, rows: int) -> bool:
     """Whether C knows an actor's network, and so many rows are few enough."""
     policy, head = actor.policy, actor.head
-    if not (isinstance(policy, QNet) and policy.is_plain and isinstance(head, QHead) and actor.runs_as_it_is):
+    if not (type(policy) is QNet and policy.is_plain and type(head) is QHead and actor.is_plain):
         return False
     weights = list(policy.parameters())
     if any(part.device.type != "cpu" or part.dtype != torch.float32 for part in weights):
@@ -59,11 +59,11 @@ class PlainNet:
 
     def features(self, obs: Any) -> Tensor:
         """(rows, sizes[0]) of raw observations, as the first layer takes them."""
-        found: Tensor = self.encoder.forward(self.actor.see(obs))
+        found: Tensor = self.encoder.forward(self.actor.normalize(obs))
         return found if found.is_contiguous() else found.contiguous()
 
 
-class QuickActor:
+class NativeActing:
     """Acts for rows of a rollout: writes logits, values and actions of a cell (algos/rollout.py)."""
 
     def __init__(self, actor: Any, rows: int) -> None:
@@ -75,32 +75,32 @@ class QuickActor:
         self.weights = self.net.weights()
         return self.weights != 0
 
-    def act(self, cell: Any) -> None:
+    def act(self, views: Any) -> None:
         """What `Collector` does by torch: Q of what the rows see, and by their noise what they do."""
-        if cell.quick is None:
-            cell.quick = self._describe(cell)
-        act, address, is_as_seen = cell.quick
+        if views.native is None:
+            views.native = self._describe(views)
+        act, address, is_as_seen = views.native
         act.weights = self.weights
         if is_as_seen:
             self.net.lib.act(address)
             return
-        seen = self.net.features(cell.obs)
+        seen = self.net.features(views.obs)
         act.x = seen.data_ptr()
         self.net.lib.act(address)
 
-    def _describe(self, cell: Any) -> tuple[qlearn.Act, int, bool]:
+    def _describe(self, views: Any) -> tuple[qlearn.Act, int, bool]:
         """The cell's memory for C, its address, and whether the first layer takes observations as they lie there."""
-        parts = (cell.noise, cell.logits, cell.values, cell.actions)
+        parts = (views.noise, views.logits, views.values, views.actions)
         assert all(part.is_contiguous() for part in parts)
         pointers = [part.data_ptr() for part in (*parts, self.net.work)]
-        mask = None if cell.mask is None else cell.mask.data_ptr()
-        seen = self.net.features(cell.obs)
-        is_as_seen = isinstance(cell.obs, Tensor) and seen.data_ptr() == cell.obs.data_ptr()
-        act = qlearn.Act(self.net.address, 0, seen.data_ptr(), mask, *pointers, len(cell.logits))
+        mask = None if views.mask is None else views.mask.data_ptr()
+        seen = self.net.features(views.obs)
+        is_as_seen = isinstance(views.obs, Tensor) and seen.data_ptr() == views.obs.data_ptr()
+        act = qlearn.Act(self.net.address, 0, seen.data_ptr(), mask, *pointers, len(views.logits))
         return act, ctypes.addressof(act), is_as_seen
 
 
-class QuickLearner:
+class NativeLearning:
     """Takes gradient steps of a DQN learner."""
 
     def __init__(self, learner: Any, rows: int) -> None:
@@ -139,8 +139,8 @@ class QuickLearner:
         sizes = {"steps": steps, "rows": rollout.rows, "choices": rollout.logits.shape[-1]}
         return qlearn.Watch(alive=alive, found=self.seen.data_ptr(), agents=learner.actor.agents, **pointers, **sizes)
 
-    def watch(self) -> dict[str, float]:
-        """As `watch` of algos/dqn.py."""
+    def observe(self) -> dict[str, float]:
+        """As `observe` of algos/q.py."""
         self.net.lib.watch(ctypes.addressof(self.watched))
         reward, best = self.seen.tolist()
         return {"epsilon": self.learner.head.epsilon.item(), "reward": reward, "q_played": best}

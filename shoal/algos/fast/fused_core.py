@@ -1,4 +1,4 @@
-"""PPO for a small network with an LSTM or MinGRU in a few kernels; see algos/fused.py for one without.
+"""PPO for a small network with an LSTM or MinGRU in a few kernels; fused.py has it without.
 
     act             policy -> sample -> store, one kernel for each step
     encode          gather -> both layers -> the gates by what comes in
@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fused import Fused, why_not
-from shoal.nn.launch import has_triton, launch
+from shoal.algos.fast.fused import Fused
+from shoal.nn.launch import launch
 from shoal.nn.recurrent import LSTM, State
 
 # planes of (transitions of a minibatch, units), in one piece of memory; the gates' come after these
@@ -32,13 +32,6 @@ STAGES = 3  # steps through time whose numbers are on their way
 PROCESSORS = 132  # of a large GPU: so many blocks find the slopes by weights at a time
 
 
-def fused_for(learner: Any) -> Fused | None:
-    """The kernels for a learner; none where it takes the plain path."""
-    if learner.device.type != "cuda" or not has_triton() or why_not(learner):
-        return None
-    return (Fused if learner.actor.policy.core is None else FusedCore)(learner)
-
-
 class FusedCore(Fused):
     """A recurrent learner's kernels and the memory that they share."""
 
@@ -48,11 +41,11 @@ class FusedCore(Fused):
         super().__init__(learner, tile, exact)
 
     def _make_room(self) -> None:
-        from shoal.algos import core_kernels
+        from shoal.algos.fast import core_kernels
 
         self.core_kernels = core_kernels
         rollout, core, kind = self.learner.rollout, self.learner.actor.policy.core, self.narrow.dtype
-        self.is_lstm, self.length, hidden = isinstance(core, LSTM), rollout.segment, self.shape["H"]
+        self.is_lstm, self.length, hidden = type(core) is LSTM, rollout.segment, self.shape["H"]
         gates = self.gates = 4 if self.is_lstm else 3
         self.core = {"G": gates, "HIDDEN": self.is_lstm}
         self.matrices = 3 + gates * (2 if self.is_lstm else 1)

@@ -12,11 +12,15 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.algos import dqn, quick
-from shoal.algos.actor import Actor, Role
-from shoal.algos.dqn import DQN, make_policy
+from shoal.algos import dqn
+from shoal.algos.actor import Actor
+from shoal.algos.dqn import DQN
+from shoal.algos.fast import q_native
+from shoal.algos.learner import flatten
+from shoal.algos.q import make_policy
 from shoal.algos.replay import Batch, Replay
-from shoal.algos.rollout import Cell, Rollout
+from shoal.algos.roles import Role
+from shoal.algos.rollout import Rollout, StepViews
 from shoal.native import build, lib, qlearn
 from shoal.nn.policy import Net
 from shoal.train import Trainer, options_for
@@ -55,6 +59,11 @@ def random_batch(rows, inputs, choices, seed, has_masks):
     )
 
 
+def step(learner, batch):
+    """A gradient step as `dqn.update` takes it."""
+    return dqn.improve(learner, batch) if learner.native is None else dqn.improve_natively(learner, batch)
+
+
 def held(learner):
     return [learner.weights.data, learner.weights.grad, learner.target.data, *learner.optimizer.state.values()]
 
@@ -90,11 +99,11 @@ def test_a_gradient_step_is_torchs(net, options):
         config = DQN(replay_size=400, replay_start=1, batch_size=rows, adam_eps=1e-3, **STEPS[options])
         actors = [make_actor(config, inputs, choices, **NETS[net]) for _ in range(2)]
         by_c, by_torch = (dqn.Learner(config, actor, 2, seed=0) for actor in actors)
-        assert by_c.quick is not None
-        by_torch.quick = None
+        assert by_c.native is not None
+        by_torch.native = None
         for seed in range(4):
             batch = random_batch(rows, inputs, choices, seed, has_masks)
-            found = [dqn.improve(learner, copy.deepcopy(batch), None) for learner in (by_c, by_torch)]
+            found = [step(learner, copy.deepcopy(batch)) for learner in (by_c, by_torch)]
             torch.testing.assert_close(torch.tensor(found[0]), found[1], rtol=1e-4, atol=1e-5)
         for mine, exact in zip(held(by_c), held(by_torch)):
             torch.testing.assert_close(mine, exact, rtol=2e-4, atol=2e-5)
@@ -104,10 +113,10 @@ def test_a_gradient_step_is_torchs(net, options):
 def test_priorities_are_torchs():
     config = DQN(replay_size=400, replay_start=1, batch_size=16, priority=0.6, adam_eps=1e-3)
     learners = [dqn.Learner(config, make_actor(config), 2, seed=0) for _ in range(2)]
-    learners[1].quick = None
+    learners[1].native = None
     for learner in learners:
         learner.replay.counts.fill_(16)
-        dqn.improve(learner, random_batch(16, 5, 3, 0, False), None)
+        step(learner, random_batch(16, 5, 3, 0, False))
     torch.testing.assert_close(learners[0].replay.priorities, learners[1].replay.priorities)
     assert len(learners[0].replay.priorities.unique()) > 5
 
@@ -119,14 +128,14 @@ def test_acting_is_torchs(rows, has_masks, layer_norm):
     config, choices = DQN(layer_norm=layer_norm), 5
     actor = make_actor(config, 7, choices, hidden=32, normalize_obs=True)
     actor.moments["0"].update(torch.randn(100, 7) * 3 + 1)
-    dqn.flatten(list(actor.policy.parameters()))
+    flatten(list(actor.policy.parameters()))
     rollout = Rollout(actor, 2, rows, mask_size=choices if has_masks else 0)
     rollout.obs[0].normal_()
     actor.head.epsilon.fill_(0.5)
     rollout.head.draw(rollout.noise, None)
     if rollout.masks is not None:
         rollout.masks.copy_(torch.rand(rollout.masks.shape) < 0.5)
-    cell, by_c = Cell(rollout, 1, slice(0, rows)), quick.QuickActor(actor, rows)
+    cell, by_c = StepViews(rollout, 1, slice(0, rows)), q_native.NativeActing(actor, rows)
     assert by_c.begin()
     by_c.act(cell)
     with torch.inference_mode():
@@ -155,15 +164,15 @@ def test_the_replay_is_torchs(rows_agents, horizon, n_step, seed, can_die, masks
     world = World(actor, rows, horizon, seed, can_die, masks)
     more = {"horizon": horizon, "agents": agents, "mask_size": 3 if masks else 0}
     by_c, by_torch = (Replay(actor, rows * (2 * horizon + 7), rows, **more) for _ in range(2))
-    by_torch.in_c = None
+    by_torch.native = None
     for play in range(9):
         world.play()
         by_c.store(world.rollout)
         by_torch.store(world.rollout)
         if play == 5:
             world.begin_anew()
-            by_c.cut_off()
-            by_torch.cut_off()
+            by_c.truncate_all()
+            by_torch.truncate_all()
         for name, part in by_torch.tensors().items():
             assert torch.equal(by_c.tensors()[name], part), name
         for groups in {1, agents}:
@@ -189,7 +198,7 @@ def test_windows_of_places_that_priorities_drew_are_torchs():
         world.play()
         replay.store(world.rollout)
     mine = replay.sample(1, 50, 3, 0.9, torch.Generator().manual_seed(1))
-    replay.in_c = None
+    replay.native = None
     exact = replay.sample(1, 50, 3, 0.9, torch.Generator().manual_seed(1))
     for name in ("index", "weights", "returns", "discounts"):
         torch.testing.assert_close(getattr(mine, name), getattr(exact, name))
@@ -203,7 +212,7 @@ def test_leaves_of_any_kind_are_stored():
     actor = make_actor(DQN(), space=space)
     rollout = Rollout(actor, 3, 4)
     by_c, by_torch = (Replay(actor, 80, 4, horizon=3) for _ in range(2))
-    by_torch.in_c = None
+    by_torch.native = None
     for leaf in rollout.obs:
         leaf.copy_(torch.randint(0, 3, leaf.shape))
     for replay in (by_c, by_torch):
@@ -224,7 +233,7 @@ def test_every_build_gives_the_same_bytes(monkeypatch, layer_norm):
         config = DQN(replay_size=400, replay_start=1, batch_size=37, layer_norm=layer_norm)
         learner = dqn.Learner(config, make_actor(config, hidden=45), 2, seed=0)
         for seed in range(3):
-            dqn.improve(learner, random_batch(37, 5, 3, seed, True), None)
+            step(learner, random_batch(37, 5, 3, seed, True))
         found.append([part.clone() for part in held(learner)])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other))
@@ -239,7 +248,7 @@ def test_a_run_is_torchs(options):
         t = Trainer(CHAIN, options_for(CHAIN, {"algo": "dqn", "train": train | options, "vec": {"num_envs": 8}}))
         learner = t.learners[0]
         if not by_c:
-            learner.quick = learner.replay.in_c = None
+            learner.native = learner.replay.native = None
             t.collector._quick = [None]
         for _ in range(10):
             t.iterate()
@@ -252,16 +261,16 @@ def test_a_run_is_torchs(options):
 
 def test_what_c_does_not_know_is_done_by_torch():
     for options in ({"dueling": True}, {"distribution": "c51"}):
-        assert not quick.is_for_c(make_actor(DQN(**options)), 8)
-    assert not quick.is_for_c(make_actor(DQN(), activation="gelu"), 8)
+        assert not q_native.covers(make_actor(DQN(**options)), 8)
+    assert not q_native.covers(make_actor(DQN(), activation="gelu"), 8)
     plain = make_actor(DQN())
-    assert quick.is_for_c(plain, 8)
-    assert not quick.is_for_c(plain, 1 << 30)
-    assert not quick.is_for_c(plain.double(), 8)
+    assert q_native.covers(plain, 8)
+    assert not q_native.covers(plain, 1 << 30)
+    assert not q_native.covers(plain.double(), 8)
 
 
 def test_weights_that_lie_apart_are_left_to_torch():
     actor = make_actor(DQN())
-    assert not quick.QuickActor(actor, 2).begin()
-    dqn.flatten(list(actor.policy.parameters()))
-    assert quick.QuickActor(actor, 2).begin()
+    assert not q_native.NativeActing(actor, 2).begin()
+    flatten(list(actor.policy.parameters()))
+    assert q_native.NativeActing(actor, 2).begin()

@@ -1,0 +1,174 @@
+"""DeviceCollector: envs and policy on the same GPU. No step of it waits for the device, so a CUDA graph can hold it.
+
+    T times: policy -> sample -> env kernel, which writes rewards, flags and the next observation in place
+
+All sizes are fixed: a truncated row's last observation has a place for each window of steps in which the row can be
+truncated once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.algos.collect import Seat, Times, act_into, begin
+from shoal.algos.rollout import Rollout
+from shoal.nn.cores import State
+from shoal.nn.fused import BLOCK
+from shoal.nn.launch import has_triton, launch
+
+
+class DeviceCollector:
+    """Plays policies on envs of the same GPU and fills their rollouts.
+
+    The env's kernel writes straight into the rollout of a policy that plays every agent. Where several policies play,
+    it writes into the envs' own memory, from which each takes its agents' rows.
+    """
+
+    def __init__(self, vec: Any, seats: Sequence[Seat], fused: Sequence[Any] = ()) -> None:
+        self.vec, self.seats, self.times = vec, list(seats), Times()
+        self.fused = [*fused, *[None] * (len(seats) - len(fused))]
+        self.agents, device = vec.agents_per_env, seats[0].rollout.device
+        self.envs, self.horizon = len(vec.actions) // self.agents, seats[0].rollout.horizon
+        zeros = partial(torch.zeros, device=device)
+        self.env_actions = zeros(vec.actions.shape, dtype=vec.actions.dtype)
+        self.flags = zeros((2, len(vec.actions)), dtype=torch.bool)  # terminated, and truncated where nobody asks
+        self.plays_all = seats[0].rollout.rows == len(vec.actions)
+        self.agent_index = [torch.tensor(seat.role.agents or range(self.agents), device=device) for seat in seats]
+        self.actions = [self.env_actions]  # of each seat
+        if not self.plays_all:
+            self.actions = [self.env_actions.new_zeros((s.rollout.rows, *vec.actions.shape[1:])) for s in seats]
+        for seat in seats:
+            if vec.time_limit and seat.learns:
+                seat.rollout.truncations.reserve(vec.time_limit)
+        vec.struct.final_cut = 1
+
+    def start(self, seed: int) -> None:
+        """Resets the envs: the first observations become the end of an empty rollout."""
+        obs, infos = self.vec.reset(seed=seed)
+        self.resume(obs, infos)
+
+    def resume(self, obs: Any, infos: dict[str, Any]) -> None:
+        """Continues from restored envs: their observations become the end of an empty rollout."""
+        for number, seat in enumerate(self.seats):
+            rollout = seat.rollout
+            rollout.obs[0][-1].copy_(self._rows(number, obs))
+            if rollout.alive is not None:
+                rollout.alive[-1].copy_(self._rows(number, infos["alive"]))
+            if rollout.masks is not None:
+                rollout.masks[-1].copy_(self._rows(number, infos["action_mask"]))
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Fills the rollouts with `horizon` steps of every row."""
+        for seat, fused in zip(self.seats, self.fused):
+            begin(seat)
+            if fused is not None:
+                fused.begin()
+        for t in range(self.horizon):
+            self._step(t)
+        for seat, fused in zip(self.seats, self.fused):
+            rollout = seat.rollout
+            if fused is not None:
+                fused.act(rollout.horizon)
+            elif rollout.needs_last_value:
+                rollout.values[-1].copy_(seat.actor.step(rollout.obs[0][-1], rollout.state)[1])
+
+    def _step(self, t: int) -> None:
+        states: list[State] = []
+        for number, (seat, fused) in enumerate(zip(self.seats, self.fused)):
+            seat.rollout.save_start(t)
+            states.append(self._act(number, t) if fused is None else fused.act(t, self.actions[number]))
+        if self.plays_all:
+            self._step_in_place(t)
+        else:
+            self._step_and_share(t)
+        for number, seat in enumerate(self.seats):
+            rollout = seat.rollout
+            if rollout.alive is not None:
+                rollout.alive[t + 1].copy_(self._rows(number, self.vec.tensors["alive"]))
+            if rollout.masks is not None:
+                rollout.masks[t + 1].copy_(self._rows(number, self.vec.tensors["masks"]))
+            for part, new in enumerate(states[number]):
+                _carry(rollout, t, part, new)
+
+    def _act(self, number: int, t: int) -> State:
+        """Decides for a seat at step t; returns its policy's next recurrent state."""
+        seat, actions = self.seats[number], self.actions[number]
+        views = seat.rollout.step(t)
+        state = act_into(seat.actor, views)
+        actions.copy_(seat.actor.head.to_device(views.actions).view(actions.shape))
+        return state
+
+    def _step_in_place(self, t: int) -> None:
+        rollout, outputs = self.seats[0].rollout, {"truncated": self.flags[1]}
+        truncations = rollout.truncations
+        if truncations.fixed_flags is not None:
+            last = truncations.obs[0][t // truncations.window]
+            outputs = {"truncated": truncations.fixed_flags[t], "final_obs": last}
+        self.vec.launch_step(
+            obs=rollout.obs[0][t + 1],
+            actions=self.env_actions,
+            rewards=rollout.rewards[t],
+            done=rollout.dones[t],
+            terminated=self.flags[0],
+            **outputs,
+        )
+
+    def _step_and_share(self, t: int) -> None:
+        whole = self.env_actions.view(self.envs, self.agents, -1)
+        for index, actions in zip(self.agent_index, self.actions):
+            whole.index_copy_(1, index, actions.view(self.envs, len(index), -1))
+        self.vec.launch_step(actions=self.env_actions)
+        tensors = self.vec.tensors
+        for number, seat in enumerate(self.seats):
+            rollout, truncations = seat.rollout, seat.rollout.truncations
+            rollout.obs[0][t + 1].copy_(self._rows(number, tensors["obs"]))
+            rollout.rewards[t].copy_(self._rows(number, tensors["rewards"]))
+            rollout.dones[t].copy_(self._rows(number, tensors["done"]))
+            if truncations.fixed_flags is not None:
+                truncated, last = (self._rows(number, tensors[name]) for name in ("truncated", "final_obs"))
+                stored = truncations.obs[0][t // truncations.window]
+                truncations.fixed_flags[t].copy_(truncated)
+                stored.copy_(torch.where(truncated.view(-1, *[1] * (stored.ndim - 1)), last, stored))
+
+    def _rows(self, number: int, whole: Tensor) -> Tensor:
+        """The rows of a seat's agents."""
+        if self.plays_all:
+            return whole
+        by_agent = whole.view(self.envs, self.agents, *whole.shape[1:])
+        return by_agent.index_select(1, self.agent_index[number]).flatten(0, 1)
+
+
+def _carry(rollout: Rollout, t: int, part: int, new: Tensor) -> None:
+    """A step's new recurrent state becomes the state, or the initial one where an episode ended.
+
+    What truncated rows had is stored with their last observations.
+    """
+    state, alive, truncations = rollout.state[part], rollout.alive, rollout.truncations
+    truncated = stored = None
+    if truncations.fixed_flags is not None:
+        truncated, stored = truncations.fixed_flags[t], truncations.state[part][t // truncations.window]
+    if has_triton() and rollout.initial is None and state.is_contiguous() and new.is_contiguous():
+        from shoal.algos.fast import kernels
+
+        size = state[0].numel()
+        now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
+        launch(
+            kernels.carry, (-(-state.numel() // BLOCK),),
+            new, state, rollout.dones[t], now, later, truncated, stored, len(state),
+            CUT=truncated is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
+        )  # fmt: skip
+        return
+    shape = (-1, *[1] * (state.ndim - 1))
+    if truncated is not None and stored is not None:
+        stored.copy_(torch.where(truncated.view(shape), new, stored))
+    keep = ~rollout.dones[t]
+    if alive is not None:
+        keep = keep & alive[t] & alive[t + 1]
+    initial = 0.0 if rollout.initial is None else rollout.initial[part]
+    state.copy_(torch.where(keep.view(shape), new, initial))

@@ -1,0 +1,236 @@
+"""HostCollector: envs and policy on the CPU.
+
+    recv envs -> copy obs, rewards, flags into the rollout -> policy -> sample -> send actions -> recv the next envs
+
+Each observation is copied once, from the envs' memory into the rollout, where the policy reads it. While the policy
+works on one range of envs, the other ranges step. Each range is at a step of its own, and noise is drawn for the whole
+rollout beforehand, so the order in which ranges come back changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from shoal.algos import fast
+from shoal.algos.collect import Seat, Times, act_into, begin
+from shoal.algos.roles import gather, pick, pick_masks, pick_obs
+from shoal.algos.rollout import StepViews
+from shoal.errors import ConfigError
+from shoal.nn.cores import State
+from shoal.spec import Array, map_leaves
+from shoal.vector.base import VecEnv, has_true
+
+
+@dataclass
+class EnvRange:
+    """Envs [lo, hi) that step together, and the views of their rows by seat and step."""
+
+    lo: int
+    hi: int
+    env_id: Array
+    views: list[list[StepViews]] = field(default_factory=list)
+    t: int = 0  # steps of the rollout that are done
+    is_stepping: bool = False
+
+    @property
+    def num_envs(self) -> int:
+        """How many envs it holds."""
+        return self.hi - self.lo
+
+
+class HostCollector:
+    """Plays the seats' policies on a vector env and fills their rollouts."""
+
+    def __init__(self, vec: VecEnv, seats: Sequence[Seat], surplus_envs: int = 0) -> None:
+        self.vec, self.seats, self.agents = vec, list(seats), vec.agents_per_env
+        self.horizon = seats[0].rollout.horizon
+        self.ranges: dict[int, EnvRange] = {}
+        self.times = Times()
+        self.surplus_envs = surplus_envs
+        self._roles = [seat.role for seat in seats]
+        self._heads = [seat.actor.head for seat in seats]
+        self._native = [fast.native_acting(seat.actor, seat.rollout) for seat in seats]
+        self._acts_natively = [False] * len(seats)  # in this rollout
+
+    def start(self, seed: Any) -> None:
+        """Resets the envs: the first observations become the end of an empty rollout."""
+        self.vec.async_reset(seed=seed)
+        games = 0
+        while games < self.vec.num_envs:
+            obs, *_, infos = self.vec.recv()
+            part = self._range(infos["env_id"])
+            games += part.num_envs
+            for number, seat in enumerate(self.seats):
+                self._take_obs(seat, part.views[number][-1], obs, infos, part)
+
+    def resume(self, obs: Any, infos: dict[str, Any]) -> None:
+        """Continues from restored envs: their observations become the end of an empty rollout."""
+        for lo, hi in self.vec.ranges:
+            part = self._range(np.arange(lo, hi, dtype=np.int32))
+            rows = slice(lo * self.agents, hi * self.agents)
+            some = {key: value[rows] for key, value in infos.items() if key.lstrip("_") in ("alive", "action_mask")}
+            for number, seat in enumerate(self.seats):
+                self._take_obs(seat, part.views[number][-1], map_leaves(operator.itemgetter(rows), obs), some, part)
+
+    def collect(self) -> None:
+        """Fills every rollout with `horizon` steps of every row.
+
+        With surplus envs it does not wait for the slowest ranges: once all but that many envs are full, those are
+        learned from, and the others continue in the next rollout.
+        """
+        for seat in self.seats:
+            begin(seat)
+        self._acts_natively = [native is not None and native.begin() for native in self._native]
+        with contextlib.ExitStack() as modes:
+            if not all(self._acts_natively):
+                modes.enter_context(torch.inference_mode())
+            for seat in self.seats:
+                modes.enter_context(seat.actor.evaluation_mode())
+            self._fill()
+            before = time.perf_counter()
+            if self.surplus_envs:
+                self._mark_ready()
+            for seat in self.seats:
+                self._last_values(seat)
+            self.times.inference += time.perf_counter() - before
+
+    def _fill(self) -> None:
+        clock, left = time.perf_counter, self.vec.num_envs - self.surplus_envs
+        for part in self.ranges.values():
+            if part.t == self.horizon or not part.is_stepping:
+                part.t, part.is_stepping = 0, True
+                self._act(part)
+        while left > 0:
+            before = clock()
+            obs, rewards, terminated, truncated, infos = self.vec.recv()
+            after = clock()
+            self.times.env += after - before
+            part = self.ranges[int(infos["env_id"][0])]
+            for number, seat in enumerate(self.seats):
+                views = part.views[number][part.t]
+                self._take_flags(seat, views, rewards, terminated, truncated, infos, part)
+                self._take_obs(seat, views, obs, infos, part)
+            self.times.copy += clock() - after
+            part.t += 1
+            if part.t < self.horizon:
+                self._act(part)
+            else:
+                left -= part.num_envs
+
+    # ---- the steps of the loop ----
+
+    def _act(self, part: EnvRange) -> None:
+        """One inference for a range's rows, and their actions on the way to the envs."""
+        began, actions = time.perf_counter(), []
+        for number, seat in enumerate(self.seats):
+            views = part.views[number][part.t]
+            if self._acts_natively[number]:
+                self._native[number].act(views)
+            else:
+                for start, state in zip(views.starts, views.state):
+                    start.copy_(state)
+                for state, new in zip(views.state, act_into(seat.actor, views)):
+                    state.copy_(new)
+            actions.append(seat.actor.head.to_env(views.env_actions))
+        self._send(actions, part, began)
+
+    def _send(self, actions: list[Any], part: EnvRange, began: float) -> None:
+        """Puts the seats' actions together and sends them; `began` is when inference did."""
+        whole = gather(actions, self._roles, self._heads, part.num_envs, self.agents)
+        inferred = time.perf_counter()
+        self.vec.send(whole, part.env_id)
+        self.times.inference += inferred - began
+        self.times.env += time.perf_counter() - inferred
+
+    def _take_flags(
+        self,
+        seat: Seat,
+        views: StepViews,
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+        infos: Any,
+        part: EnvRange,
+    ) -> None:
+        """Copies what came of a step: rewards and ends of episodes, and what truncated rows saw last."""
+        role, rollout = seat.role, seat.rollout
+        if role.agents is not None:
+            rewards, terminated, truncated = (pick(x, role, self.agents) for x in (rewards, terminated, truncated))
+        np.copyto(views.rewards, rewards, casting="same_kind")
+        np.logical_or(terminated, truncated, out=views.dones)
+        if not has_true(views.dones):
+            return
+        if truncated.any():
+            cut = np.flatnonzero(truncated & ~terminated)
+            if len(cut) and seat.learns:
+                rows, index = self._rows(seat, part), torch.from_numpy(cut)
+                if "final_obs" in infos:
+                    final = pick_obs(infos["final_obs"], role, rollout.layout, self.agents)
+                else:  # an env that resets itself has lost it: the observation before stands in for it
+                    final = [leaf[part.t, rows].numpy() for leaf in rollout.obs]
+                last = [torch.from_numpy(leaf[cut]) for leaf in final]
+                index += rows.start
+                rollout.truncations.add(part.t, index, last, self._truncated_state(seat, index, part))
+        self._clear_state(seat, ~views.dones, part)
+
+    def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], part: EnvRange) -> None:
+        """Copies what the rows see next, what they may do there, and who is in the game."""
+        for stored, leaf in zip(views.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents)):
+            np.copyto(stored, leaf, casting="unsafe")
+        if views.next_mask is not None:
+            masks = pick_masks(infos, seat.role, self.agents)
+            views.next_mask[...] = 1 if masks is None else masks.reshape(views.next_mask.shape)
+        if views.next_alive is not None and "alive" in infos:
+            views.next_alive[...] = pick(infos["alive"], seat.role, self.agents)
+            alive = views.next_alive if views.alive is None else views.next_alive & views.alive
+            if not alive.all():
+                self._clear_state(seat, alive, part)
+
+    def _truncated_state(self, seat: Seat, rows: torch.Tensor, part: EnvRange) -> State:
+        """The recurrent state that comes with the last observations of truncated rows."""
+        return tuple(state[rows] for state in seat.rollout.state)
+
+    def _clear_state(self, seat: Seat, keep: Array, part: EnvRange) -> None:
+        """The recurrent state of a range's rows becomes the initial one where it is not kept."""
+        if seat.rollout.state:
+            seat.rollout.clear_state(self._rows(seat, part), torch.from_numpy(keep))
+
+    def _mark_ready(self) -> None:
+        full = [part for part in self.ranges.values() if part.t == self.horizon]
+        for seat in self.seats:
+            rows = [self._rows(seat, part) for part in full]
+            seat.rollout.ready = torch.cat([torch.arange(part.start, part.stop) for part in rows])
+
+    def _last_values(self, seat: Seat) -> None:
+        """V of what each row saw last."""
+        rollout = seat.rollout
+        if rollout.needs_last_value:
+            last = rollout.observations([leaf[-1] for leaf in rollout.obs])
+            rollout.values[-1] = seat.actor.step(last, rollout.state)[1]
+
+    # ---- rows and agents ----
+
+    def _rows(self, seat: Seat, part: EnvRange) -> slice:
+        """A seat's rows of a range."""
+        count = seat.role.count(self.agents)
+        return slice(part.lo * count, part.hi * count)
+
+    def _range(self, env_id: Array) -> EnvRange:
+        lo, hi = int(env_id[0]), int(env_id[-1]) + 1
+        if hi - lo != len(env_id):
+            raise ConfigError("recv() returned envs that are not neighbours. Use zero_copy=True, or no batch_size.")
+        if lo not in self.ranges:
+            part = EnvRange(lo, hi, np.array(env_id))
+            for seat in self.seats:
+                rows = self._rows(seat, part)
+                part.views.append([seat.rollout.step(t, rows) for t in range(self.horizon)])
+            self.ranges[lo] = part
+        return self.ranges[lo]

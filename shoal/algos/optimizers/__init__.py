@@ -1,0 +1,47 @@
+"""Optimizers for weights that are one piece of memory: one file each, found by name (`--train.optimizer`).
+
+An optimizer is a class that a file assigns to OPTIMIZER:
+
+    OPTIMIZER = Adam        # Adam(weights, policy, config, rate)
+
+`weights` is a flat tensor with a `.grad`, `policy` the module whose parameters are views of it, `config` the options of
+the algorithm. `state` holds its tensors, which checkpoints save; `step()` moves the weights; `set_rate(rate)` sets the
+learning rate of the next steps. Knows nn.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from shoal.plugins import Plugins
+
+OPTIMIZERS = Plugins("optimizer", package="shoal.algos.optimizers", marker="OPTIMIZER")
+
+
+class Optimizer(Protocol):
+    """What a learner asks of an optimizer."""
+
+    state: dict[str, Tensor]
+
+    def set_rate(self, rate: float) -> None:
+        """Sets the learning rate from the next step on."""
+
+    def step(self) -> None:
+        """Moves the weights against their gradient."""
+
+
+def make_optimizer(name: str, weights: Tensor, policy: nn.Module, config: Any) -> Any:
+    """The optimizer of a name. On a GPU its rate is a tensor, which CUDA graphs read."""
+    rate: Any = config.learning_rate
+    if weights.device.type == "cuda":
+        rate = torch.tensor(rate, device=weights.device)
+    return OPTIMIZERS.find(name)(weights, policy, config, rate)
+
+
+def fits(optimizer: Optimizer, state: dict[str, Tensor]) -> bool:
+    """Whether saved tensors are the state of such an optimizer for such weights."""
+    expected = {name: (value.shape, value.dtype) for name, value in optimizer.state.items()}
+    return expected == {name: (value.shape, value.dtype) for name, value in state.items()}

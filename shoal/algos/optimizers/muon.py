@@ -1,0 +1,87 @@
+"""Muon for the hidden matrices, AdamW for everything else. torch's own Muon cannot be captured in a CUDA graph."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.algos.optimizers.adamw import AdamW
+
+
+class Muon(AdamW):
+    """Muon (Jordan et al. 2024) for the hidden matrices, AdamW for the other weights.
+
+    A matrix moves by the orthogonal matrix nearest to its (Nesterov) momentum, scaled so that its
+    entries move about as far as AdamW would move them (Liu et al. 2025): both take the same learning rate.
+    """
+
+    MEAN = "momentum"
+    MOMENTUM = 0.95
+
+    def __init__(self, weights: Tensor, policy: nn.Module, config: Any, rate: Any) -> None:
+        super().__init__(weights, policy, config, rate)
+        self.matrices = hidden_matrices(policy)  # (start, rows, columns)
+        ends = [0, *(edge for start, rows, columns in self.matrices for edge in (start, start + rows * columns))]
+        between = zip(ends[::2], [*ends[1::2], weights.numel()])
+        self._rest = [slice(lo, hi) for lo, hi in between if lo < hi]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Moves the weights against their gradient."""
+        state, rate, decay, grad = self.state, self.rate, self.fixed["weight_decay"], self.weights.grad
+        assert grad is not None
+        state["step"] += 1
+        for start, rows, columns in self.matrices:
+            everything = (self.weights.detach(), grad, state[self.MEAN])
+            matrix, gradient, momentum = (x[start : start + rows * columns].view(rows, columns) for x in everything)
+            momentum.lerp_(gradient, 1.0 - self.MOMENTUM)
+            move = orthogonal(gradient.lerp(momentum, self.MOMENTUM))
+            matrix *= 1.0 - rate * decay
+            matrix -= move * (rate * muon_scale(rows, columns))
+        if self._rest:
+            self._adam(self._rest)
+
+
+def muon_scale(rows: int, columns: int) -> float:
+    """The factor by which a matrix moves as far as with AdamW at the same learning rate."""
+    return 0.2 * math.sqrt(max(rows, columns))
+
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients: fast rather than exact
+
+
+def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Tensor:
+    """Approximates the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations."""
+    a, b, c = NEWTON_SCHULZ
+    x = matrix.to(kind)
+    x = x.T if x.shape[0] > x.shape[1] else x
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(steps):
+        square = x @ x.T
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return (x.T if matrix.shape[0] > matrix.shape[1] else x).to(matrix.dtype)
+
+
+def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
+    """The matrices that Muon takes, as (start, rows, columns) in the flat weights: no heads, no embedding tables.
+
+    A recurrent core's gates are stacked in one matrix; each is a matrix of its own (`gate_rows` of the core).
+    """
+    tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
+    cores = [m for m in policy.modules() if getattr(m, "gate_rows", None)]
+    gates = {id(p): core.gate_rows for core in cores for p in core.parameters()}
+    matrices, at = [], 0
+    for name, p in policy.named_parameters():
+        if not p.requires_grad:
+            continue
+        if p.ndim == 2 and not name.startswith(("actor.", "critic.")) and id(p) not in tables:
+            rows, columns = gates.get(id(p), int(p.shape[0])), int(p.shape[1])
+            matrices += [(at + first * columns, rows, columns) for first in range(0, int(p.shape[0]), rows)]
+        at += p.numel()
+    return matrices
+
+
+OPTIMIZER = Muon

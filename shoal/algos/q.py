@@ -1,0 +1,142 @@
+"""What DQN and PQN share: the Q-network of a role, epsilon-greedy exploration, and the loss of a TD error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shoal.algos import ops
+from shoal.algos.actor import Actor
+from shoal.algos.algorithm import Metric
+from shoal.algos.learner import Learner
+from shoal.algos.roles import Role
+from shoal.errors import ConfigError
+from shoal.nn.policy import Net
+from shoal.nn.qnet import QHead, QNet
+
+METRICS = {
+    "loss/q": Metric("Q loss", "loss"),
+    "q_played": Metric("Q", "Q"),
+    "epsilon": Metric("epsilon", "eps"),
+    "grad_norm": Metric("grad norm"),
+}
+
+
+def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Module, QHead]:
+    """The Q-network of a role, and the head that turns its values into actions."""
+    if net.core != "none":
+        raise ConfigError(f"--nn.core {net.core} is not supported by Q-learning. Use --nn.core none, or --algo ppo.")
+    if net.policies != "shared":
+        raise ConfigError(
+            "--nn.policies per_agent is for --algo ppo. Use --train.policy per-agent: all networks run as one batch."
+        )
+    head = QHead(role.action_space)
+    options: dict[str, Any] = {"dueling": config.dueling, "layer_norm": config.layer_norm}
+    options["normalized"] = config.normalize_obs
+    kind = getattr(config, "distribution", "none")
+    if kind != "none":
+        options |= {"distribution": kind, "num_atoms": config.num_atoms}
+    if kind == "c51":
+        if config.value_low >= config.value_high:
+            raise ConfigError(
+                f"--train.value-low {config.value_low:g} is not below --train.value-high {config.value_high:g}. "
+                "Give the lowest and the highest discounted return."
+            )
+        options |= {"low": config.value_low, "high": config.value_high}
+    networks = agents if config.policy == "per-agent" else 1
+    return QNet(role.observation_space, head.choices, net, agents=networks, **options), head
+
+
+class QLearner(Learner):
+    """A Q-network in training: with the number of episodes played, and epsilon."""
+
+    head: QHead
+
+    def __init__(self, config: Any, actor: Actor, rows: int, **options: Any) -> None:
+        check_policy(config, actor)
+        super().__init__(config, actor, rows, **options)
+        self.rollout.needs_last_value = False  # Q-values are computed when they are needed
+        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # episodes so far
+        self.done = torch.zeros((), device=self.device)  # part of the run that is done
+        # on a CPU the same memory for numpy, where one number is set or read in a tenth of torch's time
+        self.host: dict[str, Any] = {}
+        if self.device.type == "cpu":
+            self.host = {"done": self.done.numpy(), "epsilon": self.head.epsilon.numpy()}
+        set_epsilon(self)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether `num_episodes` are played."""
+        limit = getattr(self.config, "num_episodes", 0)
+        return bool(limit) and float(self.games) >= limit
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """With how far the run is."""
+        return {**super().state_tensors(), "games": self.games, "done": self.done, "epsilon": self.head.epsilon}
+
+    def set_progress(self, done: float) -> float:
+        """Sets the learning rate, and the part of the run that is done for epsilon."""
+        if self.host:
+            self.host["done"][()] = done
+        else:
+            self.done.fill_(done)
+        return super().set_progress(done)
+
+
+def check_policy(config: Any, actor: Actor) -> None:
+    """Raises for a custom network that Q-learning cannot train. Its logits are the Q-values."""
+    assert isinstance(actor.head, QHead)
+    if isinstance(actor.policy, QNet):
+        return
+    if actor.initial_state(1):
+        raise ConfigError("Q-learning does not support recurrent policies. Use --algo ppo.")
+    if config.policy == "per-agent" or config.dueling or getattr(config, "distribution", "none") != "none":
+        raise ConfigError(
+            "--train.policy per-agent, --train.dueling and --train.distribution are options of Shoal's own network. "
+            "Leave them out with a custom policy: its logits are the Q-values."
+        )
+
+
+def set_epsilon(learner: QLearner) -> None:
+    """Sets the probability of a random action, by the part of the run that is done or by the episodes played."""
+    config = learner.config
+    start, end = config.epsilon_start, config.epsilon_end
+    if learner.host and not config.epsilon_decay:
+        done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # a float32, as torch's
+        learner.host["epsilon"][()] = end if start == end else start + (end - start) * done
+        return
+    if start == end:
+        learner.head.epsilon.fill_(end)
+        return
+    if config.epsilon_decay:
+        epsilon = (start * torch.full_like(learner.games, config.epsilon_decay) ** learner.games).clamp(min=end)
+    else:
+        epsilon = start + (end - start) * (learner.done / max(config.epsilon_fraction, 1e-9)).clamp(max=1.0)
+    learner.head.epsilon.copy_(epsilon)
+
+
+@torch.no_grad()
+def observe(learner: QLearner) -> dict[str, Tensor]:
+    """Counts the episodes that ended and returns metrics of the rollout, where bad values of an env show first."""
+    rollout = learner.rollout
+    counts = None if rollout.alive is None else rollout.alive[:-1]
+    ended = rollout.dones if counts is None else rollout.dones & counts
+    learner.games += ended.sum() / learner.actor.agents
+    weights = None if counts is None else counts.to(torch.float32)
+    return {
+        "epsilon": learner.head.epsilon.clone(),
+        "reward": ops.masked_mean(rollout.rewards, weights),
+        "q_played": ops.masked_mean(rollout.logits.amax(-1), weights),
+    }
+
+
+def error_loss(kind: str, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of TD errors, half the square or Huber's, and its derivative; (batch,) each."""
+    errors = chosen - targets
+    if kind == "mse":
+        return 0.5 * errors.square(), errors
+    slopes = errors.clamp(-1.0, 1.0)
+    return slopes * (errors - 0.5 * slopes), slopes

@@ -1,0 +1,39 @@
+"""Training: collect -> update -> log -> checkpoint -> evaluate, in a run's folder, until the steps are done.
+
+    from shoal.train import train
+
+    run = train("cartpole", seed=1, train={"total_steps": "500k"})
+    print(run.summary["eval"])
+
+`Trainer` is the loop's body, for loops of your own: `trainer.iterate()` is one iteration. Knows everything but the
+command line.
+"""
+
+from __future__ import annotations
+
+from shoal.train.envs import device_of, env_seed, make_vec
+from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
+from shoal.train.players import load_player, make_actor
+from shoal.train.session import Stopped, run_to_resume, train
+from shoal.train.trainer import Trainer
+
+__all__ = [
+    "TABLES",
+    "Eval",
+    "Options",
+    "Save",
+    "Stopped",
+    "Trainer",
+    "Vec",
+    "as_tables",
+    "device_of",
+    "env_seed",
+    "load_player",
+    "make_actor",
+    "make_vec",
+    "merge",
+    "options_for",
+    "run_to_resume",
+    "train",
+    "tuned",
+]

@@ -1,0 +1,105 @@
+"""The envs of a run: how many, on which backend, with which seeds; for training and for evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shoal.entry import make
+from shoal.errors import ConfigError
+from shoal.native.cuda import gpu_backend_available, require_gpu
+from shoal.registry import is_native
+from shoal.seeds import stream_seed
+from shoal.train.options import Options
+from shoal.vector.base import VecEnv
+from shoal.vector.threads import available_cores
+
+NATIVE_ENVS = 1024
+OVERLAP_FROM = 1024  # native envs from which on one half steps in threads while the policy acts for the other half
+PYTHON_ENVS_PER_CORE = 4
+
+
+def env_seed(seed: int, *name: str | int) -> int:
+    """The seed of the first env of a run; env i gets the seed after it by i.
+
+    30 bits: some Python envs take only seeds of 31 or 32 bits, and evaluation adds 2^30 for held-out seeds.
+    """
+    return stream_seed(seed, "envs", *name, bits=30)
+
+
+def device_of(options: Options) -> str:
+    """cpu or cuda."""
+    if options.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cuda":
+        require_gpu()
+    return options.device
+
+
+def make_vec(env: Any, options: Options) -> VecEnv:
+    """The envs that a run trains on."""
+    return _make_native(env, options) if is_native(env) else _make_python(env, options, options.vec.num_envs)
+
+
+def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) -> VecEnv:
+    """Envs for evaluation: Python envs on the backend, and at most as many, as in training."""
+    if is_native(env):
+        return make(env, num_envs, seed=seed, **options.env)
+    count = min(num_envs, options.vec.num_envs or PYTHON_ENVS_PER_CORE * available_cores())
+    return _make_python(env, options, count, seed=seed, in_training=False)
+
+
+def _make_native(env: Any, options: Options) -> VecEnv:
+    vec = options.vec
+    if vec.surplus_envs:
+        raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
+    count = vec.num_envs or NATIVE_ENVS
+    on_gpu = vec.backend == "cuda" or (
+        vec.backend == "auto" and device_of(options) == "cuda" and gpu_backend_available()
+    )
+    if on_gpu:
+        for name in ("num_groups", "num_threads"):
+            if given := getattr(vec, name):
+                flag = f"--vec.{name.replace('_', '-')} {given}"
+                raise ConfigError(f"{flag} is for envs on the CPU. Leave it out, or use --vec.backend threads.")
+        return make(env, count, **{**options.env, "backend": "cuda"})
+    backend = vec.backend if vec.backend != "auto" else "threads" if count >= OVERLAP_FROM else "serial"
+    choices: dict[str, Any] = {"backend": backend}
+    if backend in ("serial", "threads"):
+        choices["num_groups"] = vec.num_groups or (2 if backend == "threads" and count >= OVERLAP_FROM else 1)
+    if backend == "threads":
+        choices["num_threads"] = vec.num_threads or available_cores()
+    return make(env, count, **options.env, **choices)
+
+
+def _make_python(env: Any, options: Options, count: int, *, in_training: bool = True, **choices: Any) -> VecEnv:
+    vec, cores = options.vec, available_cores()
+    count = count or PYTHON_ENVS_PER_CORE * cores
+    if vec.backend == "serial" or (vec.backend == "auto" and count == 1):
+        return make(env, count, **options.env, **choices, backend="serial")
+    if vec.backend not in ("auto", "process"):
+        return make(env, count, **options.env, **choices, backend=vec.backend)
+    workers = min(vec.num_workers or count, count)
+    if not vec.num_workers or count % workers:
+        workers = max(w for w in range(1, min(vec.num_workers or cores, count) + 1) if count % w == 0)
+    choices |= {"num_workers": vec.num_workers if in_training and vec.num_workers else workers}
+    choices |= {"backend": "process", "timeout_s": vec.timeout_s, "on_crash": vec.on_crash}
+    if in_training and vec.surplus_envs:
+        check_surplus(vec.surplus_envs, count, workers)
+        choices |= {"batch_size": count // workers, "zero_copy": True}
+    elif in_training and vec.overlap and workers % 2 == 0:
+        choices |= {"batch_size": count // 2, "zero_copy": True}
+    return make(env, count, **options.env, **choices)
+
+
+def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
+    """Raises unless the surplus envs are whole workers, and not all of them."""
+    envs = num_envs // workers  # of a worker
+    if surplus % envs or surplus >= num_envs:
+        options = [str(envs * k) for k in range(1, min(workers, 5))]
+        raise ConfigError(
+            f"--vec.surplus-envs {surplus} does not fit {workers} workers of {envs} envs. Try {' or '.join(options)}."
+            if options
+            else f"--vec.surplus-envs {surplus} needs several workers; there is {workers}. Use --vec.num-workers."
+        )

@@ -1,0 +1,85 @@
+"""Opponents: scripted robots and frozen runs in the seats of agents that do not learn."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal import registry, runs
+from shoal.algos.actor import Actor
+from shoal.algos.roles import Role, assign_roles
+from shoal.errors import ConfigError, ShoalError
+from shoal.native import lib
+from shoal.nn.qnet import QHead
+from shoal.runs import Run
+from shoal.train import seats
+from shoal.train.options import Options
+from shoal.train.players import load_player
+from shoal.vector.base import VecEnv
+
+
+def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
+    """Who plays which agent, and the options with scripted robots as env options and runs as paths of checkpoints."""
+    opponents = seats.parse(options.opponents)
+    if not opponents:
+        return {}, options
+    spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
+    if spec is not None:
+        seats.check(opponents, spec.agents)
+    robots = seats.scripted(spec, opponents)
+    seats.check_robots(robots, options.env)
+    for seat, who in opponents.items():
+        if f"robot_{seat}" not in robots:
+            try:
+                opponents[seat] = str(_checkpoint_of(who, root))
+            except ShoalError as error:
+                raise seats.not_found(who, seat, spec, str(error)) from None
+    return opponents, dataclasses.replace(options, opponents=seats.write(opponents), env={**options.env, **robots})
+
+
+def _checkpoint_of(who: str, root: Path) -> Path:
+    """The folder of a checkpoint: the one that is named, or a run's best."""
+    path = Path(who)
+    if (path / "meta.json").is_file():
+        return path.resolve()
+    best = runs.find(who, root).best
+    if best is None:
+        raise ConfigError(f"{who} has no checkpoint.")
+    return best.resolve()
+
+
+def load_opponents(opponents: Mapping[int, str], vec: VecEnv) -> list[tuple[Actor, Role]]:
+    """The actors of runs that play seats of an env, each with all seats that it plays."""
+    loaded: dict[tuple[str, int, int], tuple[Actor, list[int]]] = {}
+    for seat, who in opponents.items():
+        if who in seats.scripts(vec.native_spec, seat):
+            continue
+        path = Path(who)
+        player, _ = load_player(Run(path.parent.parent), path)
+        agents = list(player.judged or range(player.agents))
+        source = seat if seat in agents else agents[0]  # a run of one seat plays any other as it played its own
+        number = next(n for n, role in enumerate(player.roles) if role.agents is None or source in role.agents)
+        role = player.roles[number]
+        place = source if role.agents is None else role.agents.index(source)
+        has_networks = getattr(player.actors[number].policy, "agents", 1) > 1
+        key = (who, number, place if has_networks else 0)
+        if key not in loaded:
+            actor = player.actors[number].of_agent(place)
+            if isinstance(actor.head, QHead):
+                actor.head.epsilon.zero_()  # it no longer explores
+            loaded[key] = actor, []
+        loaded[key][1].append(seat)
+    roles = assign_roles(vec, "shared")
+    seated = []
+    for (who, *_), (actor, taken) in loaded.items():
+        whole = next(role for role in roles if role.agents is None or taken[0] in role.agents)
+        role = seats.only(whole, taken)
+        if (actor.space, actor.head.space) != (role.observation_space, role.action_space):
+            raise ConfigError(
+                f"--opponents {taken[0]}={who}: that run observes {actor.space} and acts in {actor.head.space}; the "
+                f"agent here observes {role.observation_space} and acts in {role.action_space}. Name a run of this env."
+            )
+        seated.append((actor, role))
+    return seated

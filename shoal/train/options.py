@@ -1,0 +1,209 @@
+"""Options of a run: one dataclass for each table of a TOML file, and how layers of tables are merged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from shoal import config, registry
+from shoal.algos.algorithm import ALGORITHMS
+from shoal.config import opt
+from shoal.errors import ConfigError, did_you_mean
+from shoal.nn.policy import Net
+from shoal.registry import is_native
+from shoal.vector.backends import BACKENDS
+
+
+def _backends() -> tuple[str, ...]:
+    return ("auto", *BACKENDS.names())
+
+
+@dataclass(frozen=True)
+class Vec:
+    """How the envs are stepped: the options of `--vec.*`."""
+
+    num_envs: int = opt(0, "number of envs; 0: 1024 native envs, or 4 Python envs per core", low=0, is_count=True)
+    backend: str = opt(
+        "auto", "auto: threads for native envs (cuda on a GPU), process for Python envs", choices=_backends
+    )
+    num_groups: int = opt(0, "native: groups of envs that step in turns; 0: 2 where it pays", low=0, high=64)
+    num_threads: int = opt(0, "native: threads that step envs; 0: one per core", low=0, high=1024)
+    num_workers: int = opt(0, "Python: worker processes; 0: one per core", low=0, high=4096)
+    overlap: bool = opt(True, "Python: one half of the workers steps while the policy acts for the other half")
+    surplus_envs: int = opt(
+        0, "Python: envs that a rollout does not wait for; their steps are off-policy: use --train.vtrace", low=0
+    )
+    torch_threads: int = opt(0, "threads of torch; 0: one per core, or one for small batches", low=0)
+    timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
+    on_crash: Literal["raise", "restart"] = opt("raise", "Python: what to do when a worker process dies")
+
+
+@dataclass(frozen=True)
+class Eval:
+    """How the policy is evaluated: the options of `--eval.*`."""
+
+    episodes: int = opt(100, "held-out episodes at the end; 0: no evaluation", low=0, high=1_000_000)
+    every: int = opt(0, "steps between evaluations during training; 0: only at the end", low=0, is_count=True)
+    greedy: bool = opt(True, "the headline score takes the likeliest actions; False: samples actions")
+
+
+@dataclass(frozen=True)
+class Save:
+    """When checkpoints are written: the options of `--save.*`."""
+
+    every_s: float = opt(60.0, "seconds between checkpoints; 0: none by time", low=0.0)
+    every: int = opt(0, "steps between checkpoints; 0: none by steps", low=0, is_count=True)
+    keep: int = opt(2, "newest checkpoints to keep, besides the best", low=1, high=1000)
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of a run. The fields are the keys and tables of a TOML file."""
+
+    algo: str = opt("ppo", "the algorithm", choices=ALGORITHMS.names)
+    seed: int = opt(1, "seed of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
+    device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
+    opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
+    train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
+    vec: Vec = field(default_factory=Vec)
+    nn: Net = field(default_factory=Net)
+    eval: Eval = field(default_factory=Eval)
+    save: Save = field(default_factory=Save)
+    env: dict[str, Any] = field(default_factory=dict)
+
+
+_FIELDS = dataclasses.fields(Options)
+PLAIN = tuple(f.name for f in _FIELDS if "help" in f.metadata)  # single values
+TABLES = tuple(f.name for f in _FIELDS if "help" not in f.metadata and f.name != "env")  # tables of options
+
+
+def tuned(env: str) -> dict[str, Any]:
+    """The tables of the env's own TOML file; empty where it has none. `score` is the score that they reached."""
+    prefix, _, name = env.rpartition(":")
+    path = registry.STOCK / (f"{prefix}/{name}.toml" if prefix else f"{env}.toml")
+    if env.endswith(".h"):
+        path = Path(env).with_suffix(".toml")
+    elif "/" in name:
+        return {}
+    return config.read_toml(path) if path.is_file() else {}
+
+
+def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
+    """The options, overridden by tables. Unknown keys and wrong types raise.
+
+    With another algorithm `train` starts from its defaults: each has options of its own. A preset of a native env is a
+    complete set of values: it replaces the env values of lower layers.
+    """
+    if "algo" in tables:
+        before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
+        if options.algo != before:
+            options = dataclasses.replace(options, train=ALGORITHMS.find(options.algo).options())
+    for name, value in tables.items():
+        if name in ("score", "run", "cuda", "algo", *ALGORITHMS.names()):
+            continue
+        if name in PLAIN:
+            options = config.from_dict(Options, {name: value}, where, options)
+        elif name == "env" and isinstance(value, Mapping):
+            below = {} if has_presets and "preset" in value else options.env
+            options = dataclasses.replace(options, env={**below, **dict(value)})
+        elif name in TABLES and isinstance(value, Mapping):
+            below = getattr(options, name)
+            options = dataclasses.replace(options, **{name: config.from_dict(type(below), value, name, below)})
+        else:
+            known = [*TABLES, "env", *PLAIN]
+            if name in known:
+                raise ConfigError(f"{where}: '{name}' is a table of options, not {value!r}.")
+            raise ConfigError(f"{where}: '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return options
+
+
+def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
+    """Defaults, then the env's tuned values, then the layers, each overriding the one before.
+
+    A table `cuda`, of the tuned values or of a layer, holds tables for runs on a GPU, where batches are larger. Tuned
+    values for another algorithm than the file's own are in a table of its name: `[dqn.train]`.
+    """
+    own = tuned(env) if isinstance(env, str) else {}
+    algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
+    if algo != own.get("algo", "ppo") and algo in ALGORITHMS.names():
+        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
+        own = {**common, **own.get(algo, {}), "algo": algo}
+    options = merge(Options(), own, f"{env}.toml")
+    asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
+    on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        options = merge(options, own.get("cuda", {}), f"{env}.toml [cuda]")
+    for layer in layers:
+        options = merge(options, layer, "options", is_native(env))
+        if on_gpu:
+            options = merge(options, layer.get("cuda", {}), "options [cuda]", is_native(env))
+    return dataclasses.replace(options, env={key: decode(value) for key, value in options.env.items()})
+
+
+def as_tables(options: Options) -> dict[str, Any]:
+    """The options as the tables of a TOML file, but for env options that TOML cannot hold (`unsaved`)."""
+    tables: dict[str, Any] = {name: getattr(options, name) for name in PLAIN}
+    for name in TABLES:
+        tables[name] = config.to_dict(getattr(options, name))
+    skipped = unsaved(options.env)
+    return {**tables, "env": {key: encode(value) for key, value in options.env.items() if key not in skipped}}
+
+
+# ---- env options: any keyword argument, written so that the same value is read again ----
+
+
+def encode(value: Any) -> Any:
+    """A value as TOML can hold it. Tuples, None, arrays and dicts with other keys than str become tagged tables."""
+    if isinstance(value, (np.bool_, np.integer, np.floating)):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"array of {value.dtype}")
+        return {"__array__": value.tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if value is None:
+        return {"__none__": True}
+    if isinstance(value, tuple):
+        return {"__tuple__": [encode(part) for part in value]}
+    if isinstance(value, list):
+        return [encode(part) for part in value]
+    if isinstance(value, Mapping):
+        if all(isinstance(key, str) and not key.startswith("__") for key in value):
+            return {key: encode(part) for key, part in value.items()}
+        return {"__items__": [[encode(key), encode(part)] for key, part in value.items()]}
+    raise TypeError(type(value).__name__)
+
+
+def decode(value: Any) -> Any:
+    """The value that `encode` was given."""
+    if isinstance(value, list):
+        return [decode(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "__tuple__" in value:
+        return tuple(decode(part) for part in value["__tuple__"])
+    if "__none__" in value:
+        return None
+    if "__array__" in value:
+        return np.array(value["__array__"], value["dtype"])
+    if "__items__" in value:
+        return {decode(key): decode(part) for key, part in value["__items__"]}
+    return {key: decode(part) for key, part in value.items()}
+
+
+def unsaved(env_options: Mapping[str, Any]) -> list[str]:
+    """The names of env options that cannot be written to a file: functions and other objects."""
+    names = []
+    for name, value in env_options.items():
+        try:
+            encode(value)
+        except TypeError:
+            names.append(name)
+    return names

@@ -1,0 +1,151 @@
+"""Actors of a run: made from its options, loaded from a checkpoint, and seated as a player."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from shoal import checkpoint
+from shoal.algos.actor import Actor, seeded
+from shoal.algos.algorithm import ALGORITHMS
+from shoal.algos.roles import Role, assign_roles
+from shoal.entry import make
+from shoal.errors import CheckpointError, ConfigError
+from shoal.player import PolicyPlayer
+from shoal.runs import Run
+from shoal.seeds import stream_seed
+from shoal.train import seats
+from shoal.train.options import Options, options_for
+
+
+def policy_name(number: int) -> str:
+    """The name of a run's policy, from which its random streams are derived."""
+    return f"policy {number}"
+
+
+def make_actor(
+    role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu", agents: int = 1
+) -> Actor:
+    """The actor of a role in envs of `agents` agents: a custom policy, or the one that `--nn.*` describes."""
+    module, head, seed = policy, None, stream_seed(options.seed, policy_name(number), "weights")
+    make_policy, count = ALGORITHMS.find(options.algo).make_policy, role.count(agents)
+    if policy is not None and not isinstance(policy, nn.Module):
+        with seeded(seed):
+            module = policy(role.observation_space, role.action_space)
+    if make_policy is not None:
+        with seeded(seed):
+            made, head = make_policy(options.train, role, options.nn, count)
+        module = made if module is None else module
+    return Actor(
+        role.observation_space,
+        role.action_space,
+        options.nn,
+        seed=seed,
+        policy=module,
+        head=head,
+        agents=count,
+        normalize_obs=options.train.normalize_obs,
+        compile=getattr(options.train, "compile", False),
+        precision=options.train.precision,
+        device=device,
+    )
+
+
+def make_actors(roles: list[Role], options: Options, policy: Any, device: Any, agents: int) -> list[Actor]:
+    """The actors of all roles. Several roles cannot share one module: each would train it alone."""
+    if isinstance(policy, nn.Module) and len(roles) > 1:
+        raise ConfigError(
+            f"policy is one module, but {len(roles)} policies are trained (--nn.policies per_agent, or agents with "
+            "different spaces). Give a function that makes one: policy=lambda observation_space, action_space: ..."
+        )
+    actors = [make_actor(role, options, k, policy, device, agents) for k, role in enumerate(roles)]
+    if len({id(actor.policy) for actor in actors}) < len(actors):
+        raise ConfigError(
+            "the policy function returned the same module for several policies. Make a new one each time."
+        )
+    return actors
+
+
+def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:
+    """Loads a checkpoint's weights into an actor, or says what does not fit."""
+    own = under(weights, f"{number}.")
+    for name, value in actor.state_dict().items():
+        if name in own and own[name].dtype != value.dtype:
+            raise CheckpointError(f"the checkpoint's {name} is {own[name].dtype}, expected {value.dtype}.")
+    try:
+        actor.load_state_dict(own)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise CheckpointError(
+            f"the checkpoint is of another policy: {' '.join(lines)} Give the --nn options it was trained with."
+        ) from None
+
+
+def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def seat_player(
+    actors: list[Actor],
+    roles: list[Role],
+    frozen: list[tuple[Actor, Role]],
+    opponents: Mapping[int, str],
+    *,
+    agents: int,
+    greedy: bool,
+    seed: int,
+) -> PolicyPlayer:
+    """Trained actors and frozen opponents as one player. Opponents sample their actions, as in training."""
+    return PolicyPlayer(
+        [*actors, *(actor for actor, _ in frozen)],
+        [*roles, *(role for _, role in frozen)],
+        agents,
+        greedy=[greedy] * len(actors) + [False] * len(frozen),
+        seed=stream_seed(seed, "evaluation"),
+        judged=[k for k in range(agents) if k not in opponents] if opponents else None,
+    )
+
+
+def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) -> tuple[PolicyPlayer, dict[str, Any]]:
+    """A run's policy as a player, and the keyword arguments of `shoal.make` for its env."""
+    from shoal.train.opponents import load_opponents
+
+    name = run.facts.get("env", run.env)
+    if not run.facts.get("env_is_a_name", True):
+        raise ConfigError(f"{run.id} was trained on {name}, a function: evaluate it from Python, with the function.")
+    path = at or run.best
+    if path is None:
+        raise ConfigError(f"{run.folder} has no checkpoint.")
+    if run.facts.get("custom_policy"):
+        raise ConfigError(
+            f"{run.id} was trained with a custom policy ({run.facts['custom_policy']}), which a run folder does not "
+            f"hold. Make the policy in Python and load its weights from {path / 'weights.safetensors'}."
+        )
+    check_env_options(run)
+    options = options_for(name, run.config)
+    files, _ = checkpoint.load(path, ("weights",))
+    with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
+        agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
+        roles = seats.without(assign_roles(vec, options.nn.policies), opponents, agents)
+        frozen = load_opponents(opponents, vec)
+    actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
+    for k, actor in enumerate(actors):
+        load_actor(actor, files["weights"], k)
+    chosen = options.eval.greedy if greedy is None else greedy
+    player = seat_player(actors, roles, frozen, opponents, agents=agents, greedy=chosen, seed=options.seed)
+    return player, {"env": name, **options.env}
+
+
+def check_env_options(run: Run, given: Mapping[str, Any] | None = None) -> None:
+    """Raises where the run's env had options that its folder could not hold, and they are not given."""
+    missing = [name for name in run.facts.get("unsaved_env_options", ()) if name not in (given or {})]
+    if missing:
+        raise ConfigError(
+            f"{run.id} was trained with the env options {', '.join(missing)}, which are objects that a run folder "
+            f"cannot hold. Give them again from Python: env={{{missing[0]!r}: ...}}."
+        )

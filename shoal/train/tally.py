@@ -1,0 +1,64 @@
+"""Sums over an interval of training, accumulated on the device without waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Tally:
+    """Sums of the metrics of updates: numbers on the host, tensors on their device. A CUDA graph can hold `add`."""
+
+    MOST = 32  # metrics
+
+    def __init__(self, device: torch.device) -> None:
+        self.names: list[str] = []
+        self.totals = torch.zeros(self.MOST, device=device)
+        self.numbers: dict[str, float] = {}
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        """Adds those of one update: the same names each time."""
+        tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
+        for name, value in metrics.items():
+            if name not in tensors:
+                self.numbers[name] = self.numbers.get(name, 0.0) + value
+        if tensors:
+            self.names, whole = list(tensors), self.totals[: len(tensors)]
+            whole += torch.stack([x.to(whole.dtype) for x in tensors.values()])
+
+    def drain(self) -> dict[str, float]:
+        """The sums since the last call."""
+        sums = self.numbers | (dict(zip(self.names, self.totals.tolist())) if self.names else {})
+        self.totals.zero_()
+        self.numbers = {}
+        return sums
+
+
+class ReturnTally:
+    """Count, sum, minimum and maximum of episode returns, accumulated on the device without waiting for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.totals = torch.zeros(2, dtype=torch.float64, device=device)  # count, sum
+        self.extremes = torch.zeros(2, device=device)  # minimum, maximum
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all episodes."""
+        self.totals.zero_()
+        self.extremes[0], self.extremes[1] = torch.inf, -torch.inf
+
+    def add(self, returns: Tensor, ended: Tensor) -> None:
+        """Adds the returns of episodes, (steps, rows), where they ended."""
+        total = torch.where(ended, returns, 0.0).sum(dtype=torch.float64)
+        self.totals += torch.stack([ended.sum().to(torch.float64), total])
+        self.extremes[0] = torch.minimum(self.extremes[0], torch.where(ended, returns, torch.inf).min())
+        self.extremes[1] = torch.maximum(self.extremes[1], torch.where(ended, returns, -torch.inf).max())
+
+    def drain(self) -> tuple[int, float, float, float]:
+        """(count, mean, minimum, maximum) since the last call."""
+        (count, total), (low, high) = self.totals.tolist(), self.extremes.tolist()
+        self.clear()
+        return int(count), total / max(count, 1.0), low, high

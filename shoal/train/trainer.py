@@ -1,0 +1,507 @@
+"""Trainer: envs, actors and learners of one run, and where it stands. `iterate` collects a rollout and learns from it.
+
+Two runs with the same seed write the same weights. A run that is stopped and resumed writes the weights of one that was
+not, to the bit, where the envs can give their state (all native envs can).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal import checkpoint
+from shoal.algos.actor import Actor
+from shoal.algos.algorithm import ALGORITHMS
+from shoal.algos.collect import Seat
+from shoal.algos.collect.device import DeviceCollector
+from shoal.algos.collect.host import HostCollector
+from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.optimizers import fits
+from shoal.algos.roles import Role, assign_roles, mask_size
+from shoal.algos.rollout import Rollout
+from shoal.errors import CheckpointError, ConfigError, ShoalError
+from shoal.nn.encoders import Encoder
+from shoal.player import PolicyPlayer
+from shoal.seeds import stream_seed
+from shoal.train import seats
+from shoal.train.envs import device_of, env_seed, make_vec
+from shoal.train.graphs import Graphs, Pace, copy_into
+from shoal.train.health import Context, check_finite, gpu_errors_explained
+from shoal.train.opponents import load_opponents, seat_opponents
+from shoal.train.options import Options
+from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
+from shoal.train.tally import ReturnTally, Tally
+from shoal.vector.base import VecEnv
+from shoal.vector.foreign import as_vec_env
+from shoal.vector.threads import available_cores
+
+SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, a second torch thread costs more than it gives
+
+
+class Trainer:
+    """One run in training, without a folder: for loops of your own.
+
+    Args:
+        env: what `shoal.make` takes.
+        options: `options_for(env, ...)`.
+        vec: a vector env to train on, instead of one made from env and options.
+        policy: a custom `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
+        first_seed: of the envs' first reset; default: derived from the run's seed.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        options: Options,
+        *,
+        vec: Any = None,
+        policy: nn.Module | Callable[..., nn.Module] | None = None,
+        first_seed: Any = None,
+    ) -> None:
+        keep_freed_memory()
+        self.torch_settings = TorchSettings()
+        self.opponents, options = seat_opponents(env, options)
+        self.env, self.options = env, options
+        self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
+        self.step = self.iteration = 0
+        self.wall_s = 0.0
+        self.exact = True  # whether a resume so far was bit-exact
+        self._started = False
+        self._updates = 0  # since the last drain
+        self._learn_s = 0.0
+        self.graphs: Graphs | None = None
+        self._is_captured = False
+        self._pace = Pace()
+        self.vec: VecEnv = make_vec(env, options) if vec is None else as_vec_env(vec)
+        try:
+            with gpu_errors_explained(options):
+                self._build(policy)
+        except BaseException:
+            self.torch_settings.restore()
+            if vec is None:
+                self.vec.close()
+            raise
+
+    # ---- building ----
+
+    def _build(self, policy: Any) -> None:
+        options, vec = self.options, self.vec
+        self.agents = vec.agents_per_env
+        seats.check(self.opponents, self.agents)
+        frozen = load_opponents(self.opponents, vec)
+        self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
+        options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
+        self.roles = seats.without(assign_roles(vec, options.nn.policies), self.opponents, self.agents)
+        self.on_gpu = vec.is_on_gpu or device_of(options) == "cuda"
+        self.device = torch.device(vec.device if vec.is_on_gpu else device_of(options))
+        if self.on_gpu:
+            use_deterministic_kernels(options.train.precision)
+        self.algorithm = ALGORITHMS.find(options.algo)
+        if options.vec.surplus_envs and not self.algorithm.takes_late_steps:
+            raise ConfigError(
+                f"--vec.surplus-envs is for --algo ppo: {options.algo} learns from complete rollouts. Use 0."
+            )
+        # masks of Python envs are declared nowhere: the infos of the first reset show them
+        first = None if vec.native_spec is not None else vec.reset(seed=self.first_seed)
+        infos = {} if first is None else first[1]
+        self.actors = make_actors(self.roles, options, policy, self.device, self.agents)
+        self.learners = [
+            self.algorithm.learner(
+                options.train,
+                actor,
+                vec.num_envs * role.count(self.agents),
+                seed=options.seed,
+                name=policy_name(k),
+                mask_size=mask_size(vec, role, actor.head, infos),
+                has_dead_rows=vec.has_dead_rows,
+                device=self.device,
+            )
+            for k, (actor, role) in enumerate(zip(self.actors, self.roles))
+        ]
+        learning = zip(self.actors, self.roles, self.learners)
+        self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
+        self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
+        # against opponents, returns are the learners' own; the env's are means over all agents
+        self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
+        self._ended = ReturnTally(self.device)
+        self._tallies = [Tally(self.device) for _ in self.learners]
+        self.collector = self._make_collector([*self.seats, *self.frozen])
+        if first is not None:
+            self.collector.resume(*first)
+            self._started = True
+        self.threads = options.vec.torch_threads or self._torch_threads()
+        # results depend on the order of sums, so on threads and groups: what repeats a run is saved with it
+        chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
+        if vec.native_spec is not None and not vec.is_on_gpu:
+            chosen["num_groups"] = len(vec.ranges)
+        self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
+
+    def _seat_frozen(self, actor: Actor, role: Role, infos: dict[str, Any]) -> Seat:
+        """A seat for an actor that does not learn."""
+        horizon, rows = self.options.train.horizon, self.vec.num_envs * role.count(self.agents)
+        actor.to(self.device)
+        actor.head.to(self.device)
+        size = mask_size(self.vec, role, actor.head, infos)
+        rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, mask_size=size, device=self.device)
+        rollout.needs_last_value = False
+        seed = stream_seed(self.options.seed, "opponent", *(role.agents or ()), "actions")
+        return Seat(actor, role, rollout, torch.Generator(self.device).manual_seed(seed), learns=False)
+
+    def _make_collector(self, seats: list[Seat]) -> Any:
+        vec, surplus = self.vec, self.options.vec.surplus_envs
+        if not self.on_gpu:
+            return HostCollector(vec, seats, surplus)
+        if surplus:
+            raise ConfigError(f"--vec.surplus-envs {surplus} is not supported on a GPU. Use 0, or --device cpu.")
+        fused = [learner.fused for learner in self.learners]
+        return DeviceCollector(vec, seats, fused) if vec.is_on_gpu else HostEnvCollector(vec, seats, fused[0])
+
+    def _torch_threads(self) -> int:
+        rows = self.options.train.minibatch(self.num_rows)
+        encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
+        width = max(self.options.nn.hidden, *encoders, 1)  # an image has many features
+        return available_cores() if rows * width >= SMALL_WORK else 1
+
+    # ---- where it stands ----
+
+    @property
+    def num_params(self) -> int:
+        """Weights that are trained."""
+        return sum(p.numel() for actor in self.actors for p in actor.policy.parameters())
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Transitions of one rollout, over all rows that it waits for."""
+        horizon: int = self.options.train.horizon
+        return horizon * (self.num_rows - self.options.vec.surplus_envs * (self.agents - len(self.opponents)))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps are done, or a limit of the algorithm is reached."""
+        return self.learners[0].has_finished or bool(self.step >= self.options.train.total_steps)
+
+    def player(self, greedy: bool) -> PolicyPlayer:
+        """The current policies, to be evaluated."""
+        actors = [actor.on_cpu() for actor in self.actors] if self.on_gpu else self.actors
+        frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
+        options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
+        return seat_player(actors, self.roles, frozen, self.opponents, **options)
+
+    # ---- one iteration ----
+
+    def start(self, seed: Any = None) -> None:
+        """Resets the envs for a new run, by the run's seed or by another."""
+        seed = self.first_seed if seed is None else seed
+        if not (self._started and self.step == 0 and seed is self.first_seed):  # Python envs were reset to build it
+            self.collector.start(seed)
+        self._started = True
+
+    def iterate(self) -> None:
+        """Collects one rollout and learns from it."""
+        before = time.perf_counter()
+        torch.set_num_threads(self.threads)
+        if not self._started:
+            self.start()
+        with gpu_errors_explained(self.options):
+            if self.on_gpu and not self._is_captured:
+                self.capture()
+                before = time.perf_counter()  # compile and capture time is not counted as training
+            self.collect()
+            self.learn()
+            if self.graphs is not None and self.graphs.collect is not None:
+                self._pace.step()
+            elif self.on_gpu:
+                torch.cuda.synchronize()
+        self.wall_s += time.perf_counter() - before
+
+    def wait(self) -> None:
+        """Waits until the GPU is idle. That counts as training."""
+        before = time.perf_counter()
+        if self.on_gpu:
+            with gpu_errors_explained(self.options):
+                torch.cuda.synchronize()
+        self.wall_s += time.perf_counter() - before
+
+    def collect(self) -> None:
+        """Fills the rollouts."""
+        if self.graphs is not None and self.graphs.collect is not None:
+            self.graphs.collect()
+        else:
+            self._collect()
+        self.step += self.steps_per_iteration
+
+    def _collect(self) -> None:
+        self.collector.collect()
+        for learner, carry in zip(self.learners, self._own_returns):
+            rollout, counted = learner.rollout, learner.rollout.counted()
+            returns = rollout.running_returns(1.0, carry)
+            self._ended.add(returns, rollout.dones if counted is None else rollout.dones & counted)
+
+    def learn(self) -> None:
+        """One update of every policy on its rollout."""
+        before = time.perf_counter()
+        done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
+        for k, learner in enumerate(self.learners):
+            rate = learner.set_progress(done)
+            if self.graphs is not None:
+                self.graphs.updates[k]()
+            else:
+                self._update(k)
+            self._tallies[k].add({"learning_rate": rate})
+        self._updates += 1
+        self.iteration += 1
+        self._learn_s += time.perf_counter() - before
+
+    def _update(self, number: int) -> None:
+        metrics = self.algorithm.update(self.learners[number])
+        if not self.on_gpu:  # there, once per log: reading means waiting
+            self._check_finite(metrics)
+        self._tallies[number].add(metrics)
+
+    def drain(self) -> dict[str, float]:
+        """Means and sums since the last call: losses, episodes, seconds by kind."""
+        self.wait()
+        record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
+        if self._updates:
+            means: dict[str, float] = {}
+            for tally in self._tallies:
+                for name, total in tally.drain().items():
+                    means[name] = means.get(name, 0.0) + total / (self._updates * len(self._tallies))
+            if self.on_gpu:
+                self._check_finite(means)
+            record |= means
+        self._updates = 0
+        stats = self._with_own_returns(self.vec.drain_stats())
+        record["episode/n"] = stats.pop("episodes", 0)
+        for name, numbers in stats.items():
+            record |= {f"episode/{name}": numbers["mean"]}
+            record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
+        for name, seconds in self.collector.times.drain().items():
+            record[f"time/{name}"] = seconds
+        record["time/learn"], self._learn_s = self._learn_s, 0.0
+        return record
+
+    def _with_own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
+        """The env's statistics, with episodes and returns of the learners alone where opponents play."""
+        if not self.opponents:
+            return stats
+        stats.pop("return", None)
+        count, mean, low, high = self._ended.drain()
+        if count:
+            stats["return"] = {"mean": mean, "min": low, "max": high}
+        return stats | {"episodes": count}
+
+    def _check_finite(self, metrics: Mapping[str, Any]) -> None:
+        rollouts = [(seat.rollout, seat.role) for seat in self.seats]
+        check_finite(
+            metrics, rollouts, Context(self.step, self.iteration, self.options.train.learning_rate, self.agents)
+        )
+
+    def close(self) -> None:
+        """Closes the envs, and puts torch's settings back."""
+        self.vec.close()
+        self.torch_settings.restore()
+
+    # ---- CUDA graphs ----
+
+    def capture(self) -> None:
+        """Captures what stays on the GPU as graphs, and puts the state back to what it was before.
+
+        Collecting is captured where the envs are on the GPU too, and learning unless truncations have no fixed size.
+        """
+        self._is_captured = True
+        if not self.vec.is_on_gpu and not self.learners[0].rollout.truncations.is_fixed:
+            return
+        saved = self._copy_of_state()
+        action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
+        update_streams = [learner.streams["minibatches"] for learner in self.learners]
+        updates = [partial(self._update, k) for k in range(len(self.learners))]
+        self.graphs = Graphs(self._collect if self.vec.is_on_gpu else None, action_streams, updates, update_streams)
+        self._put_back(saved)
+
+    def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
+        """A copy of the state. A replay is copied to the host: the GPU may have no room for a second one."""
+        return {
+            name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
+            for name, part in self.state().items()
+        }
+
+    def _put_back(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copies a state into the very tensors that graphs hold."""
+        for name, tensors in self._tensors().items():
+            copy_into(tensors, files[name])
+        for name, stream in self._streams().items():
+            stream.set_state(files["state"][name])
+        self._ended.clear()
+        for tally in self._tallies:
+            tally.drain()
+        if self.vec.is_on_gpu:
+            self._restore_envs(files["state"])
+            self.vec.drain_stats()
+
+    # ---- checkpoints ----
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """Everything that a bit-exact resume needs, as the files of a checkpoint."""
+        files = self._tensors()
+        files["state"] |= {name: stream.get_state() for name, stream in self._streams().items()}
+        if self.vec.can_snapshot and self._started:
+            files["state"]["envs"] = checkpoint.from_bytes(self.vec.snapshot())
+        return files
+
+    def _tensors(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors that training changes."""
+        weights: dict[str, Tensor] = {}
+        for k, actor in enumerate(self.actors):
+            weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
+        return {"weights": weights, "state": self._state_tensors() | self._row_tensors()}
+
+    def _state_tensors(self) -> dict[str, Tensor]:
+        return {
+            f"{k}.{name}": x for k, learner in enumerate(self.learners) for name, x in learner.state_tensors().items()
+        }
+
+    def _row_tensors(self) -> dict[str, Tensor]:
+        """Those of single rows: they do not fit a run with another number of rows."""
+        tensors = {
+            f"{k}.{name}": x for k, learner in enumerate(self.learners) for name, x in learner.row_tensors().items()
+        }
+        tensors |= {f"{k}.own_return": part for k, part in enumerate(self._own_returns)}
+        for k, seat in enumerate(self.frozen):
+            tensors |= {f"opponent{k}.recurrent.{i}": part for i, part in enumerate(seat.rollout.state)}
+        return tensors
+
+    def _streams(self) -> dict[str, torch.Generator]:
+        """All random streams, by their names in a checkpoint."""
+        streams = {
+            f"{k}.stream.{name}": s for k, learner in enumerate(self.learners) for name, s in learner.streams.items()
+        }
+        return streams | {f"opponent{k}.stream.actions": seat.stream for k, seat in enumerate(self.frozen)}
+
+    def counters(self) -> dict[str, Any]:
+        """What a checkpoint's meta.json holds besides the step."""
+        facts = {"iteration": self.iteration, "wall_s": self.wall_s, "env": str(self.env)}
+        return {**facts, "envs_saved": self.vec.can_snapshot, "rows": self.num_rows}
+
+    def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
+        """Continues from a checkpoint. Envs that cannot give their state start new episodes, and `exact` is False."""
+        try:
+            self._restore(files["weights"], files["state"], meta)
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, ShoalError):
+                raise
+            reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+            raise CheckpointError(f"the checkpoint does not fit this run: {reason}.") from None
+
+    def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        self._check_streams(state)
+        for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
+            load_actor(actor, weights, k)
+            if not fits(learner.optimizer, under(state, f"{k}.optimizer.")):
+                kind = type(learner.optimizer).__name__
+                raise CheckpointError(f"the checkpoint's optimizer state is not of this {kind}.")
+        for name, stream in self._streams().items():
+            stream.set_state(state[name])
+        for name, tensor in self._state_tensors().items():
+            # rewards that were not normalized before may be from now on
+            _put(tensor, state.get(name), name, must=name in state or ".reward_norm." not in name)
+        same_rows = meta.get("rows") == self.num_rows
+        if same_rows:
+            for name, tensor in self._row_tensors().items():
+                _put(tensor, state.get(name), name)
+            for learner in self.learners:
+                learner.check_restored()
+        self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
+        if "envs" in state and self.vec.can_snapshot and same_rows:
+            self._restore_envs(state)
+        else:
+            self._restart_envs()
+        self._started = True
+
+    def _check_streams(self, state: Mapping[str, Tensor]) -> None:
+        if "0.generator" in state and "0.stream.actions" not in state:
+            raise CheckpointError(
+                "the checkpoint is of Shoal before 0.2, which had one random stream for each policy. Its weights can "
+                "be evaluated ('shoal eval'), but training cannot be resumed. Start a new run."
+            )
+        for name, stream in self._streams().items():
+            if len(state[name]) != len(stream.get_state()):
+                other = "cpu" if self.on_gpu else "cuda"
+                raise CheckpointError(
+                    f"the checkpoint's random streams are not of {self.device.type}. Resume with --device {other}."
+                )
+
+    def _restore_envs(self, state: Mapping[str, Tensor]) -> None:
+        obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
+        self.collector.resume(obs, self.vec.current_infos())
+
+    def _restart_envs(self) -> None:
+        """Starts new episodes: the resume is not bit-exact."""
+        self.exact = False
+        for part in self._own_returns:
+            part.zero_()
+        for learner in self.learners:
+            learner.restart_episodes()
+        for seat in self.frozen:
+            seat.rollout.reset_state()
+        # not the seeds of the start again: those episodes have been seen
+        self.collector.start(env_seed(self.options.seed, "resumed", self.step))
+
+
+def _put(into: Tensor, value: Tensor | None, name: str, must: bool = True) -> None:
+    if value is not None and value.shape == into.shape and value.dtype == into.dtype:
+        into.copy_(value)
+    elif must:
+        what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
+        raise CheckpointError(f"the checkpoint has {what} for {name}, expected {tuple(into.shape)} of {into.dtype}.")
+
+
+# ---- settings of the process ----
+
+
+class TorchSettings:
+    """Settings of torch that training changes, as they were before."""
+
+    def __init__(self) -> None:
+        self.threads = torch.get_num_threads()
+        self.deterministic = torch.backends.cudnn.deterministic
+        self.tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+        self.workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+
+    def restore(self) -> None:
+        """Puts them back."""
+        torch.set_num_threads(self.threads)
+        torch.backends.cudnn.deterministic = self.deterministic
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self.tf32
+        if self.workspace is None:
+            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+
+
+def use_deterministic_kernels(precision: str) -> None:
+    """Makes cuBLAS and cuDNN repeat their results to the bit, in the precision of `--train.precision`."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS may sum in another order next time
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+
+
+def keep_freed_memory() -> None:
+    """Tells the C library to keep freed memory for reuse, not to return every large tensor to the system.
+
+    Otherwise each activation of each minibatch is fresh memory whose pages fault in one by one, which takes longer than
+    computing it. (glibc only; 32 MB is the largest threshold that it takes.)
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
+        mallopt(mmap_threshold, 32 << 20)
+        mallopt(trim_threshold, 1 << 30)

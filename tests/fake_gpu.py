@@ -1,0 +1,70 @@
+"""Envs on the CPU that look like envs on a GPU: what the device's collector and graphs are tested with, without one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from shoal.vector.base import VecEnv
+
+
+class GpuLikeVec(VecEnv):
+    """A native vector env of the CPU with the tensors and kernel launches of one on a GPU."""
+
+    backend = "cuda"
+    is_on_gpu = True
+    can_snapshot = True
+
+    def __init__(self, vec: Any) -> None:
+        self.vec, self.struct = vec, SimpleNamespace()
+        self.tensors = {name: torch.from_numpy(array) for name, array in vec.memory.arrays.items()}
+        self.actions = self.tensors["actions"]
+        for name in ("num_envs", "num_rows", "agents_per_env", "native_spec", "mask_size", "metadata", "drain_stats"):
+            setattr(self, name, getattr(vec, name))
+        for name in ("single_observation_space", "single_action_space", "snapshot", "close", "get_params"):
+            setattr(self, name, getattr(vec, name))
+
+    @property
+    def agent_spaces(self):
+        return self.vec.agent_spaces
+
+    @property
+    def time_limit(self):
+        return self.vec.time_limit
+
+    def current_infos(self):
+        return {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
+
+    def reset(self, *, seed=None, options=None):
+        self.vec.reset(seed=seed)
+        return self.tensors["obs"], self.current_infos()
+
+    def restore(self, blob, env_ids=None):
+        self.vec.restore(blob)
+        return self.tensors["obs"]
+
+    def launch_step(self, **places):
+        actions = places.pop("actions", self.actions).numpy().reshape(self.vec.action_space.shape)
+        self.vec.step(actions.astype(self.vec.action_space.dtype))
+        final, truncated = places.pop("final_obs", None), self.tensors["truncated"]
+        if final is not None:
+            final[truncated] = self.tensors["final_obs"][truncated]
+        for name, tensor in places.items():
+            tensor.copy_(self.tensors[name].view(tensor.shape))
+
+    def _unused(self, *args, **kwargs):
+        raise NotImplementedError
+
+    step = async_reset = send = recv = _unused
+
+
+def use_fake_graphs(monkeypatch: Any) -> None:
+    """Graphs that are none: what is captured runs when it is replayed, and nothing waits for a GPU."""
+    monkeypatch.setattr("shoal.train.graphs.capture", lambda function, generators: function)
+    monkeypatch.setattr("shoal.train.graphs.warm_up", lambda function: [function() for _ in range(2)])
+    monkeypatch.setattr("shoal.train.graphs.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.collect.device.has_triton", lambda: False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr("shoal.train.trainer.Pace", lambda: SimpleNamespace(step=lambda: None))
