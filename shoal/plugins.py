@@ -9,6 +9,7 @@ group is the kind in the plural: `shoal.algorithms`), and scripts by `register`.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import importlib.util
@@ -38,10 +39,19 @@ class Plugins:
     def stock(self) -> tuple[str, ...]:
         """The names of the plugins that Shoal ships."""
         if self._stock is None:
-            assigns = re.compile(rf"^{self.marker}\b[^=\n]*=", re.MULTILINE)
             files = (path for folder in self._folders() for path in folder.glob("*.py"))
-            self._stock = tuple(sorted(path.stem for path in files if assigns.search(path.read_text(encoding="utf-8"))))
+            self._stock = tuple(sorted(path.stem for path in files if self._assigns_marker(path)))
         return self._stock
+
+    def _assigns_marker(self, path: Path) -> bool:
+        text = path.read_text(encoding="utf-8")
+        if not re.search(rf"^{self.marker}\b", text, re.MULTILINE):
+            return False
+        targets: list[ast.expr] = []  # a docstring may show an assignment, too
+        for node in ast.parse(text).body:
+            targets += node.targets if isinstance(node, ast.Assign) else []
+            targets += [node.target] if isinstance(node, ast.AnnAssign) else []
+        return any(isinstance(target, ast.Name) and target.id == self.marker for target in targets)
 
     def names(self) -> tuple[str, ...]:
         """Every name that `find` knows: stock plugins first, then those of other packages and of this process."""

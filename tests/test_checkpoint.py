@@ -541,9 +541,9 @@ TENSORS = {
         "complex": lambda f: f.update({"0.policy.actor.weight": f["0.policy.actor.weight"].to(torch.complex64)}),
     },
     "state": {
-        "no generator": lambda f: f.pop("0.generator"),
-        "a generator of floats": lambda f: f.update({"0.generator": torch.zeros(5056)}),
-        "a short generator": lambda f: f.update({"0.generator": torch.zeros(3, dtype=torch.uint8)}),
+        "no random stream": lambda f: f.pop("0.stream.actions"),
+        "a random stream of floats": lambda f: f.update({"0.stream.actions": torch.zeros(5056)}),
+        "a short random stream": lambda f: f.update({"0.stream.minibatches": torch.zeros(3, dtype=torch.uint8)}),
         "an optimizer of another shape": lambda f: f.update({"0.optimizer.exp_avg": torch.zeros(3)}),
         "an optimizer with half its state": lambda f: f.pop("0.optimizer.exp_avg"),
         "an optimizer of integers": lambda f: f.update({"0.optimizer.step": torch.tensor(3)}),

@@ -22,7 +22,7 @@ def shapes(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     (package / "circle.py").write_text("SHAPE = 'round'\n")
     (package / "square.py").write_text("SHAPE: str = 'angular'\n")
-    (package / "helpers.py").write_text("# SHAPE = no\nuses = 'SHAPE'\n")
+    (package / "helpers.py").write_text('"""As in\n\nSHAPE = \'shown\'\n"""\nuses = \'SHAPE\'\n')
     (tmp_path / "other_package.py").write_text("SHAPE = 'from outside'\n")
     info = tmp_path / "other_package-1.0.dist-info"
     info.mkdir()

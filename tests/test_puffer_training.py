@@ -898,7 +898,7 @@ def test_truncations_that_were_not_learned_from_are_saved(tmp_path):
     with pytest.warns(UserWarning, match="start new episodes"):
         other.load_checkpoint(tmp_path / "x")
     assert not other.exact
-    assert len(rollout_of(other).truncated) > 0
+    assert len(rollout_of(other).truncations.added) > 0
     other.train()
     assert torch.equal(found[0], weights(other))
 

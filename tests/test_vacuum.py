@@ -7,7 +7,7 @@ import pytest
 
 import shoal
 from shoal import registry
-from shoal.conformance import Subject, check_sanitizers, run_checks
+from shoal.conformance import CHECKS, Subject, check_sanitizers, run_checks
 from shoal.errors import ShoalError
 from shoal.native import build, cuda, lib
 from shoal.vector.play import play
@@ -529,7 +529,7 @@ def test_safe_random_never_meets_the_wall():
 def test_every_preset_keeps_the_contract(preset):
     outcomes = list(run_checks("vacuum", steps=400, preset=preset))
     assert [o for o in outcomes if o.status == "failed"] == []
-    assert len(outcomes) == 14
+    assert len(outcomes) == len(CHECKS)
 
 
 def test_scripted_robots_are_clean_under_the_sanitizers(tmp_path):

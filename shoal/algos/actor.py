@@ -89,9 +89,14 @@ class Actor(nn.Module):
         return twin
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the policy runs by torch.compile."""
+        return self._run[0] is not self.policy
+
+    @property
     def is_plain(self) -> bool:
         """Whether the policy runs neither compiled nor in bfloat16."""
-        return self._run[0] is self.policy and not self._is_bf16
+        return not self.is_compiled and not self._is_bf16
 
     def initial_state(self, rows: int) -> State:
         """The policy's recurrent state at the start of episodes; empty where it has none."""

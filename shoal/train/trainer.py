@@ -136,7 +136,7 @@ class Trainer:
         self._tallies = [Tally(self.device) for _ in self.learners]
         self.collector = self._make_collector([*self.seats, *self.frozen])
         if first is not None:
-            self.collector.resume(*first)
+            self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
         self.threads = options.vec.torch_threads or self._torch_threads()
         # results depend on the order of sums, so on threads and groups: what repeats a run is saved with it

@@ -52,7 +52,7 @@ def not_covered(learner: Any) -> str:
     policy, head = actor.policy, actor.head
     if type(policy) is not Policy:
         return "a custom policy"
-    if not actor.is_plain:
+    if actor.is_compiled:
         return "--train.compile"
     if type(learner.optimizer) not in OPTIMIZERS:
         return f"--train.optimizer {config.optimizer}"
