@@ -377,13 +377,13 @@ def test_evaluation_makes_no_more_python_envs_than_training(tmp_path):
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_evaluation_steps_python_envs_as_training_does(backend):
-    vec = {"num_envs": 4, "backend": backend, "timeout_s": 7.5, "on_crash": "restart"}
+    vec = {"num_envs": 4, "backend": backend, "timeout_s": 77.5, "on_crash": "restart"}
     options = options_for("", {"vec": vec, "device": "cpu"})
     with contextlib.closing(make_evaluation_vec(Counted, options, 100, 5)) as made:
         assert made.backend == backend
         assert made.num_envs == 4
         if backend == "process":
-            assert made.timeout_s == 7.5
+            assert made.timeout_s == 77.5
             assert made.on_crash == "restart"
 
 
