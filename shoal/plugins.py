@@ -10,10 +10,12 @@ group is the kind in the plural: `shoal.algorithms`), and scripts by `register`.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,4 +87,10 @@ class Plugins:
         return [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        return {point.name: point for point in importlib.metadata.entry_points(group=self.group)}
+        return _entry_points(self.group, tuple(sys.path))
+
+
+@functools.cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
+    """The entry points of a group. Finding them reads the metadata of every installed package: once for each path."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=group)}
