@@ -87,10 +87,10 @@ class Plugins:
         return [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
-        return _entry_points(self.group, tuple(sys.path))
+        return {point.name: point for point in _all_entry_points(tuple(sys.path)).select(group=self.group)}
 
 
 @functools.cache
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, importlib.metadata.EntryPoint]:
-    """The entry points of a group. Finding them reads the metadata of every installed package: once for each path."""
-    return {point.name: point for point in importlib.metadata.entry_points(group=group)}
+def _all_entry_points(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+    """The entry points of all groups. Finding them reads the metadata of every installed package: once for each path."""
+    return importlib.metadata.entry_points()
