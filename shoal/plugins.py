@@ -92,5 +92,5 @@ class Plugins:
 
 @functools.cache
 def _all_entry_points(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
-    """The entry points of all groups. Finding them reads the metadata of every installed package: once for each path."""
+    """The entry points of all groups. It reads the metadata of every installed package: once for each path."""
     return importlib.metadata.entry_points()
