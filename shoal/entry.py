@@ -80,7 +80,7 @@ def make(
     name = backend if backend is not None else _default_backend(kind, count, given)
     factory = backends.find(name, kind)
     # a backend from outside has options that make does not list: they arrive among the params
-    given |= {option: params.pop(option) for option in list(params) if option in factory.options}
+    given |= {option: params.pop(option) for option in list(params) if option in factory.keywords}
     backends.refuse_options(name, kind, given)
     if header is not None and factory.native is not None:
         module, values = _module(header, params)

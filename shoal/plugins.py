@@ -5,6 +5,9 @@
 A file is a plugin where it assigns the folder's marker at top level (`ALGORITHM = ...`), and its name is the file's
 stem. Listing names reads the text of files and imports nothing. Other packages add plugins by entry points (the
 group is the kind in the plural: `shoal.algorithms`), and scripts by `register`.
+
+An optimizer, core, encoder or backend may have options of its own: its attribute `options` is a dataclass of
+`config.opt` fields, and its constructor takes their values as the last argument (`make_with_options`).
 """
 
 from __future__ import annotations
@@ -16,11 +19,31 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a plugin that has none."""
+
+
+def options_type(plugin: Any) -> type[Any]:
+    """The dataclass of a plugin's own options."""
+    options = getattr(plugin, "options", None)
+    return options if isinstance(options, type) and is_dataclass(options) else NoOptions
+
+
+def make_with_options(plugin: Any, *args: Any, options: Any = None) -> Any:
+    """Calls a plugin's constructor: with its options (None: their defaults) as the last argument, where it has any."""
+    kind = options_type(plugin)
+    if not fields(kind):
+        return plugin(*args)
+    return plugin(*args, options if isinstance(options, kind) else kind())
 
 
 class Plugins:
@@ -91,6 +114,6 @@ class Plugins:
 
 
 @functools.cache
-def _all_entry_points(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+def _all_entry_points(path: tuple[str, ...]) -> Any:
     """The entry points of all groups. It reads the metadata of every installed package: once for each path."""
     return importlib.metadata.entry_points()

@@ -1,17 +1,43 @@
 """Algorithm: what training asks of an algorithm. A file in this folder that assigns ALGORITHM is one (`--algo NAME`).
 
-ALGORITHM = Algorithm(options=PPO, learner=Learner, update=update, metrics={"entropy": Metric("entropy")})
+    ALGORITHM = Algorithm(options=PPO, learner=Learner, update=update, metrics={"entropy": Metric("entropy")})
+
+Other packages add algorithms by the entry point group `shoal.algorithms`, scripts by
+`ALGORITHMS.register("name", algorithm)`. docs/extending.md has a complete one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+from shoal.config import LogUniform, opt
 from shoal.plugins import Plugins
 
+T = TypeVar("T")
+
 ALGORITHMS = Plugins("algorithm", package="shoal.algos", marker="ALGORITHM")
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The options that training reads of every algorithm. Derive yours from it, or declare the same names."""
+
+    total_steps: int = opt(10_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
+    horizon: int = opt(64, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
+    learning_rate: float = opt(3e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
+    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
+    precision: Literal["fp32", "tf32", "bf16"] = opt("fp32", "GPU: precision of matrix products")
+
+    def resolve(self: T, rows: int) -> T:
+        """The options for this many rows, where some depend on it."""
+        return self
+
+    def minibatch(self, rows: int) -> int:
+        """Transitions of a minibatch."""
+        return self.horizon * rows
 
 
 @dataclass(frozen=True)
@@ -27,8 +53,8 @@ class Algorithm:
     """Its options, what learns, and how one update is made.
 
     Args:
-        options: a dataclass of `config.opt` fields: the flags of `--train.*`. It has `total_steps`, `horizon`,
-            `learning_rate`, `normalize_obs`, `precision`, `resolve(rows)` and `minibatch(rows)`.
+        options: a dataclass of `config.opt` fields, with those of `TrainOptions`: the flags of `--train.*`. A field
+            `optimizer` chooses the optimizer; without one it is Adam.
         learner: makes a `Learner` (algos/learner.py) for each policy.
         update: improves a learner's policy on its rollout and returns metrics by name, numbers or tensors.
         metrics: how the metrics are shown, in this order.

@@ -30,6 +30,7 @@ class Learner:
         segment: steps of a segment, for recurrent policies.
         mask_size: entries of an action mask; 0: none.
         has_dead_rows: whether some rows may be out of the game.
+        optimizer_options: the optimizer's own options; None: their defaults.
         device: where it learns.
     """
 
@@ -47,6 +48,7 @@ class Learner:
         segment: int = 1,
         mask_size: int = 0,
         has_dead_rows: bool = False,
+        optimizer_options: Any = None,
         device: Any = "cpu",
     ) -> None:
         self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
@@ -65,7 +67,7 @@ class Learner:
         )
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         optimizer = getattr(config, "optimizer", "adam")
-        self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, config)
+        self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, config, optimizer_options)
 
     # ---- where the run stands ----
 

@@ -175,8 +175,9 @@ def _resumed(word: str | None, env: str | None, root: Path) -> Any:
 
 
 def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The flags that other flags' defaults depend on: an algorithm, a GPU and a preset have values of their own."""
+    """The flags that other flags depend on: an algorithm, a GPU, a preset and a plugin have values of their own."""
     from shoal.train import Options
+    from shoal.train.options import PLUGIN_TABLES
 
     layers: list[Mapping[str, Any]] = []
     hints = typing.get_type_hints(Options)
@@ -184,25 +185,38 @@ def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
         word = _value(rest, f"--{option.name}") if option.name in ("device", "algo") else None
         if word in typing.get_args(config.hint_of(option, hints[option.name])):  # tyro reports any other
             layers.append({option.name: word})
+    for name, (table, plugins) in PLUGIN_TABLES.items():
+        if (word := _value(rest, f"--{table}.{name}")) in plugins.names():
+            layers.append({table: {name: word}})
     if (preset := _value(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
     return layers
 
 
 def _option_values(options: Any) -> dict[str, Any]:
-    """The run's options by field, tables and plain ones; `env` has flags of its own."""
-    return {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name != "env"}
+    """The run's options by field, plain ones and tables that are not empty; `env` has flags of its own."""
+    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name != "env"}
+    return {
+        name: value
+        for name, value in values.items()
+        if not dataclasses.is_dataclass(value) or dataclasses.fields(value)
+    }
 
 
 def _logger_options() -> dict[str, type]:
-    """The options of every logger that has any. One that cannot be loaded is reported where `--log` names it."""
-    from shoal import log
+    """The options of every logger that has any. One that cannot be loaded is reported where `--log` names it.
 
+    A logger with the name of another table or flag has no flags: it runs with its defaults.
+    """
+    from shoal import log
+    from shoal.train import Options
+
+    taken = {"log", *(option.name for kind in (Options, Session) for option in dataclasses.fields(kind))}
     kinds: dict[str, type] = {}
     for name in log.names():
         with contextlib.suppress(ConfigError):
             kinds[name] = log.find(name).options
-    return {name: kind for name, kind in kinds.items() if dataclasses.fields(kind)}
+    return {name: kind for name, kind in kinds.items() if dataclasses.fields(kind) and _field(name) not in taken}
 
 
 def _field(name: str) -> str:
@@ -224,13 +238,13 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     top: dict[str, tuple[Any, Any]] = {}
     tables: dict[str, tuple[Any, Any]] = {}
     hints = typing.get_type_hints(type(options))
-    for option in dataclasses.fields(options):
-        value = getattr(options, option.name)
+    declared = {option.name: option for option in dataclasses.fields(options)}
+    for name, value in _option_values(options).items():
         if dataclasses.is_dataclass(value):  # of its own type: the options of the algorithm
-            tables[option.name] = table(type(value), value)
-        elif option.name != "env":
-            kind, about = config.hint_of(option, hints[option.name]), option.metadata
-            top[option.name] = arg(kind, about["help"], value, about.get("metavar"))
+            tables[name] = table(type(value), value)
+        else:
+            kind, about = config.hint_of(declared[name], hints[name]), declared[name].metadata
+            top[name] = arg(kind, about["help"], value, about.get("metavar"))
     hints = typing.get_type_hints(Session)
     for option in dataclasses.fields(Session):
         about = option.metadata
@@ -238,8 +252,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     text = f"loggers besides metrics.jsonl: {', '.join(log.names())}"
     top["log"] = arg(tuple[str, ...], text, (), metavar="[NAME ...]")
     for name, kind in loggers.items():
-        if _field(name) not in {*top, *tables, "env"}:
-            tables[_field(name)] = table(kind, kind())
+        tables[_field(name)] = table(kind, kind())
     if params:
         fields = [(name, *arg(kind, text, default)) for name, kind, default, text in params]
         Env = dataclasses.make_dataclass("Env", fields, frozen=True)

@@ -30,7 +30,7 @@ from typing import Any
 
 from shoal import config
 from shoal.errors import ConfigError, did_you_mean
-from shoal.plugins import Plugins
+from shoal.plugins import NoOptions, Plugins
 
 Record = Mapping[str, float]
 
@@ -83,11 +83,6 @@ class Logger:
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """Ends the log. The summary is None where the run ended without one."""
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """Of a logger without options."""
 
 
 @dataclass(frozen=True)

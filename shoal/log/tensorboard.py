@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.log.base import Logger, LoggerType, NoOptions, Record, RunFacts, need
+from shoal.log.base import Logger, LoggerType, Record, RunFacts, need
+from shoal.plugins import NoOptions
 
 
 class TensorBoard(Logger):

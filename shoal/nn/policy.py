@@ -26,10 +26,12 @@ from shoal.nn.distributions import ActionHead
 from shoal.nn.encoders import ENCODERS, SMALL_IMAGE, Encoder
 from shoal.nn.layers import MLP, layer_init
 from shoal.nn.state import clear_state, initial_row, initial_state, state_structure
+from shoal.plugins import make_with_options
 
 __all__ = [
     "Compiled",
     "Net",
+    "NetWithOptions",
     "Policy",
     "check",
     "clear_state",
@@ -66,6 +68,14 @@ class Net:
     policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
 
 
+@dataclass(frozen=True)
+class NetWithOptions(Net):
+    """A network with the options of its core and encoder, which have flags of their own: `--core.*`, `--encoder.*`."""
+
+    core_options: Any = None
+    encoder_options: Any = None
+
+
 class Policy(nn.Module):
     """The policy that `--nn.*` describes. It returns (logits, value), and with a core (logits, value, state).
 
@@ -86,7 +96,8 @@ class Policy(nn.Module):
         if net.core != "none":
             if net.separate:
                 raise ConfigError(f"--nn.separate is not supported with --nn.core {net.core}. Use --nn.core none.")
-            self.core = CORES.find(net.core)(features, size)
+            options = getattr(net, "core_options", None)
+            self.core = make_with_options(CORES.find(net.core), features, size, options=options)
             features = self.core.features
         self.actor = layer_init(nn.Linear(features, head.num_outputs), 0.01)
         self.critic = layer_init(nn.Linear(features, 1), 1.0)
@@ -130,7 +141,8 @@ class _Body(nn.Module):
 
     def __init__(self, space: spaces.Space[Any], net: Net, normalized: bool) -> None:
         super().__init__()
-        self.encoder = Encoder(space, net.encoder, normalized=normalized)
+        options = getattr(net, "encoder_options", None)
+        self.encoder = Encoder(space, net.encoder, normalized=normalized, options=options)
         sizes = [self.encoder.features] + [net.hidden] * net.layers
         self.layers = MLP(sizes, net.activation)
         self.features = sizes[-1]

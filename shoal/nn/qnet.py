@@ -78,7 +78,8 @@ class QNet(nn.Module):
         normalized: bool = False,
     ) -> None:
         super().__init__()
-        self.encoder = Encoder(space, net.encoder, normalized=normalized)
+        options = getattr(net, "encoder_options", None)
+        self.encoder = Encoder(space, net.encoder, normalized=normalized, options=options)
         if agents > 1 and any(True for _ in self.encoder.parameters()):
             raise ConfigError(
                 "--train.policy per-agent supports observations of numbers and of few choices; this env's need a CNN "

@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 
+from shoal import config
 from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.registry import is_native
 from shoal.seeds import stream_seed
 from shoal.train.options import Options
+from shoal.vector.backends import find as find_backend
 from shoal.vector.base import VecEnv
 from shoal.vector.threads import available_cores
 
@@ -66,10 +68,12 @@ def _make_native(env: Any, options: Options) -> VecEnv:
         return make(env, count, **{**options.env, "backend": "cuda"})
     backend = vec.backend if vec.backend != "auto" else "threads" if count >= OVERLAP_FROM else "serial"
     choices: dict[str, Any] = {"backend": backend}
-    if backend in ("serial", "threads"):
+    keywords = find_backend(backend, "native").keywords
+    if "num_groups" in keywords:
         choices["num_groups"] = vec.num_groups or (2 if backend == "threads" and count >= OVERLAP_FROM else 1)
-    if backend == "threads":
+    if "num_threads" in keywords:
         choices["num_threads"] = vec.num_threads or available_cores()
+    choices |= config.to_dict(options.backend)
     return make(env, count, **options.env, **choices)
 
 
@@ -79,7 +83,8 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
     if vec.backend == "serial" or (vec.backend == "auto" and count == 1):
         return make(env, count, **options.env, **choices, backend="serial")
     if vec.backend not in ("auto", "process"):
-        return make(env, count, **options.env, **choices, backend=vec.backend)
+        choices |= {"backend": vec.backend, **config.to_dict(options.backend)}
+        return make(env, count, **options.env, **choices)
     workers = min(vec.num_workers or count, count)
     if not vec.num_workers or count % workers:
         workers = max(w for w in range(1, min(vec.num_workers or cores, count) + 1) if count % w == 0)

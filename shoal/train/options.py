@@ -1,11 +1,14 @@
-"""Options of a run: one dataclass for each table of a TOML file, and how layers of tables are merged."""
+"""Options of a run: one dataclass for each table of a TOML file, and how layers of tables are merged.
+
+Some tables have the type that a plugin declares: `train` is that of `algo`, and `PLUGIN_TABLES` those of an optimizer,
+core, encoder or backend with options of its own. With another plugin such a table starts from its defaults.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +16,13 @@ import torch
 
 from shoal import config, registry
 from shoal.algos.algorithm import ALGORITHMS
+from shoal.algos.optimizers import OPTIMIZERS
 from shoal.config import opt
-from shoal.errors import ConfigError, did_you_mean
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.nn.cores import CORES
+from shoal.nn.encoders import ENCODERS
 from shoal.nn.policy import Net
+from shoal.plugins import NoOptions, Plugins, options_type
 from shoal.registry import is_native
 from shoal.vector.backends import BACKENDS
 
@@ -75,22 +82,38 @@ class Options:
     nn: Net = field(default_factory=Net)
     eval: Eval = field(default_factory=Eval)
     save: Save = field(default_factory=Save)
+    optimizer: Any = field(default_factory=NoOptions)  # the own options of train.optimizer
+    core: Any = field(default_factory=NoOptions)  # of nn.core
+    encoder: Any = field(default_factory=NoOptions)  # of nn.encoder
+    backend: Any = field(default_factory=NoOptions)  # of vec.backend
     env: dict[str, Any] = field(default_factory=dict)
 
 
 _FIELDS = dataclasses.fields(Options)
 PLAIN = tuple(f.name for f in _FIELDS if "help" in f.metadata)  # single values
-TABLES = tuple(f.name for f in _FIELDS if "help" not in f.metadata and f.name != "env")  # tables of options
+# tables whose type is chosen by an option of the same name, in another table
+PLUGIN_TABLES: dict[str, tuple[str, Plugins]] = {
+    "optimizer": ("train", OPTIMIZERS),
+    "core": ("nn", CORES),
+    "encoder": ("nn", ENCODERS),
+    "backend": ("vec", BACKENDS),
+}
+_NOT_TABLES = (*PLAIN, *PLUGIN_TABLES, "env")
+TABLES = tuple(f.name for f in _FIELDS if f.name not in _NOT_TABLES)  # tables that every run has
 
 
 def tuned(env: str) -> dict[str, Any]:
     """The tables of the env's own TOML file; empty where it has none. `score` is the score that they reached."""
     prefix, _, name = env.rpartition(":")
-    path = registry.STOCK / (f"{prefix}/{name}.toml" if prefix else f"{env}.toml")
-    if env.endswith(".h"):
-        path = Path(env).with_suffix(".toml")
+    if is_native(env):
+        try:
+            path = registry.find(env).with_suffix(".toml")  # beside the header
+        except UnknownEnv:  # reported where the env is made
+            return {}
     elif "/" in name:
         return {}
+    else:
+        path = registry.STOCK / prefix / f"{name}.toml"
     return config.read_toml(path) if path.is_file() else {}
 
 
@@ -104,8 +127,9 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
         before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
         if options.algo != before:
             options = dataclasses.replace(options, train=ALGORITHMS.find(options.algo).options())
+    chosen_before = {name: chosen_plugin(options, name) for name in PLUGIN_TABLES}
     for name, value in tables.items():
-        if name in ("score", "run", "cuda", "algo", *ALGORITHMS.names()):
+        if name in ("score", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
             continue
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
@@ -120,7 +144,29 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             if name in known:
                 raise ConfigError(f"{where}: '{name}' is a table of options, not {value!r}.")
             raise ConfigError(f"{where}: '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    for name, (table, plugins) in PLUGIN_TABLES.items():  # last: the tables above choose their types
+        chosen = chosen_plugin(options, name)
+        if chosen != chosen_before[name]:
+            kind: Any = options_type(plugins.find(chosen)) if chosen in plugins.names() else NoOptions
+            options = dataclasses.replace(options, **{name: kind()})
+        if name in tables:
+            options = _merge_plugin_table(options, name, tables[name], f"{table}.{name}", where)
     return options
+
+
+def chosen_plugin(options: Options, table: str) -> str:
+    """The plugin whose options are in one of PLUGIN_TABLES; empty where the algorithm offers no choice."""
+    return str(getattr(getattr(options, PLUGIN_TABLES[table][0]), table, ""))
+
+
+def _merge_plugin_table(options: Options, name: str, value: Any, chooser: str, where: str) -> Options:
+    below = getattr(options, name)
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: '{name}' is a table of options, not {value!r}.")
+    if value and not dataclasses.fields(below):
+        chosen = chosen_plugin(options, name) or "none"
+        raise ConfigError(f"{where}: [{name}] has options, but {chooser} = '{chosen}' has none of its own. Remove it.")
+    return dataclasses.replace(options, **{name: config.from_dict(type(below), value, name, below)})
 
 
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
@@ -149,8 +195,9 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
 def as_tables(options: Options) -> dict[str, Any]:
     """The options as the tables of a TOML file, but for env options that TOML cannot hold (`unsaved`)."""
     tables: dict[str, Any] = {name: getattr(options, name) for name in PLAIN}
-    for name in TABLES:
-        tables[name] = config.to_dict(getattr(options, name))
+    for name in (*TABLES, *PLUGIN_TABLES):
+        if dataclasses.fields(values := getattr(options, name)):
+            tables[name] = config.to_dict(values)
     skipped = unsaved(options.env)
     return {**tables, "env": {key: encode(value) for key, value in options.env.items() if key not in skipped}}
 

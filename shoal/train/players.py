@@ -15,6 +15,7 @@ from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.roles import Role, assign_roles
 from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError
+from shoal.nn.policy import NetWithOptions
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.seeds import stream_seed
@@ -33,17 +34,18 @@ def make_actor(
     """The actor of a role in envs of `agents` agents: a custom policy, or the one that `--nn.*` describes."""
     module, head, seed = policy, None, stream_seed(options.seed, policy_name(number), "weights")
     make_policy, count = ALGORITHMS.find(options.algo).make_policy, role.count(agents)
+    net = NetWithOptions(**vars(options.nn), core_options=options.core, encoder_options=options.encoder)
     if policy is not None and not isinstance(policy, nn.Module):
         with seeded(seed):
             module = policy(role.observation_space, role.action_space)
     if make_policy is not None:
         with seeded(seed):
-            made, head = make_policy(options.train, role, options.nn, count)
+            made, head = make_policy(options.train, role, net, count)
         module = made if module is None else module
     return Actor(
         role.observation_space,
         role.action_space,
-        options.nn,
+        net,
         seed=seed,
         policy=module,
         head=head,

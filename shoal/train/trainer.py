@@ -123,6 +123,7 @@ class Trainer:
                 name=policy_name(k),
                 mask_size=mask_size(vec, role, actor.head, infos),
                 has_dead_rows=vec.has_dead_rows,
+                optimizer_options=options.optimizer,
                 device=self.device,
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))

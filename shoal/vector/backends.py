@@ -4,12 +4,16 @@
 
 `shoal.make(env, backend="serial")` finds it by the file's name. Other packages add backends by the entry point group
 `shoal.backends`, scripts by `BACKENDS.register(name, backend)`. tests/test_backends.py compares each with serial.
+
+`options` lists keyword arguments of `shoal.make`; those of the stock backends are flags of `--vec.*`. A backend from
+outside may give a dataclass of `config.opt` fields instead: they are also its flags, `--backend.*`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
@@ -26,7 +30,15 @@ class Backend:
     help: str  # one line
     native: Callable[..., VecEnv] | None = None  # (module, num_envs, *, params, …): steps compiled headers
     python: Callable[..., VecEnv] | None = None  # (create, num_envs, *, …): steps what create() returns
-    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of shoal.make, and their defaults
+    # keyword arguments of shoal.make and their defaults, or a dataclass of them
+    options: Mapping[str, Any] | type[Any] = field(default_factory=dict)
+
+    @property
+    def keywords(self) -> Mapping[str, Any]:
+        """The keyword arguments of shoal.make that it takes, and their defaults."""
+        if isinstance(self.options, type):
+            return {option.name: option.default for option in fields(self.options)}
+        return self.options
 
     def factory(self, kind: str) -> Callable[..., VecEnv] | None:
         """What makes a VecEnv of native or python envs; None where it cannot step them."""
@@ -34,8 +46,13 @@ class Backend:
 
 
 def names_for(kind: str) -> list[str]:
-    """The backends that step native or python envs."""
-    return [name for name in BACKENDS.names() if BACKENDS.find(name).factory(kind) is not None]
+    """The backends that step native or python envs. One of another package that cannot be loaded is left out."""
+    names = []
+    for name in BACKENDS.names():
+        with contextlib.suppress(ConfigError):
+            if BACKENDS.find(name).factory(kind) is not None:
+                names.append(name)
+    return names
 
 
 def find(name: str, kind: str) -> Backend:
@@ -52,10 +69,10 @@ def find(name: str, kind: str) -> Backend:
 def refuse_options(name: str, kind: str, given: Mapping[str, Any]) -> None:
     """Raises for options that the backend does not have, with the backends that do."""
     for option, value in given.items():
-        if option in find(name, kind).options:
+        if option in find(name, kind).keywords:
             continue
-        having = [other for other in names_for(kind) if option in BACKENDS.find(other).options]
+        having = [other for other in names_for(kind) if option in BACKENDS.find(other).keywords]
         if having:
             raise ConfigError(f"{option}={value!r} needs backend={' or '.join(map(repr, having))}, not {name!r}.")
-        own = sorted({key for other in names_for(kind) for key in BACKENDS.find(other).options})
+        own = sorted({key for other in names_for(kind) for key in BACKENDS.find(other).keywords})
         raise ConfigError(f"{option}={value!r} does not fit this env: {kind} envs have the options {', '.join(own)}.")

@@ -7,6 +7,14 @@ An optimizer is a class that a file assigns to OPTIMIZER:
 `weights` is a flat tensor with a `.grad`, `policy` the module whose parameters are views of it, `config` the options of
 the algorithm. `state` holds its tensors, which checkpoints save; `step()` moves the weights; `set_rate(rate)` sets the
 learning rate of the next steps. Knows nn.
+
+An optimizer with options of its own names their dataclass in `options`. They are the flags of `--optimizer.*`, and its
+fifth argument:
+
+    class Lion:
+        options = LionOptions
+
+        def __init__(self, weights, policy, config, rate, options): ...
 """
 
 from __future__ import annotations
@@ -16,7 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from shoal.plugins import Plugins
+from shoal.plugins import Plugins, make_with_options
 
 OPTIMIZERS = Plugins("optimizer", package="shoal.algos.optimizers", marker="OPTIMIZER")
 
@@ -33,12 +41,12 @@ class Optimizer(Protocol):
         """Moves the weights against their gradient."""
 
 
-def make_optimizer(name: str, weights: Tensor, policy: nn.Module, config: Any) -> Any:
-    """The optimizer of a name. On a GPU its rate is a tensor, which CUDA graphs read."""
+def make_optimizer(name: str, weights: Tensor, policy: nn.Module, config: Any, options: Any = None) -> Any:
+    """The optimizer of a name, with its own options (None: the defaults). On a GPU its rate is a tensor for graphs."""
     rate: Any = config.learning_rate
     if weights.device.type == "cuda":
         rate = torch.tensor(rate, device=weights.device)
-    return OPTIMIZERS.find(name)(weights, policy, config, rate)
+    return make_with_options(OPTIMIZERS.find(name), weights, policy, config, rate, options=options)
 
 
 def fits(optimizer: Optimizer, state: dict[str, Tensor]) -> bool:

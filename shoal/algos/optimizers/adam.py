@@ -24,7 +24,7 @@ class Adam:
         self.fixed = {
             "beta1": getattr(config, "adam_beta1", 0.9),
             "beta2": getattr(config, "adam_beta2", 0.999),
-            "eps": config.adam_eps,
+            "eps": getattr(config, "adam_eps", 1e-5),
             "weight_decay": self.weight_decay(config),
         }
         step = torch.zeros((), dtype=torch.float32, device=weights.device)

@@ -21,6 +21,8 @@ A core may have:
 
     gate_rows: int | None         its 2-D parameters are stacks of matrices of this many rows (one for each gate);
                                   Muon orthogonalizes each of them by itself. None or absent: each is one matrix.
+    options: type                 a dataclass of its own options, the flags of --core.*; `__init__` then takes their
+                                  values as its third argument
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ LONGEST = 64.0  # steps that the slowest units remember at the start of training
 
 
 class Core(Protocol):
-    """What the module docstring asks of a core. `gate_rows` is optional."""
+    """What the module docstring asks of every core."""
 
     size: int
     features: int

@@ -12,7 +12,11 @@ scripts `ENCODERS.register("name", MyCNN)`. An image encoder is a torch module a
     features                      the features that go out
     forward(image)                (rows, channels, height, width) float32 -> (rows, features)
 
-It may have `min_side`, the fewest pixels a side that it can encode.
+It may have:
+
+    min_side: int                 the fewest pixels a side that it can encode
+    options: type                 a dataclass of its own options, the flags of --encoder.*; `__init__` then takes their
+                                  values as its second argument
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.plugins import Plugins
+from shoal.plugins import Plugins, make_with_options
 from shoal.spec import Layout
 
 ENCODERS = Plugins("encoder", package="shoal.nn.encoders", marker="ENCODER")
@@ -82,7 +86,7 @@ class Numbers(nn.Module):
 class Image(nn.Module):
     """Pixels (or a grid of features), channels last or first, through an image encoder."""
 
-    def __init__(self, space: spaces.Box, kind: str, *, normalized: bool = False) -> None:
+    def __init__(self, space: spaces.Box, kind: str, *, normalized: bool = False, options: Any = None) -> None:
         super().__init__()
         shape = space.shape
         self.channels_last = len(shape) == 3 and _has_channels_last(shape)
@@ -97,7 +101,7 @@ class Image(nn.Module):
         if min(shape[1:]) < min_side:
             size = " x ".join(map(str, shape[1:]))
             raise ConfigError(f"--nn.encoder {kind} needs {min_side} pixels a side; this image has {size}. Use grid.")
-        self.cnn = make(shape)
+        self.cnn = make_with_options(make, shape, options=options)
         self.features = self.cnn.features
         self.scale = 1.0 if normalized else _scale(space)
 
@@ -147,14 +151,16 @@ class Encoder(nn.Module):
     """Every leaf of the space through its own encoder, concatenated.
 
     `kind` is the value of `--nn.encoder`. `normalized`: running moments already scale the leaves that `is_numeric`
-    names, so their bounds do not scale them once more.
+    names, so their bounds do not scale them once more. `options` are those of the image encoder.
     """
 
-    def __init__(self, space: spaces.Space[Any], kind: str = "auto", *, normalized: bool = False) -> None:
+    def __init__(
+        self, space: spaces.Space[Any], kind: str = "auto", *, normalized: bool = False, options: Any = None
+    ) -> None:
         super().__init__()
         self.paths = [leaf.path for leaf in Layout(space).leaves]
         leaves = leaf_spaces(space)
-        self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf)) for leaf in leaves])
+        self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf), options) for leaf in leaves])
         self.features = sum(part.features for part in self.parts)
         # in a list: the module tree holds it already
         self._only = [self.parts[0]] if len(self.parts) == 1 and not self.paths[0] else []
@@ -183,7 +189,7 @@ def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
     return leaves
 
 
-def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool) -> Any:
+def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool, options: Any) -> Any:
     if isinstance(space, spaces.Discrete):
         return Ids([int(space.n)], [int(space.start)])
     if isinstance(space, spaces.MultiDiscrete):
@@ -194,5 +200,5 @@ def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool) -> Any:
         raise ConfigError(f"observations of type {type(space).__name__} have no encoder. Pass your own policy.")
     is_image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
     if is_image and kind != "mlp":
-        return Image(space, kind, normalized=normalized)
+        return Image(space, kind, normalized=normalized, options=options)
     return Numbers(space, normalized=normalized)
