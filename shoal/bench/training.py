@@ -93,7 +93,12 @@ def _captured(function: Callable[[], Any]) -> Callable[[], None]:
 
 
 def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    """Seconds of a call on the GPU, by events: the median."""
+    """The median seconds of a call on the GPU."""
+    return sorted(device_times(call, repeats))[repeats // 2]
+
+
+def device_times(call: Callable[[], Any], repeats: int = 5) -> list[float]:
+    """Seconds of each of `repeats` calls on the GPU after a first one, by device events."""
     call()
     seconds: list[float] = []
     for _ in range(repeats):
@@ -103,7 +108,7 @@ def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
         end.record()
         torch.cuda.synchronize()
         seconds.append(start.elapsed_time(end) / 1e3)
-    return sorted(seconds)[repeats // 2]
+    return seconds
 
 
 def _launches(trainer: Trainer) -> int:
