@@ -1,11 +1,11 @@
-# Two commands for a fresh machine: `make demo` to see Shoal run, `make test` to see it proven.
+# Two commands for a new machine: `make demo` shows Shoal training, `make test` runs every check.
 PYTHON ?= python3
 VENV := .venv
 
-demo: $(VENV)/installed  ## set up, then train breakout before your eyes
+demo: $(VENV)/installed  ## install, then train breakout
 	$(VENV)/bin/shoal train breakout
 
-test: $(VENV)/ready  ## set up, then pass every check
+test: $(VENV)/ready  ## install, then run every check
 	scripts/check
 
 $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py
@@ -17,7 +17,7 @@ $(VENV)/ready: $(VENV)/installed
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
-clean:  ## remove the virtual environment and everything built
+clean:  ## remove the virtual environment and all build outputs
 	rm -rf $(VENV) build dist shoal/native/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .PHONY: demo test clean

@@ -1,7 +1,7 @@
-"""Build hook: compiles every stock env into the wheel, through the same code that compiles a user's header.
+"""Build hook: compiles every stock env into the wheel, with the code that also compiles a user's header.
 
-An editable install compiles nothing here: `native/build.py` then compiles on first use, into the cache, so that an
-edited header is never met by a stale library.
+For an editable install it compiles nothing: `native/build.py` compiles each header on first use, into a cache, so that
+a library is never older than its header.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the compiled libraries to the wheel."""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
@@ -29,8 +31,8 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
         with ThreadPoolExecutor() as pool:
             libraries = list(pool.map(lambda job: build.build(*job, Path(self.folder)), jobs))
-            own = {source.header: library for (source, variant), library in zip(jobs, libraries) if variant == "base"}
-            presets = [source for header in headers for source in build.preset_sources(header, own[header.resolve()])]
+            base = {source.header: library for (source, variant), library in zip(jobs, libraries) if variant == "base"}
+            presets = [source for header in headers for source in build.preset_sources(header, base[header.resolve()])]
             jobs = [(source, variant) for source in presets for variant in build.variants()]
             libraries += pool.map(lambda job: build.build(*job, Path(self.folder)), jobs)
         for library in libraries:
@@ -44,7 +46,7 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def load_build(root: Path) -> Any:
-    """`shoal.native.build` without `shoal/__init__.py`, whose dependencies are not there at build time."""
+    """Imports `shoal.native.build` without `shoal/__init__.py`, whose dependencies are not installed at build time."""
     package = types.ModuleType("shoal")
     package.__path__ = [str(root / "shoal")]
     sys.modules["shoal"] = package

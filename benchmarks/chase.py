@@ -3,9 +3,9 @@
     python benchmarks/chase.py [--seeds 1 2 3 4 5] [--episodes 200] [--policies per_agent]
 
 Three predators chase a faster prey (tests/chase.h, options in tests/chase.toml). Each seed is trained once; then its
-policies play held-out games by sampled actions. The benchmark passes where the predators of every seed touch the prey
-at least FACTOR times as often as in random play. Policies that draw the same random numbers fail: all agents move
-alike, so that the distances between them say nothing about anyone's actions.
+policies play held-out games with sampled actions. The benchmark passes if the predators of every seed touch the prey at
+least FACTOR times as often as in random play. Policies that share a random stream fail: all agents move alike, so the
+distances between them do not depend on anyone's actions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FACTOR = 4.0  # the predators of every seed touch the prey this many times as of
 
 
 def main() -> int:
-    """Trains every seed, prints a table, and returns 0 where all of them pass."""
+    """Trains every seed, prints a table, and returns 0 if all of them pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--episodes", type=int, default=200, help="held-out games of each seed")
     parser.add_argument("--policies", choices=["per_agent", "shared"], default="per_agent")
-    parser.add_argument("--steps", default=None, help="steps of training, such as 3M; default: those of chase.toml")
+    parser.add_argument("--steps", default=None, help="training steps, such as 3M; default: those of chase.toml")
     options = parser.parse_args()
 
     make = partial(shoal.make, str(GAME))
@@ -65,7 +65,7 @@ def play_trained(seed: int, options: argparse.Namespace) -> dict[str, float]:
         tables["train"] = {"total_steps": options.steps}
     with tempfile.TemporaryDirectory() as folder:
         run = train(str(GAME), seed=seed, runs_folder=folder, console="off", **tables)
-        player, _ = load_player(run, run.last, greedy=False)  # "best" is by the mean return, which says nothing here
+        player, _ = load_player(run, run.last, greedy=False)  # not the best: the mean return means nothing here
     return measure(evaluate.play(partial(shoal.make, str(GAME)), player, options.episodes, seed))
 
 

@@ -1,21 +1,21 @@
-"""How much faster DQN is than a plain one, what each of four ideas gives, and how it compares with Stable-Baselines3.
+"""How much faster Shoal's DQN is than a plain one and than Stable-Baselines3, and what each of four ideas gains.
 
     python benchmarks/dqn.py [--seconds 3] [--repeats 3] [--only vacuum]
 
-**Plain** (in this file): one game of vacuum, a network, a deque and an optimizer for each robot, one network call for
-each robot, training every step. Then the ideas are switched on one after the other, still in plain PyTorch: several
-games at a time, one replay and one network for all robots, training every fourth step, one network call for all. The
-last rows are Shoal: with exactly those settings, and with more games. All play at random (epsilon 1), so that games are
-equally long, and all learn. Figure: games per minute.
+**Plain** (in this file): one game of vacuum; each robot has a network, a deque, an optimizer and its own network call;
+training after every step. Then the ideas are added one after the other, still in plain PyTorch: several games at a
+time, one replay and one network for all robots, training every fourth step, one network call for all. The last rows are
+Shoal, with the same settings and with more games. All play at random (epsilon 1), so that games are equally long, and
+all learn. Figure: games per minute.
 
 **Stable-Baselines3**: its DQN and Shoal's on Gymnasium's CartPole, in one process each, with the same network, batch,
-train frequency and target updates, without double Q-learning, which SB3 has not. Figure: steps per second. The row "as
-much learning" takes one gradient step for every four steps, as SB3 does with its one env; the others take one for every
-four steps of each env. SB3 counts target updates in steps of all envs, so its interval grows with their number.
+train frequency and target updates, without double Q-learning, which SB3 does not have. Figure: steps per second. The
+row "as much learning" takes one gradient step for every four steps, as SB3 does with one env; the others take one for
+every four steps of each env. SB3 counts target updates in steps of all envs, so its interval grows with their number.
 
-**Memory**: what a replay of ten million transitions was predicted to take, and took.
+**Memory**: the predicted and the measured memory of a replay of ten million transitions.
 
-Rows take turns, `repeats` times; figures are medians, with the least and the most. One thread of torch each. Appends to
+Rows take turns, `repeats` times. Figures are medians, with minimum and maximum. Each uses one torch thread. Appends to
 benchmarks/results/dqn.jsonl and writes the tables of docs/dqn.md.
 """
 
@@ -57,7 +57,7 @@ ROBOTS, OBS, ACTIONS, GAMES, FREQUENCY = 4, 18, 5, 8, 4
 
 
 class Agent:
-    """A network with its target, optimizer and replay, as a tutorial has them."""
+    """A network with its target, optimizer and replay, as in a tutorial."""
 
     def __init__(self) -> None:
         self.net, self.target = self.make(), self.make()
@@ -72,7 +72,7 @@ class Agent:
         return nn.Sequential(*layers)
 
     def act(self, obs: Any) -> Any:
-        """At random; but the network is asked, as it would be later."""
+        """A random action; the network is called too, as it would be with a lower epsilon."""
         with torch.no_grad():
             best = self.net(torch.as_tensor(obs)).argmax(-1).numpy()
         return np.where(np.random.random(best.shape) < 1.0, np.random.randint(ACTIONS, size=best.shape), best)
@@ -97,7 +97,7 @@ class Agent:
 
 
 class Plain:
-    """Plain DQN on vacuum with some of the ideas. `play` goes on for some seconds and returns games per minute."""
+    """Plain DQN on vacuum with some of the ideas. `play` runs for some seconds and returns games per minute."""
 
     def __init__(self, games: int = 1, shared: bool = False, frequency: int = 1, batched: bool = False) -> None:
         self.envs = [shoal.make("vacuum", 1, seed=k, backend="serial") for k in range(games)]
@@ -131,23 +131,23 @@ class Plain:
         """(games, robots)."""
         if self.batched:
             return self.agents[0].act(np.stack(self.obs))
-        found = np.zeros((len(self.envs), ROBOTS), np.int64)
+        actions = np.zeros((len(self.envs), ROBOTS), np.int64)
         for k, obs in enumerate(self.obs):
             for robot in range(ROBOTS):
-                found[k, robot] = self.agents[0 if self.shared else robot].act(obs[robot])
-        return found
+                actions[k, robot] = self.agents[0 if self.shared else robot].act(obs[robot])
+        return actions
 
 
 # ---- Shoal and Stable-Baselines3 ----
 
 
 class Shoal:
-    """A trainer that goes on for some seconds."""
+    """Runs a trainer for some seconds."""
 
     def __init__(self, env: str, count: str, **tables: Any) -> None:
         self.count = count
         self.trainer = Trainer(env, options_for(env, {"algo": "dqn", "device": "cpu"}, tables))
-        while not self.trainer.step > 4 * START:  # it learns from here on
+        while not self.trainer.step > 4 * START:  # then it learns
             self.trainer.iterate()
         self.trainer.drain()
 
@@ -162,7 +162,7 @@ class Shoal:
 
 
 def shoal_on_vacuum(num_envs: int, gradient_steps: int = 1, policy: str = "shared") -> Shoal:
-    """With the settings of the plain one."""
+    """Shoal with the settings of the plain one."""
     train: dict[str, Any] = {"train_frequency": FREQUENCY, "gradient_steps": gradient_steps, "batch_size": BATCH}
     train["gamma"] = GAMMA
     train |= {"learning_rate": RATE, "replay_size": MEMORY, "replay_start": START, "target_every": TARGET}
@@ -173,7 +173,7 @@ def shoal_on_vacuum(num_envs: int, gradient_steps: int = 1, policy: str = "share
 
 
 def shoal_on_cartpole(num_envs: int, gradient_steps: int = 1) -> Shoal:
-    """With the settings of SB3's."""
+    """Shoal with the settings of SB3's."""
     train: dict[str, Any] = {"train_frequency": FREQUENCY, "gradient_steps": gradient_steps}
     train |= {"batch_size": BATCH, "gamma": GAMMA, "double": False}
     train |= {"learning_rate": RATE, "replay_size": MEMORY, "replay_start": START, "target_every": TARGET}
@@ -185,7 +185,7 @@ def shoal_on_cartpole(num_envs: int, gradient_steps: int = 1) -> Shoal:
 
 
 class StableBaselines3:
-    """Its DQN on as many CartPoles in one process."""
+    """SB3's DQN on `num_envs` CartPoles in one process."""
 
     def __init__(self, num_envs: int) -> None:
         from stable_baselines3 import DQN
@@ -202,7 +202,7 @@ class StableBaselines3:
             gamma=GAMMA,
             train_freq=FREQUENCY,
             gradient_steps=1,
-            target_update_interval=TARGET * FREQUENCY * num_envs,  # it divides by the number of envs
+            target_update_interval=TARGET * FREQUENCY * num_envs,  # SB3 divides by the number of envs
             exploration_initial_eps=0.05,
             exploration_final_eps=0.05,
             policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},
@@ -223,7 +223,7 @@ class StableBaselines3:
 
 
 def memory(size: int) -> dict[str, float]:
-    """Bytes that a replay of vacuum's transitions was predicted to take, and that it took when it was full."""
+    """The predicted bytes of a replay of vacuum's transitions, and the measured bytes when it is full."""
     options = options_for("vacuum", {"algo": "dqn"})
     role = Role(None, (), spaces.Box(-1.0, 1.0, (OBS,), np.float32), spaces.Discrete(ACTIONS))
     actor = make_actor(role, options, 0)
@@ -239,24 +239,24 @@ def memory(size: int) -> dict[str, float]:
 
 
 def measure(rows: dict[str, Callable[[], Any]], seconds: float, repeats: int) -> dict[str, list[float]]:
-    """The rows' figures, taken in turns."""
+    """The figures of all rows, measured in turns."""
     players = {name: make() for name, make in rows.items()}
     for player in players.values():
         player.play(min(1.0, seconds))
-    found: dict[str, list[float]] = {name: [] for name in rows}
+    figures: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(repeats):
         for name, player in players.items():
-            found[name].append(player.play(seconds))
-    return found
+            figures[name].append(player.play(seconds))
+    return figures
 
 
-def show(title: str, unit: str, found: dict[str, list[float]]) -> None:
-    """A table against its first row."""
+def show(title: str, unit: str, figures: dict[str, list[float]]) -> None:
+    """Prints a table, with each row compared with the first."""
     table = Table(title=title, box=None, header_style="bold", title_justify="left")
     for column in ("", unit, "min .. max", "against the first"):
         table.add_column(column, justify="left" if not column else "right")
-    first = statistics.median(next(iter(found.values())))
-    for name, values in found.items():
+    first = statistics.median(next(iter(figures.values())))
+    for name, values in figures.items():
         middle = statistics.median(values)
         table.add_row(name, f"{middle:,.0f}", f"{min(values):,.0f} .. {max(values):,.0f}", f"{middle / first:,.1f}x")
     Console(width=120).print(table, "")
@@ -264,8 +264,8 @@ def show(title: str, unit: str, found: dict[str, list[float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a row in a turn")
-    parser.add_argument("--repeats", type=int, default=3, help="turns")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each row in a turn (default 3)")
+    parser.add_argument("--repeats", type=int, default=3, help="turns (default 3)")
     parser.add_argument("--only", choices=["vacuum", "cartpole", "memory"], default=None)
     flags = parser.parse_args()
     torch.set_num_threads(1)
@@ -305,7 +305,7 @@ def main() -> None:
 
 
 def against(name: str, rows: dict[str, list[float]]) -> str:
-    """How many times as fast as the first row, or as SB3 with as many envs (with one, where as much is learned)."""
+    """The speed-up over the first row, or over SB3 with as many envs (for "as much learning", with one env)."""
     count = "1 envs" if "as much learning" in name else ", ".join(name.split(", ")[1:2])
     peer = rows.get(f"Stable-Baselines3, {count}")
     if peer is None:
@@ -315,7 +315,7 @@ def against(name: str, rows: dict[str, list[float]]) -> str:
 
 
 def page() -> str:
-    """The last figures of each kind, as Markdown."""
+    """The last figures of each table, as Markdown."""
     last: dict[str, Any] = {}
     for line in RESULTS.read_text().splitlines():
         last |= json.loads(line)["figures"]
@@ -330,10 +330,10 @@ def page() -> str:
             spread = f"{min(values):,.0f} .. {max(values):,.0f}"
             lines.append(f"| {name} | {middle:,.0f} | {spread} | {against(name, last[kind])} |")
     if "memory" in last:
-        said = (
+        sentence = (
             "A replay of {size:,} transitions of vacuum was predicted to take {predicted:,} bytes and took {taken:,}."
         )
-        lines += ["", said.format(**last["memory"])]
+        lines += ["", sentence.format(**last["memory"])]
     return "\n".join(lines) + "\n\n"
 
 

@@ -33,7 +33,7 @@ NUM_ENVS = 4096
 
 
 def fresh(space: gymnasium.Space[Any], dtype: Any, count: int = 64) -> Callable[[], Any]:
-    """The next of `count` batches of random actions, as a policy would hand them over."""
+    """Returns one of `count` batches of random actions after the other, as a policy would."""
     space.seed(0)
     return itertools.cycle([np.asarray(space.sample(), dtype) for _ in range(count)]).__next__
 
@@ -66,7 +66,7 @@ def envpool(id: str, num_threads: int) -> Stepper:
 
 
 class Empty(gymnasium.Env[Any, Any]):
-    """A Python env that does nothing: what is left is the vectorizer."""
+    """A Python env that does nothing: its time is that of the vectorizer."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(5)
@@ -88,7 +88,7 @@ def sync_one(maker: Callable[[], gymnasium.Env[Any, Any]]) -> Stepper:
 
 
 def ratio(a: Sample, b: Sample) -> tuple[float, float, float]:
-    """Median, least and most of a / b over the rounds: both were measured in each."""
+    """Median, minimum and maximum of a / b over the rounds."""
     ratios = sorted(x / y for x, y in zip(a.steps_per_s, b.steps_per_s))
     return float(np.median(ratios)), ratios[0], ratios[-1]
 
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="spent on each row (default 3)")
     parser.add_argument("--repeats", type=int, default=9, help="rounds (default 9)")
-    parser.add_argument("--no-envpool", action="store_true", help="leave EnvPool out, where it is not installed")
+    parser.add_argument("--no-envpool", action="store_true", help="leave EnvPool out, if it is not installed")
     options = parser.parse_args()
     console = Console(width=120)
     cores = sorted(os.sched_getaffinity(0))
@@ -124,7 +124,7 @@ def main() -> None:
         return lambda samples, share: status.update(f"{title} {share:.0%}")
 
     with console.status("") as status:
-        os.sched_setaffinity(0, cores[:1])  # threads made from here on inherit it
+        os.sched_setaffinity(0, cores[:1])  # threads that are started later inherit it
         first = measure(one_core, options.seconds, options.repeats, progress("one core"))
         calls = measure(
             {
@@ -143,9 +143,9 @@ def main() -> None:
             threads[f"{env} x{count} on {number}"] = maker
         second: dict[str, Sample] = {}
         if len(cores) > 1:
-            for env in stock_names():  # a pair of pools at a time, so that idle ones do not disturb
-                some = {name: make for name, make in threads.items() if name.startswith(f"{env} ")}
-                second |= measure(some, options.seconds / 2, options.repeats, progress(f"threads {env}"))
+            for env in stock_names():  # one env at a time, so that idle pools do not disturb
+                pair = {name: make for name, make in threads.items() if name.startswith(f"{env} ")}
+                second |= measure(pair, options.seconds / 2, options.repeats, progress(f"threads {env}"))
 
     peers = {"cartpole": [n for n in first if "CartPole" in n], "pendulum": [n for n in first if "Pendulum" in n]}
     table = Table(title=f"One core, {NUM_ENVS} envs, step() from Python: env steps per second")

@@ -1,22 +1,22 @@
-"""Every check and timing that needs a GPU, in one go, on a machine with only torch, numpy, cuda-bindings and gcc.
+"""All checks and timings that need a GPU. They need only torch, numpy, cuda-bindings and gcc.
 
-    python benchmarks/gpu.py [PART ...]          default: all of them
+    python benchmarks/gpu.py [PART ...]          default: all parts
 
-`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` are for some envs only.
+`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs only.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
-    q_learning the same of DQN and PQN
-    vacuum     robot 0 by DQN against scripted robots, beside each of them in its seat
-    kernels    the fused kernels against the plain path, from the same rollouts
-    exact      the same seed gives the same weights, and a resumed run those of one that was not stopped
-    host       envs on the CPU's threads with the learner on the GPU, and how busy both are
-    startup    from the shell's command to the end of the first update, with a cold and with a warm cache
+    q_learning the same for DQN and PQN
+    vacuum     DQN as robot 0 against scripted robots, compared with each scripted robot as robot 0
+    kernels    the fused kernels compared with the plain path, from the same rollouts
+    exact      the same seed gives the same weights, and so does a run that was stopped and resumed
+    host       envs on CPU threads with the learner on the GPU, and how busy both are
+    startup    seconds from the shell command to the end of the first update, with a cold and with a warm cache
     profiles   where an iteration's time goes (what `shoal bench train` prints)
     envs       steps per second of the envs alone
-    parity     every env on the GPU against the CPU, byte for byte
+    parity     every env on the GPU compared with the CPU, byte for byte
 
-Each part appends a line to benchmarks/results/gpu.jsonl when it is done. Where kernels, exact or parity find what
-should not be, the command ends with 1.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels, exact or
+parity find a difference.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ import torch
 import shoal
 from shoal import registry
 from shoal.algos.algorithm import ALGORITHMS
-from shoal.bench.training import profile
+from shoal.bench.training import device_times, profile
 from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
 from shoal.native import lib
@@ -46,7 +46,7 @@ from shoal.runs import commit
 from shoal.train import Trainer, options_for
 
 RESULTS = Path(__file__).parent / "results/gpu.jsonl"
-PROBLEMS: list[str] = []  # that checks found: the command then ends with 1
+PROBLEMS: list[str] = []  # differences that checks found: the command then exits with 1
 STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
 
 
@@ -56,7 +56,7 @@ def same_bytes(ours: Any, theirs: Any) -> bool:
 
 
 def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
-    """'' where GPU and CPU agree on every byte, else what differed first."""
+    """Empty if GPU and CPU agree on every byte, else the first difference."""
     cpu: Any = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7, **options)
     gpu: Any = shoal.make(env, num_envs, backend="cuda", seed=7, **options)
     arrays, tensors = cpu.memory.arrays, gpu.tensors
@@ -92,58 +92,43 @@ def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
 
 
 def odd_settings(env: str) -> dict[str, dict[str, Any]]:
-    """Its presets, and what random play with the defaults never reaches."""
+    """The env's presets, and options that reach code which random play with the defaults never runs."""
     spec = lib.load(registry.find(env)).spec
-    found: dict[str, dict[str, Any]] = {preset.name: {"preset": preset.name} for preset in spec.presets}
+    results: dict[str, dict[str, Any]] = {preset.name: {"preset": preset.name} for preset in spec.presets}
     if env == "vacuum":
         crowd: dict[str, Any] = {f"robot_{k}": script for k, script in enumerate(spec.params[-1].choices)}
         crowd |= {f"stun_{k}": k for k in range(8)} | {f"speed_{k}": 1 + k % 3 for k in range(8)}
         crowd |= {"e_decay": 0.3, "e_charge": 7.7, "charger_range": 1, "cap": "none", "alliance": 6}
         crowd |= {"robots": 8, "chargers": 3, "moves": 3, "timers": 1, "dust": 1, "see_dust": 1}
         for semantics in ("joint", "turn"):
-            found[f"crowd, {semantics}"] = {**crowd, "semantics": semantics, "order": "shuffled", "start": "random"}
-    return found
+            results[f"crowd, {semantics}"] = {**crowd, "semantics": semantics, "order": "shuffled", "start": "random"}
+    return results
 
 
 def parity(names: list[str] | None = None) -> dict[str, Any]:
-    """Every env, CPU against GPU, 2,000 steps with the same actions."""
-    found: dict[str, Any] = {}
+    """Compares every env on CPU and GPU over 2,000 steps with the same actions."""
+    results: dict[str, Any] = {}
     for env in names or registry.stock_names():
         cases: list[tuple[str, int, dict[str, Any]]] = [(env, num_envs, {}) for num_envs in (1, 257, 65536)]
         cases += [(f"{env}, {name}", 257, options) for name, options in odd_settings(env).items()]
         for title, num_envs, options in cases:
             began = time.perf_counter()
             problem = parity_of(env, num_envs, 2000, **options)
-            found[f"{title} x{num_envs}"] = problem or "same"
+            results[f"{title} x{num_envs}"] = problem or "same"
             PROBLEMS.extend([f"parity of {title} x{num_envs}: {problem}"] if problem else [])
             took = f"{time.perf_counter() - began:.1f} s"
             print(f"parity {title:21} x{num_envs:<6} {problem or 'same':20} {took}", flush=True)
-    return found
-
-
-def timed(call: Callable[[], None], repeats: int = 5) -> list[float]:
-    """Seconds of a call on the device, several times, by events."""
-    call()
-    torch.cuda.synchronize()
-    seconds = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        seconds.append(start.elapsed_time(end) / 1e3)
-    return seconds
+    return results
 
 
 def bandwidth() -> float:
-    """Bytes per second of a large copy: what memory can give."""
-    one, two = (torch.empty(1 << 28, dtype=torch.float32, device="cuda") for _ in range(2))
-    return float(2 * one.numel() * 4 / min(timed(lambda: two.copy_(one))))
+    """Bytes per second of a large copy."""
+    source, target = (torch.empty(1 << 28, dtype=torch.float32, device="cuda") for _ in range(2))
+    return float(2 * source.numel() * 4 / min(device_times(lambda: target.copy_(source))))
 
 
 def bytes_per_step(vec: Any) -> int:
-    """What a step must at least move for each env: state read and written, observation, reward and flags written."""
+    """The fewest bytes that a step moves for each env: state read and written; observation, reward, flags written."""
     spec = vec.native_spec
     row = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize
     state = 2 * vec.module.state_bytes(1024) // 1024
@@ -151,9 +136,9 @@ def bytes_per_step(vec: Any) -> int:
 
 
 def envs(names: list[str] | None = None) -> dict[str, Any]:
-    """Env steps per second of step() alone, 64 steps in a graph."""
-    found: dict[str, Any] = {"bandwidth_GBps": bandwidth() / 1e9}
-    print(f"memory bandwidth {found['bandwidth_GBps']:.0f} GB/s")
+    """Environment steps per second of step() alone, 64 steps in a graph."""
+    results: dict[str, Any] = {"bandwidth_GBps": bandwidth() / 1e9}
+    print(f"memory bandwidth {results['bandwidth_GBps']:.0f} GB/s")
     for env in names or registry.stock_names():
         for num_envs in (16384, 65536, 262144):
             vec: Any = shoal.make(env, num_envs, backend="cuda", seed=0)
@@ -163,7 +148,7 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
             vec.actions.copy_(torch.from_numpy(host.actions).cuda())
             row: dict[str, Any] = {}
             for stage in (True, False):
-                kept = vec.kernels.stage_bytes
+                stage_bytes = vec.kernels.stage_bytes
                 if not stage:
                     vec.kernels.stage_bytes = 0
                 for _ in range(300):
@@ -173,12 +158,12 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
                 with torch.cuda.graph(graph):
                     for _ in range(64):
                         vec.launch_step()
-                rates = sorted(64 * num_envs / s for s in timed(graph.replay, 9))
+                rates = sorted(64 * num_envs / s for s in device_times(graph.replay, 9))
                 row["staged" if stage else "direct"] = rates[len(rates) // 2]
-                vec.kernels.stage_bytes = kept
+                vec.kernels.stage_bytes = stage_bytes
             floor = bytes_per_step(vec)
-            row |= {"bytes_per_step": floor, "floor_rate": found["bandwidth_GBps"] * 1e9 / floor}
-            found[f"{env} x{num_envs}"] = row
+            row |= {"bytes_per_step": floor, "floor_rate": results["bandwidth_GBps"] * 1e9 / floor}
+            results[f"{env} x{num_envs}"] = row
             print(
                 f"{env:9} x{num_envs:<6} staged {row['staged'] / 1e6:8.0f} M/s  direct {row['direct'] / 1e6:8.0f} M/s  "
                 f"floor {row['floor_rate'] / 1e6:8.0f} M/s ({floor} B)",
@@ -186,12 +171,12 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
             )
             vec.close()
             host.close()
-    return found
+    return results
 
 
 # ---- training ----
 
-BREAKOUT = 0.95 * 864  # of the points that there are
+BREAKOUT = 0.95 * 864  # of all points
 CORE = {"segment": 16}
 CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "cartpole": ("cartpole", 475.0, {}),
@@ -202,10 +187,11 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
 
 
 def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Trains to the end: when the mean return of the newest games first met the goal, and what came of it.
+    """Trains to the end. Returns when the mean return of recent episodes first reached the goal, and final figures.
 
-    The clock starts when the graphs are captured. Games are those of training, with actions drawn, as many at a time as
-    there are envs: long games that began together end together. `last`: those of the last tenth.
+    The clock starts after the graphs are captured. Episodes are those of training, with sampled actions. A mean is over
+    at least as many episodes as there are envs, because long episodes that start together end together. `last` is the
+    mean over the last tenth of the run.
     """
     began = time.perf_counter()
     trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
@@ -213,7 +199,13 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
     trainer.capture()
     torch.cuda.synchronize()
     warm_up, began, looked = time.perf_counter() - began, time.perf_counter(), time.perf_counter()
-    found: dict[str, Any] = {"seed": seed, "warm_up_s": warm_up, "goal": goal, "reached_s": None, "best": float("-inf")}
+    results: dict[str, Any] = {
+        "seed": seed,
+        "warm_up_s": warm_up,
+        "goal": goal,
+        "reached_s": None,
+        "best": float("-inf"),
+    }
     newest, last, total_steps = Games(), Games(), trainer.options.train.total_steps
     while not trainer.is_done:
         trainer.iterate()
@@ -225,13 +217,13 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
         if trainer.step > 0.9 * total_steps:
             last.add(record)
         if newest.count >= trainer.vec.num_envs:
-            found["best"] = max(found["best"], newest.mean)
-            if newest.mean >= goal and found["reached_s"] is None:
-                found |= {"reached_s": now - began, "reached_steps": trainer.step}
+            results["best"] = max(results["best"], newest.mean)
+            if newest.mean >= goal and results["reached_s"] is None:
+                results |= {"reached_s": now - began, "reached_steps": trainer.step}
             newest = Games()
     seconds = time.perf_counter() - began
     trainer.close()
-    return found | {
+    return results | {
         "last": last.mean,
         "steps": trainer.step,
         "seconds": seconds,
@@ -240,24 +232,24 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
 
 
 class Games:
-    """The mean return of games that ended."""
+    """The mean return of finished episodes."""
 
     def __init__(self) -> None:
         self.count, self.total = 0.0, 0.0
 
     def add(self, record: dict[str, float]) -> None:
-        """Those of a record of training."""
+        """Adds the episodes of a training record."""
         if games := record["episode/n"]:
             self.count, self.total = self.count + games, self.total + games * record["episode/return"]
 
     @property
     def mean(self) -> float:
-        """Of all that were added."""
+        """Over all episodes that were added."""
         return self.total / self.count if self.count else float("-inf")
 
 
 def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:
-    """vacuum's robots all learn, at one transition drawn for each one lived through. A charge is worth 20."""
+    """Options with which all robots of vacuum learn, with one sampled transition for each collected one."""
     train: dict[str, Any] = {"total_steps": steps, "train_frequency": 4, "gradient_steps": 8, "batch_size": batch}
     assert num_envs * 4 * 4 == 8 * batch
     train |= {"gamma": 0.98, "reward_scale": 0.05, "n_step": 2, "target_tau": 0.005, "schedule": "linear"}
@@ -275,7 +267,7 @@ Q_CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
 
 
 def learning(names: list[str] | None = None) -> dict[str, Any]:
-    """PPO: time to score, three seeds each."""
+    """PPO: seconds to the score, three seeds each."""
     return time_to_score(CASES, names)
 
 
@@ -288,11 +280,11 @@ def time_to_score(
     cases: dict[str, tuple[str, float, dict[str, Any]]], names: list[str] | None = None
 ) -> dict[str, Any]:
     """Three seeds each."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in names or cases:
         env, goal, tables = cases[name]
-        found[name] = [run_to(env, goal, tables, seed) for seed in (1, 2, 3)]
-        for run in found[name]:
+        results[name] = [run_to(env, goal, tables, seed) for seed in (1, 2, 3)]
+        for run in results[name]:
             when = (
                 "not met" if run["reached_s"] is None else f"after {run['reached_s']:.2f} s, {run['reached_steps']:,}"
             )
@@ -303,7 +295,7 @@ def time_to_score(
                 flush=True,
             )
         torch.cuda.empty_cache()
-    return found
+    return results
 
 
 ROBOTS = ("stay", "random", "safe-random", "seek", "flee", "opportunistic", "hunt")
@@ -313,12 +305,12 @@ VACUUM: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "classic-1v3, safe-random": ("classic-1v3", ("safe-random",) * 3, {"total_steps": 40_000_000}),
     "duel-stun, seek": ("duel-stun", ("seek",), {"reward_scale": 1.0, "n_step": 5, "layer_norm": True}),
 }
-GAMES = 65_536  # that a robot is judged by
+GAMES = 65_536  # episodes that a robot is evaluated on
 
 
 def vacuum() -> dict[str, Any]:
-    """Robot 0 by DQN against scripted robots, five seeds, beside every scripted robot in its seat."""
-    found: dict[str, Any] = {}
+    """DQN as robot 0 against scripted robots, five seeds, compared with every scripted robot as robot 0."""
+    results: dict[str, Any] = {}
     for name, (preset, others, train) in VACUUM.items():
         row: dict[str, Any] = {"scripted": {}, "learned": {}}
         for robot in ROBOTS:
@@ -337,12 +329,12 @@ def vacuum() -> dict[str, Any]:
             row["learned"][seed] = {**judge(trainer), **facts}
             print(f"vacuum {name}: seed {seed} {row['learned'][seed]}", flush=True)
             trainer.close()
-        found[name] = row
-    return found
+        results[name] = row
+    return results
 
 
 def judge(trainer: Any) -> dict[str, float]:
-    """What the learned robot 0 does with its best actions, in games that it has not seen."""
+    """Evaluates the learned robot 0 with its best actions on held-out episodes."""
     trainer.learners[0].head.epsilon.zero_()
     trainer.drain()
     trainer.start(seed=(1 << 30) + (1 << 29))
@@ -353,16 +345,16 @@ def judge(trainer: Any) -> dict[str, float]:
     while games < GAMES:
         for _ in range(200):
             trainer.collect()
-        seen = trainer.collector.vec.drain_stats()
-        kills += seen["episodes"] * seen.get("kills_0", {"mean": 0.0})["mean"]
-        ended += seen["episodes"]
+        stats = trainer.collector.vec.drain_stats()
+        kills += stats["episodes"] * stats.get("kills_0", {"mean": 0.0})["mean"]
+        ended += stats["episodes"]
         count, mean, *_ = trainer._ended.drain()
         total, games = total + count * mean, games + count
     return {"return": total / games, "kills_0": kills / ended, "games": games}
 
 
 def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str, float]:
-    """The same of a scripted robot 0: one game in each of as many envs."""
+    """The same for a scripted robot 0: one episode in each of GAMES envs."""
     seats: dict[str, Any] = {f"robot_{k}": who for k, who in enumerate((robot, *others))}
     vec: Any = shoal.make("vacuum", GAMES, backend="cuda", seed=(1 << 30) + (1 << 29), preset=preset, **seats)
     vec.reset()
@@ -424,7 +416,7 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: int = 0) -> dict[str, Any]:
-    """All that a checkpoint would hold, after so many iterations, some of them after a stop."""
+    """All tensors of a checkpoint after `iterations` iterations; with `stop_at`, stopped there and resumed."""
     if tables.get("algo") == "dqn":
         train = {"train_frequency": 8, "gradient_steps": 4, "replay_size": 200_000, "replay_start": 5000}
     else:
@@ -443,9 +435,9 @@ def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: in
         trainer.restore(state, meta)
         for _ in range(iterations - stop_at):
             trainer.iterate()
-    found = {f"{name}.{k}": v.cpu() for name, part in trainer.state().items() for k, v in part.items()}
+    results = {f"{name}.{k}": v.cpu() for name, part in trainer.state().items() for k, v in part.items()}
     trainer.close()
-    return found
+    return results
 
 
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -466,12 +458,12 @@ KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def kernels() -> dict[str, Any]:
-    """The fused kernels against the plain path in float32, from the same rollout: how far bfloat16 takes them.
+    """Compares the fused kernels (bfloat16) with the plain path (float32), from the same rollout.
 
-    What the policy says at the first step, the gradient of an update (of its last minibatch), and by how much the
-    weights went the same way. (The tests hold them to their twins in float32, in Triton's interpreter.)
+    Compares the logits of the first step, the gradient of the last minibatch, and the direction in which the weights
+    moved. (The tests compare them in float32, in Triton's interpreter.)
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, (env, tables) in KERNELS.items():
         train = {"horizon": 32, "minibatches": 1, "epochs": 1, "total_steps": 10**7, **tables.get("train", {})}
         sides = []
@@ -486,39 +478,39 @@ def kernels() -> dict[str, Any]:
         assert fast.fused is not None
         for side in sides:
             side.collector.collect()
-        said = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
+        logits_difference = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
         same = float((plain.rollout.actions[0] == fast.rollout.actions[0]).double().mean())
         for mine, theirs in zip(fast.rollout.tensors(), plain.rollout.tensors()):
             mine.copy_(theirs)
-        for name, stream in fast.streams.items():
-            stream.set_state(plain.streams[name].get_state())
+        for key, stream in fast.streams.items():
+            stream.set_state(plain.streams[key].get_state())
         before, norms = plain.weights.detach().clone(), []
         for learner in (plain, fast):
             norms.append(float(ALGORITHMS.find("ppo").update(learner)["grad_norm"]))
         moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
         row: dict[str, Any] = {
-            "logits_apart": said,
+            "logits_apart": logits_difference,
             "actions_same": same,
             "gradients": _cosine(plain.weights.grad, fast.weights.grad),
             "norms": norms,
             "weights": _cosine(*moved),
         }
-        found[f"{env}, {name}"] = row
-        # Muon's orthogonal matrices are found in bfloat16, and make as much of a matrix's small parts as of its large
+        results[f"{env}, {name}"] = row
+        # Muon orthogonalizes in bfloat16, which amplifies differences in a matrix's small components
         is_muon = train.get("optimizer") == "muon"
-        good = said < 0.05 and same > 0.97 and row["weights"] > (0.95 if is_muon else 0.98)
-        if train["minibatches"] == 1:  # else the last one is by other weights already
+        good = logits_difference < 0.05 and same > 0.97 and row["weights"] > (0.95 if is_muon else 0.98)
+        if train["minibatches"] == 1:  # otherwise the weights differ before the last minibatch
             good = good and row["gradients"] > 0.995 and abs(norms[1] / norms[0] - 1) < 0.02
         PROBLEMS.extend([] if good else [f"kernels {env}, {name}: {row}"])
         print(
-            f"kernels {env:9} {name:24} {'as the plain path' if good else 'DIFFERS'}: logits within {said:.4f}, "
-            f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of the weights' way "
+            f"kernels {env:9} {name:24} {'agrees' if good else 'DIFFERS'}: logits within {logits_difference:.4f}, "
+            f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of weight changes "
             f"{row['weights']:.4f}, norms {norms[0]:.5f} and {norms[1]:.5f}",
             flush=True,
         )
         for side in sides:
             side.close()
-    return found
+    return results
 
 
 def _cosine(one: Any, two: Any) -> float:
@@ -526,21 +518,21 @@ def _cosine(one: Any, two: Any) -> float:
 
 
 def exact() -> dict[str, Any]:
-    """Bits, not tolerances."""
-    found: dict[str, Any] = {}
+    """Compares a repeated and a resumed run with the first one, bit for bit."""
+    results: dict[str, Any] = {}
     for name, (env, tables) in EXACT.items():
         once, again, resumed = (weights_after(env, tables, 6, stop) for stop in (0, 0, 3))
         differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
-        words = ["same" if not part else f"differs in {part[:3]}" for part in differ]
-        found[name] = {"repeat": words[0], "resume": words[1]}
+        words = ["same" if not names else f"differs in {names[:3]}" for names in differ]
+        results[name] = {"repeat": words[0], "resume": words[1]}
         PROBLEMS.extend(f"exact {name}: {word}" for word in words if word != "same")
         print(f"exact {env:9} {name:40} repeat {words[0]}, resume {words[1]}", flush=True)
-    return found
+    return results
 
 
 def host() -> dict[str, Any]:
-    """breakout on the CPU's threads, learned from on the GPU: steps per second, and how busy CPU and GPU are."""
-    found: dict[str, Any] = {}
+    """breakout on CPU threads with the learner on the GPU: steps per second, and how busy CPU and GPU are."""
+    results: dict[str, Any] = {}
     for num_envs, groups in ((8192, 2), (16384, 2), (16384, 4)):
         tables = {"vec": {"backend": "threads", "num_envs": num_envs, "num_groups": groups}}
         trainer = Trainer("breakout", options_for("breakout", {"device": "cuda"}, tables))
@@ -560,7 +552,7 @@ def host() -> dict[str, Any]:
             wall = time.perf_counter() - start
         gpu = sum(event.self_device_time_total for event in seen.key_averages()) / 1e6 / wall
         row = {"steps_per_s": (trainer.step - first) / seconds, "cpu_busy": cpu, "gpu_busy": gpu, "split": split}
-        found[f"{num_envs} envs, {groups} groups"] = row
+        results[f"{num_envs} envs, {groups} groups"] = row
         shares = ", ".join(f"{name[5:]} {share:.0%}" for name, share in split.items())
         print(
             f"host {num_envs} envs, {groups} groups: {row['steps_per_s'] / 1e6:.2f} M/s, CPU {cpu:.0%} of all cores, "
@@ -569,18 +561,18 @@ def host() -> dict[str, Any]:
         )
         trainer.close()
         torch.cuda.empty_cache()
-    return found
+    return results
 
 
 def startup() -> dict[str, Any]:
-    """Seconds from the shell's `shoal train breakout --device cuda` to the record of the first update.
+    """Seconds from the shell command `shoal train breakout --device cuda` to the record of the first update.
 
     Python's bytecode is there in all of them, as `pip install` leaves it, but for "no bytecode": a machine that was
     set up without compiles torch's 900 modules at every start.
     """
     one = options_for("breakout", {"device": "cuda"})
     steps = one.vec.num_envs * one.train.horizon
-    found: dict[str, Any] = {"cold": [], "warm": [], "warm, no bytecode": []}
+    results: dict[str, Any] = {"cold": [], "warm": [], "warm, no bytecode": []}
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
@@ -601,10 +593,10 @@ def startup() -> dict[str, Any]:
         start("bytecode is written", 9)
         for number in range(2):
             for name in ("cold", "warm", "warm", "warm, no bytecode"):
-                found[name].append(start(name, number))
-    for name, seconds in found.items():
+                results[name].append(start(name, number))
+    for name, seconds in results.items():
         print(f"startup {name}: {', '.join(f'{s:.2f}' for s in seconds)} s", flush=True)
-    return found
+    return results
 
 
 def profiles() -> dict[str, Any]:
@@ -612,9 +604,9 @@ def profiles() -> dict[str, Any]:
     cases: dict[str, tuple[str, dict[str, Any]]] = {name: (env, tables) for name, (env, _, tables) in CASES.items()}
     cases["maze"] = ("maze", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
     cases["forage"] = ("forage", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, (env, tables) in cases.items():
-        row = found[name] = profile(env, options_for(env, {"device": "cuda"}, tables), seconds=1.5)
+        row = results[name] = profile(env, options_for(env, {"device": "cuda"}, tables), seconds=1.5)
         split = ", ".join(f"{part} {1e3 * seconds:.2f}" for part, seconds in row["split_s"].items())
         iteration = row["steps"] / row["steps_per_s"]
         print(
@@ -624,7 +616,7 @@ def profiles() -> dict[str, Any]:
             flush=True,
         )
         torch.cuda.empty_cache()
-    return found
+    return results
 
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -642,19 +634,24 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def check_words(words: list[str]) -> None:
-    """Ends the command where a part, or what is asked of it, is not there."""
+    """Exits if a part, or an env or case of it, does not exist."""
     known = {"learning": list(CASES), "q_learning": list(Q_CASES)}
     known |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     for word in words:
-        part, _, some = word.partition(":")
+        part, _, names = word.partition(":")
         if part not in PARTS:
             raise SystemExit(f"{part}: no such part. Known: {', '.join(PARTS)}.")
-        for name in some.split(",") if some else ():
+        for name in names.split(",") if names else ():
             if name not in known.get(part, []):
-                raise SystemExit(f"{part} has no '{name}'. Known: {', '.join(known.get(part, [])) or 'it takes none'}.")
+                raise SystemExit(
+                    f"{part} has no '{name}'. Known: {', '.join(known.get(part, [])) or 'this part takes none'}."
+                )
 
 
 def main() -> int:
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return 0
     words = sys.argv[1:] or list(PARTS)
     check_words(words)
     try:
@@ -668,15 +665,15 @@ def main() -> int:
         "commit": commit(),
     }
     for word in words:
-        name, _, some = word.partition(":")
+        name, _, names = word.partition(":")
         began = time.perf_counter()
-        found = PARTS[name](some.split(",")) if some else PARTS[name]()
-        entry = {"time": time.strftime("%Y-%m-%d %H:%M"), **facts, name: found}
+        results = PARTS[name](names.split(",")) if names else PARTS[name]()
+        entry = {"time": time.strftime("%Y-%m-%d %H:%M"), **facts, name: results}
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
         print(f"{word}: {time.perf_counter() - began:.0f} s", flush=True)
     for problem in PROBLEMS:
-        print(f"NOT AS IT SHOULD BE: {problem}")
+        print(f"PROBLEM: {problem}")
     return 1 if PROBLEMS else 0
 
 

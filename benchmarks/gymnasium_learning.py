@@ -69,7 +69,7 @@ def last_episodes(metrics: Sequence[Row], count: int) -> float:
 
 
 def in_a_process(name: str, seed: int, runs: str, options: argparse.Namespace) -> Row:
-    """One run in a process of its own; its last line is its row."""
+    """One run in its own process, whose last line of output is its row."""
     asked = [sys.executable, __file__, "--one", name, str(seed), "--runs", runs, "--episodes", str(options.episodes)]
     asked += ["--backend", options.backend, *([] if options.steps is None else ["--steps", options.steps])]
     done = subprocess.run(asked, stdout=subprocess.PIPE, text=True)
@@ -83,13 +83,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", choices=list(MARKS), default=list(MARKS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1: each has the whole machine)")
-    parser.add_argument("--steps", help="instead of those in the TOML, for a short trial; its rows are not kept")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1: a run has the whole machine)")
+    parser.add_argument("--steps", help="steps instead of those in the TOML, for a short trial; not recorded")
     parser.add_argument("--episodes", type=int, default=100, help="held-out episodes (default 100)")
     parser.add_argument(
         "--backend", choices=("process", "serial"), default="process", help="both give the same returns"
     )
-    parser.add_argument("--runs", help="where the folders of runs are kept (default: nowhere)")
+    parser.add_argument("--runs", help="folder for the runs (default: they are deleted)")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def show(console: Console, rows: Sequence[Row]) -> None:
-    """A line for each env: the mean over its seeds, and the least and the most of them."""
+    """Prints a line for each env: mean, minimum and maximum over its seeds."""
     table = Table(title="PPO on Gymnasium's envs: mean return over the seeds (least .. most)", box=None)
     for column in ("env", "mark", "last 100 episodes", "held-out episodes", "steps", "seconds", "steps/s", ""):
         table.add_column(column, justify="left" if column in ("env", "") else "right")
@@ -128,9 +128,9 @@ def show(console: Console, rows: Sequence[Row]) -> None:
             continue
         texts, means = [], []
         for key in ("train_return", "eval_return"):
-            found = [row[key] for row in mine]
-            means.append(fmean(found))
-            texts.append(f"{means[-1]:,.0f} ({min(found):,.0f} .. {max(found):,.0f})")
+            values = [row[key] for row in mine]
+            means.append(fmean(values))
+            texts.append(f"{means[-1]:,.0f} ({min(values):,.0f} .. {max(values):,.0f})")
         seconds, rate = (fmean(row[key] for row in mine) for key in ("train_s", "sps"))
         verdict = "passes" if min(means) >= mark else "fails"
         table.add_row(name, f"{mark:,.0f}", *texts, f"{mine[0]['steps']:,}", f"{seconds:,.0f}", f"{rate:,.0f}", verdict)

@@ -1,11 +1,11 @@
-"""Other trainers learn CartPole through Shoal: Stable-Baselines3's PPO, and PPO as CleanRL writes it.
+"""Other trainers learn CartPole through Shoal: Stable-Baselines3's PPO and CleanRL's PPO.
 
     pip install stable-baselines3
     python benchmarks/interop_learning.py [--seeds 1 2 3] [--only sb3]
 
-Each trainer runs on Shoal's native env, on Gymnasium's env in Shoal's processes, and on Gymnasium's env as the trainer
-has it by itself. A run stops when its last 100 episodes have a mean return of 475, CartPole's mark, or when its steps
-are used up. Each run of this file appends machine, commit and every row to benchmarks/results/interop_learning.jsonl.
+Each trainer runs on Shoal's native env, on Gymnasium's env in Shoal's processes, and on Gymnasium's env without Shoal.
+A run stops when its last 100 episodes have a mean return of 475, at which CartPole counts as solved, or after its last
+step. Each run of this file appends machine, commit and every row to benchmarks/results/interop_learning.jsonl.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from shoal.measure import describe_machine
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "interop_learning.jsonl"
 MARK = 475.0
-NUM_ENVS = {"sb3": 8, "cleanrl": 4}  # as Zoo and CleanRL have them
+NUM_ENVS = {"sb3": 8, "cleanrl": 4}  # as in Zoo and CleanRL
 Reached = tuple[int, float]  # env steps, mean return of the last 100 episodes
 
 
 def sb3_ppo(make: Callable[[], Any], seed: int) -> Reached:
-    """With the settings that RL Baselines3 Zoo has for CartPole."""
+    """With RL Baselines3 Zoo's settings for CartPole."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
+    # repeated in train_speed.py, so that each benchmark is one file to read
     def mean_return(model: Any) -> float:
         returns: list[float] = [info["r"] for info in model.ep_info_buffer]
         return sum(returns) / max(1, len(returns))
@@ -103,7 +104,7 @@ RUNS: list[tuple[str, str, Callable[[Callable[[], Any], int], Reached], Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--only", choices=["sb3", "cleanrl"], help="one trainer")
+    parser.add_argument("--only", choices=["sb3", "cleanrl"], help="run only this trainer")
     args = parser.parse_args()
     torch.set_num_threads(1)
     console, rows = Console(), []

@@ -4,9 +4,9 @@
     python benchmarks/learning.py --envs cartpole memory --seeds 1 2
     python benchmarks/learning.py --table             only write docs/learning.md from the last results of each env
 
-Each run is `shoal train ENV --seed S` in a process of its own; seconds count from the command, imports and the final
-evaluation of 100 held-out episodes included. Appends to benchmarks/results/learning.jsonl, writes docs/learning.md, and
-the score that was reached into each env's TOML file.
+Each run is `shoal train ENV --seed S` in its own process. Its seconds include imports and the final evaluation of 100
+held-out episodes. Appends to benchmarks/results/learning.jsonl, and writes docs/learning.md and the score of each env
+into its TOML file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VARIANTS: dict[str, dict[str, list[str]]] = {
         "memory, no core": ["--nn.core", "none"],
     }
 }
-CHANCE = {"memory, no core": 0.25}  # what must not be beaten: the env has nothing to see but the past
+CHANCE = {"memory, no core": 0.25}  # must not be exceeded: without a memory, only chance is left
 
 
 def one(env: str, flags: list[str], seed: int) -> dict[str, Any]:
@@ -62,16 +62,16 @@ def one(env: str, flags: list[str], seed: int) -> dict[str, Any]:
 
 
 def targets() -> dict[str, float]:
-    found = {}
+    targets = {}
     for env in registry.stock_names():
         path = registry.STOCK / f"{env}.toml"
         if path.is_file() and "score" in (tables := config.read_toml(path)):
-            found[env] = float(tables["score"]["target"])
-    return found
+            targets[env] = float(tables["score"]["target"])
+    return targets
 
 
 def write_score(env: str, runs: list[dict[str, Any]], target: float) -> None:
-    """Puts what was reached into the env's TOML: the [score] table, which ends the file."""
+    """Writes the score into the env's TOML file: its last table, [score]."""
     path = registry.STOCK / f"{env}.toml"
     head = path.read_text().split("[score]")[0]
     table = {

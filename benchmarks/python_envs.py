@@ -3,7 +3,7 @@
     pip install -e ".[dev]"
     python benchmarks/python_envs.py [--seconds 3] [--repeats 5]
 
-Six envs: empty (what is left is overhead), CartPole, an 84x84x3 image, 200 us of work, Dict observations, and steps of
+Six envs: empty (overhead alone), CartPole, an 84x84x3 image, 200 us of work, Dict observations, and steps of
 1x to 20x varying length. Env steps per second; appended to benchmarks/results/python_envs.jsonl.
 """
 
@@ -31,7 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "python_envs.jsonl"
 
 
 class Base(gymnasium.Env[Any, Any]):
-    """An env that never ends and returns the same again and again."""
+    """An env that never ends and returns the same observation in every step."""
 
     observation_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(2)
@@ -87,7 +87,7 @@ class Varying(Base):
 
 
 class Loop:
-    """A plain Python loop over envs: what one core can do at best."""
+    """A plain Python loop over envs: the upper limit of one core."""
 
     def __init__(self, maker: Callable[[], Any], count: int) -> None:
         self.envs = [maker() for _ in range(count)]
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
     parser.add_argument("--num-envs", type=int, default=64, help="default 64")
     parser.add_argument("--only", nargs="*", help="some of: empty cartpole image heavy dict varying")
-    parser.add_argument("--no-torchrl", action="store_true", help="leave TorchRL out, where it is not installed")
+    parser.add_argument("--no-torchrl", action="store_true", help="leave TorchRL out, if it is not installed")
     options = parser.parse_args()
     console, count, workers = Console(width=120), options.num_envs, available_cores()
     envs: dict[str, Callable[[], Any]] = {
@@ -191,7 +191,7 @@ def main() -> None:
         "dict": Mixed,
         "varying": Varying,
     }
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, maker in envs.items():
         if options.only and name not in options.only:
             continue
@@ -211,10 +211,10 @@ def main() -> None:
             rows["TorchRL ParallelEnv"] = partial(torchrl, maker, count)
         with console.status(name):
             samples = measure(rows, options.seconds, options.repeats, fresh=True)
-        found[name] = show(console, name, samples, workers)
+        results[name] = show(console, name, samples, workers)
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:
-        file.write(json.dumps({"machine": describe_machine(), "num_envs": count, "workers": workers, **found}) + "\n")
+        file.write(json.dumps({"machine": describe_machine(), "num_envs": count, "workers": workers, **results}) + "\n")
 
 
 PARALLEL = ("Gymnasium AsyncVectorEnv", "SB3 SubprocVecEnv", "TorchRL ParallelEnv")

@@ -34,13 +34,13 @@ def learn(env: str, algo: str, seed: int, runs: str) -> dict[str, Any]:
     return {"seed": seed, "score": summary["eval"]["return"], "steps": summary["step"], "seconds": seconds}
 
 
-def table(found: dict[str, list[dict[str, Any]]], targets: dict[str, float]) -> str:
+def table(results: dict[str, list[dict[str, Any]]], targets: dict[str, float]) -> str:
     """The results as Markdown."""
     lines = [
         "\n| | target | return by seed (100 held-out games) | steps | seconds, 2 CPU cores |",
         "|---|---|---|---|---|",
     ]
-    for name, runs in found.items():
+    for name, runs in results.items():
         scores = ", ".join(f"{run['score']:.3g}" for run in runs)
         seconds = statistics.median(run["seconds"] for run in runs)
         target = targets[name.split(", ")[0]]
@@ -56,22 +56,22 @@ def main() -> int:
     parser.add_argument("--runs", default="runs")
     flags = parser.parse_args()
     targets = {env: float(tuned(env)["score"]["target"]) for env in ENVS}
-    found: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     is_good = True
     for env in ENVS:
         for algo in ALGOS:
             if flags.only not in (None, env) or flags.algo not in (None, algo):
                 continue
-            runs = found[f"{env}, {algo}"] = [learn(env, algo, seed, flags.runs) for seed in flags.seeds]
+            runs = results[f"{env}, {algo}"] = [learn(env, algo, seed, flags.runs) for seed in flags.seeds]
             scores = [run["score"] for run in runs]
             is_good = is_good and min(scores) >= targets[env]
-            said = ", ".join(f"{score:.4g} in {run['seconds']:.0f} s" for score, run in zip(scores, runs))
-            print(f"{env:9} {algo}  target {targets[env]:g}: {said}", flush=True)
+            scores_text = ", ".join(f"{score:.4g} in {run['seconds']:.0f} s" for score, run in zip(scores, runs))
+            print(f"{env:9} {algo}  target {targets[env]:g}: {scores_text}", flush=True)
     with RESULTS.open("a") as file:
-        file.write(json.dumps({**describe_machine(), "found": found}) + "\n")
+        file.write(json.dumps({**describe_machine(), "found": results}) + "\n")
     if flags.only is None and flags.algo is None:
         text = PAGE.read_text()
-        PAGE.write_text(re.sub(MARKS, lambda m: m[1] + table(found, targets) + m[2], text, flags=re.DOTALL))
+        PAGE.write_text(re.sub(MARKS, lambda m: m[1] + table(results, targets) + m[2], text, flags=re.DOTALL))
     return 0 if is_good else 1
 
 

@@ -1,15 +1,15 @@
-"""How fast PPO trains, against Stable-Baselines3, PPO as CleanRL writes it, and the bare matrix products.
+"""How fast PPO trains, against Stable-Baselines3, CleanRL's PPO, and the bare matrix products.
 
     pip install -e ".[dev]"
     python benchmarks/train_speed.py [--only rate time floor] [--rounds 5] [--quick] [--profile]
 
 rate    Gymnasium's CartPole-v1, 8 envs, the same network and hyperparameters (CleanRL's): env steps per second.
 time    CartPole, each at its best: seconds until the last 100 training episodes have a mean return of 475.
-floor   breakout, 4096 envs, a 128x128 MLP: seconds per iteration, over those of the same matrix products alone.
+floor   breakout, 4096 envs, a 128x128 MLP: seconds per iteration, divided by those of its matrix products alone.
 
-Competitors take turns, a round each; each runs in a process of its own, whose peak memory is given beside it. All have
-one torch thread in `rate` and `time`, where the batches are small and a second one makes each of them slower. Each run
-of this file appends machine, commit and every round to benchmarks/results/train_speed.jsonl.
+Competitors take turns, one round each. Each runs in its own process, whose peak memory is reported. In `rate` and
+`time` all use one torch thread: the batches are small, and a second thread makes each competitor slower. Each run of
+this file appends machine, commit and every round to benchmarks/results/train_speed.jsonl.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def cleanrl(num_envs: int) -> tuple[Callable[..., tuple[int, list[float]]], Any]
 
 
 def time_ours(options: argparse.Namespace) -> Result:
-    """As `shoal train cartpole` has it, less logs and checkpoints."""
+    """The same as `shoal train cartpole`, without logs and checkpoints."""
     from shoal.train import Trainer, options_for
 
     imported = time.time()
@@ -133,11 +133,12 @@ def time_ours(options: argparse.Namespace) -> Result:
 
 
 def time_sb3(options: argparse.Namespace) -> Result:
-    """With the settings that RL Baselines3 Zoo has for CartPole."""
+    """With RL Baselines3 Zoo's settings for CartPole."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
+    # repeated in interop_learning.py, so that each benchmark is one file to read
     def mean_return(model: Any) -> float:
         returns: list[float] = [info["r"] for info in model.ep_info_buffer]
         return sum(returns) / max(1, len(returns))
@@ -195,7 +196,7 @@ def floor(options: argparse.Namespace) -> Result:
     facts = {"ours_s": ours, "floor_s": alone, "memory_mb": memory, "split": split(trainer.drain(), sum(ours))}
     config = chosen.train
     facts |= {"horizon": config.horizon, "epochs": config.epochs, "minibatches": config.minibatches}
-    facts |= {"threads": trainer.threads, "blocks": len(trainer.collector.blocks)}
+    facts |= {"threads": trainer.threads, "ranges": len(trainer.collector.ranges)}
     if options.profile:
         profile_torch(trainer)
     trainer.close()
@@ -203,7 +204,7 @@ def floor(options: argparse.Namespace) -> Result:
 
 
 class Products:
-    """The matrix products of one iteration, on the batches that the trainer has them on, and nothing else."""
+    """The matrix products of one iteration, on batches of the trainer's sizes, and nothing else."""
 
     def __init__(self, trainer: Any) -> None:
         import torch
@@ -212,10 +213,10 @@ class Products:
         self.horizon, self.updates = config.horizon, config.epochs * config.minibatches
         matrices = [p.detach().clone() for p in trainer.actors[0].policy.parameters() if p.ndim == 2]
         *self.body, self.actor, self.critic = matrices  # (outputs, inputs)
-        self.blocks = [self.buffers(block.hi - block.lo) for block in trainer.collector.blocks.values()]
+        self.ranges = [self.buffers(envs.hi - envs.lo) for envs in trainer.collector.ranges.values()]
         self.last = self.buffers(trainer.num_rows)
         self.part = self.buffers(config.horizon * trainer.num_rows // config.minibatches)
-        self.slopes = [torch.empty_like(part) for part in self.part]
+        self.gradients = [torch.empty_like(part) for part in self.part]
         self.grads = [torch.empty_like(weight) for weight in matrices]
 
     def buffers(self, rows: int) -> list[Any]:
@@ -231,22 +232,22 @@ class Products:
         mm(parts[body], self.critic.t(), out=parts[-1])
 
     def backward(self) -> None:
-        mm, body, parts, slopes, grads = self.torch.mm, len(self.body), self.part, self.slopes, self.grads
-        mm(slopes[-1].t(), parts[body], out=grads[-1])
-        mm(slopes[-2].t(), parts[body], out=grads[-2])
-        mm(slopes[-1], self.critic, out=slopes[body])
-        mm(slopes[-2], self.actor, out=slopes[body])
+        mm, body, parts, gradients, grads = self.torch.mm, len(self.body), self.part, self.gradients, self.grads
+        mm(gradients[-1].t(), parts[body], out=grads[-1])
+        mm(gradients[-2].t(), parts[body], out=grads[-2])
+        mm(gradients[-1], self.critic, out=gradients[body])
+        mm(gradients[-2], self.actor, out=gradients[body])
         for k in range(body - 1, -1, -1):
-            mm(slopes[k + 1].t(), parts[k], out=grads[k])
+            mm(gradients[k + 1].t(), parts[k], out=grads[k])
             if k:  # observations need no gradient
-                mm(slopes[k + 1], self.body[k], out=slopes[k])
+                mm(gradients[k + 1], self.body[k], out=gradients[k])
 
     def iterate(self) -> None:
         self.torch.set_num_threads(self.threads)
         with self.torch.inference_mode():
             for _ in range(self.horizon):
-                for block in self.blocks:
-                    self.forward(block)
+                for envs in self.ranges:
+                    self.forward(envs)
             self.forward(self.last)
             for _ in range(self.updates):
                 self.forward(self.part)
@@ -268,13 +269,13 @@ def repeat(step: Callable[[], object], count: int) -> None:
 
 
 def split(record: dict[str, float], total: float) -> dict[str, float]:
-    """The share of the time that each kind of work took."""
+    """The share of each activity in the time."""
     shares = {kind: record[f"time/{kind}"] / total for kind in ("env", "inference", "copy", "learn")}
     return {**shares, "other": 1.0 - sum(shares.values())}
 
 
 def peak_mb() -> float:
-    """The most memory that this process had, and what its workers have now. Pages that they share count twice."""
+    """The peak memory of this process, plus the current memory of its workers. Shared pages count twice."""
     import psutil
 
     try:
@@ -298,9 +299,11 @@ def profile_torch(trainer: Any) -> None:
     from torch.profiler import ProfilerActivity, profile
 
     for name, work in (("collect", trainer.collect), ("learn", trainer.learn)):
-        with profile(activities=[ProfilerActivity.CPU]) as found:
+        with profile(activities=[ProfilerActivity.CPU]) as recorded:
             work()
-        print(name, found.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), sep="\n", file=sys.stderr)
+        print(
+            name, recorded.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), sep="\n", file=sys.stderr
+        )
 
 
 CHILDREN: dict[str, Callable[[argparse.Namespace], Result]] = {
@@ -319,22 +322,22 @@ CHILDREN: dict[str, Callable[[argparse.Namespace], Result]] = {
 
 
 def play_rounds(kind: str, rounds: int, args: list[str], console: Console) -> dict[str, list[Result]]:
-    """Every competitor once in each round, in a process of its own."""
-    found: dict[str, list[Result]] = {name: [] for name in CHILDREN if name.startswith(f"{kind}/")}
+    """Runs every competitor once in each round, in its own process."""
+    by_name: dict[str, list[Result]] = {name: [] for name in CHILDREN if name.startswith(f"{kind}/")}
     for number in range(rounds):
-        for name in found:
+        for name in by_name:
             with console.status(f"{name}, round {number + 1} of {rounds}"):
                 began = time.time()
                 asked = [sys.executable, __file__, "--child", name, "--seed", str(number + 1), *args]
                 done = subprocess.run(asked, stdout=subprocess.PIPE, text=True)
             if done.returncode:
                 sys.exit(f"{name} failed with {done.returncode}")
-            found[name].append({"began": began, **json.loads(done.stdout.splitlines()[-1])})
-    return {name.partition("/")[2]: results for name, results in found.items()}
+            by_name[name].append({"began": began, **json.loads(done.stdout.splitlines()[-1])})
+    return {name.partition("/")[2]: results for name, results in by_name.items()}
 
 
-def show_rate(console: Console, found: dict[str, list[Result]]) -> Result:
-    rates = {name: [result["rate"] for result in results] for name, results in found.items()}
+def show_rate(console: Console, by_name: dict[str, list[Result]]) -> Result:
+    rates = {name: [result["rate"] for result in results] for name, results in by_name.items()}
     best = max(("shoal serial", "shoal process"), key=lambda name: median(rates[name]))
     ratios = {name: median(a / b for a, b in zip(rates[best], rates[name])) for name in rates}
     table = new_table(
@@ -342,46 +345,48 @@ def show_rate(console: Console, found: dict[str, list[Result]]) -> Result:
     )
     for name, values in rates.items():
         spread = f"{min(values):,.0f} .. {max(values):,.0f}"
-        told = f"{ratios[name]:.2f}x" if not name.startswith("shoal") else "ours" if name == best else ""
-        table.add_row(name, f"{median(values):,.0f}", spread, f"{peak(found[name]):,.0f}", told)
+        ratio_text = f"{ratios[name]:.2f}x" if not name.startswith("shoal") else "ours" if name == best else ""
+        table.add_row(name, f"{median(values):,.0f}", spread, f"{peak(by_name[name]):,.0f}", ratio_text)
     console.print(table)
     bars = {"Stable-Baselines3": 2.0, "CleanRL-style": 1.2}
     passed = verdict(console, {name: (ratios[name], bar) for name, bar in bars.items()})
     if not passed:
-        show_split(console, found[best][-1]["split"])
-    return {"rates": rates, "ours": best, "ratios": ratios, "memory_mb": peaks(found), "passed": passed}
+        show_split(console, by_name[best][-1]["split"])
+    return {"rates": rates, "ours": best, "ratios": ratios, "memory_mb": peaks(by_name), "passed": passed}
 
 
-def show_time(console: Console, found: dict[str, list[Result]]) -> Result:
-    seconds = {name: [result["ended"] - result["began"] for result in results] for name, results in found.items()}
-    later = {name: [result["ended"] - result["imported"] for result in results] for name, results in found.items()}
-    ratios = {name: median(seconds[name]) / median(seconds["shoal"]) for name in found}
-    plain = {name: median(later[name]) / median(later["shoal"]) for name in found}
+def show_time(console: Console, by_name: dict[str, list[Result]]) -> Result:
+    seconds = {name: [result["ended"] - result["began"] for result in results] for name, results in by_name.items()}
+    later = {name: [result["ended"] - result["imported"] for result in results] for name, results in by_name.items()}
+    ratios = {name: median(seconds[name]) / median(seconds["shoal"]) for name in by_name}
+    plain = {name: median(later[name]) / median(later["shoal"]) for name in by_name}
     columns = ("seconds", "least .. most", "less imports", "steps", "reached", "peak MB", "ours is faster")
     table = new_table(f"time: CartPole until the last 100 episodes have a mean return of {MARK:g}", *columns)
-    for name, results in found.items():
+    for name, results in by_name.items():
         steps, means = (median(result[key] for result in results) for key in ("steps", "mean"))
-        told = "" if name == "shoal" else f"{ratios[name]:.1f}x ({plain[name]:.1f}x less imports)"
+        ratio_text = "" if name == "shoal" else f"{ratios[name]:.1f}x ({plain[name]:.1f}x less imports)"
         spread = f"{min(seconds[name]):.1f} .. {max(seconds[name]):.1f}"
         solved = sum(result["mean"] >= MARK for result in results)
         told_mean = f"{means:.0f} ({solved} of {len(results)})"
         texts = f"{median(seconds[name]):.1f}", spread, f"{median(later[name]):.1f}", f"{steps:,.0f}", told_mean
-        table.add_row(name, *texts, f"{peak(results):,.0f}", told)
+        table.add_row(name, *texts, f"{peak(results):,.0f}", ratio_text)
     console.print(table)
-    passed = verdict(console, {name: (ratios[name], 20.0) for name in found if name != "shoal"})
+    passed = verdict(console, {name: (ratios[name], 20.0) for name in by_name if name != "shoal"})
     facts = {"seconds": seconds, "seconds_less_imports": later, "ratios": ratios, "ratios_less_imports": plain}
-    facts |= {"steps": {name: [result["steps"] for result in results] for name, results in found.items()}}
-    facts |= {"means": {name: [result["mean"] for result in results] for name, results in found.items()}}
-    return {**facts, "memory_mb": peaks(found), "passed": passed}
+    facts |= {"steps": {name: [result["steps"] for result in results] for name, results in by_name.items()}}
+    facts |= {"means": {name: [result["mean"] for result in results] for name, results in by_name.items()}}
+    return {**facts, "memory_mb": peaks(by_name), "passed": passed}
 
 
-def show_floor(console: Console, found: dict[str, list[Result]]) -> Result:
-    rounds = found["shoal"]
+def show_floor(console: Console, by_name: dict[str, list[Result]]) -> Result:
+    rounds = by_name["shoal"]
     ours, alone = ([median(result[key]) for result in rounds] for key in ("ours_s", "floor_s"))
     ratio = median(median(a / b for a, b in zip(result["ours_s"], result["floor_s"])) for result in rounds)
-    facts = {key: rounds[0][key] for key in ("horizon", "epochs", "minibatches", "threads", "blocks")}
-    told = ", ".join(f"{key} {value}" for key, value in facts.items())
-    table = new_table(f"floor: breakout, 4096 envs, 128x128, {told}", "ms/iteration", "least .. most", "peak MB", "")
+    facts = {key: rounds[0][key] for key in ("horizon", "epochs", "minibatches", "threads", "ranges")}
+    ratio_text = ", ".join(f"{key} {value}" for key, value in facts.items())
+    table = new_table(
+        f"floor: breakout, 4096 envs, 128x128, {ratio_text}", "ms/iteration", "least .. most", "peak MB", ""
+    )
     for name, values in (("shoal", ours), ("matrix products", alone)):
         spread = f"{1e3 * min(values):,.0f} .. {1e3 * max(values):,.0f}"
         memory, over = (f"{peak(rounds):,.0f}", f"{ratio:.2f}x the floor") if name == "shoal" else ("", "")
@@ -393,7 +398,7 @@ def show_floor(console: Console, found: dict[str, list[Result]]) -> Result:
         show_split(console, rounds[-1]["split"])
     console.print()
     rest = {"ours_s": ours, "floor_s": alone, "ratio": ratio, "split": rounds[-1]["split"]}
-    return {**facts, **rest, "memory_mb": peaks(found), "passed": passed}
+    return {**facts, **rest, "memory_mb": peaks(by_name), "passed": passed}
 
 
 def new_table(title: str, *columns: str) -> Table:
@@ -411,26 +416,26 @@ def verdict(console: Console, bars: dict[str, tuple[float, float]]) -> bool:
 
 
 def show_split(console: Console, shares: dict[str, float]) -> None:
-    console.print("where ours spends its time: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))
+    console.print("where Shoal spends its time: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items()))
 
 
 def peak(results: list[Result]) -> float:
     return max(float(result["memory_mb"]) for result in results)
 
 
-def peaks(found: dict[str, list[Result]]) -> dict[str, float]:
-    return {name: round(peak(results), 1) for name, results in found.items()}
+def peaks(by_name: dict[str, list[Result]]) -> dict[str, float]:
+    return {name: round(peak(results), 1) for name, results in by_name.items()}
 
 
 def main() -> None:
     shows = {"rate": show_rate, "time": show_time, "floor": show_floor}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(shows), default=list(shows), metavar="PART")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each (default 5)")
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that it runs; not recorded")
-    parser.add_argument("--profile", action="store_true", help="profile ours in rate and floor; not recorded")
-    parser.add_argument("--iterations", type=int, default=30, help="of 1024 steps, for rate (default 30)")
-    parser.add_argument("--floor-iterations", type=int, default=5, help="for floor (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds (default 5)")
+    parser.add_argument("--quick", action="store_true", help="one short round, to check that it runs; not recorded")
+    parser.add_argument("--profile", action="store_true", help="profile Shoal in rate and floor; not recorded")
+    parser.add_argument("--iterations", type=int, default=30, help="iterations of 1024 steps in rate (default 30)")
+    parser.add_argument("--floor-iterations", type=int, default=5, help="iterations in floor (default 5)")
     parser.add_argument("--time-steps", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--child", choices=list(CHILDREN), help=argparse.SUPPRESS)
@@ -442,13 +447,13 @@ def main() -> None:
     passed += ["--floor-iterations", str(options.floor_iterations), *(["--profile"] if options.profile else [])]
     if options.native:
         rounds, passed = 1, [*passed, "--iterations", "3", "--floor-iterations", "1", "--time-steps", "5000"]
-    console, found = Console(width=120), {}
+    console, summary = Console(width=120), {}
     for kind in options.only:
-        found[kind] = shows[kind](console, play_rounds(kind, rounds, passed, console))
+        summary[kind] = shows[kind](console, play_rounds(kind, rounds, passed, console))
     if not options.native and not options.profile:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a") as file:
-            file.write(json.dumps({"machine": describe_machine(), "rounds": rounds, **found}) + "\n")
+            file.write(json.dumps({"machine": describe_machine(), "rounds": rounds, **summary}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Scripted robots in every seat of vacuum: what each one returns, beside what the prototype of the game returned.
+"""Scripted robots in every seat of vacuum: their returns, compared with those of the game's prototype.
 
     python benchmarks/vacuum_baselines.py [--episodes 4096] [--seed 0]
 
-Every env plays exactly one episode, so that short ones are not preferred. A figure agrees when it lies within what was
-stated, give or take three standard errors of a mean over 1000 episodes (how many the prototype played is not known) and
-half a unit of rounding. Exits with 1 if any does not. Appends to benchmarks/results/vacuum_baselines.jsonl.
+Every env plays exactly one episode, so that short episodes are not counted more often. A figure agrees if it is within
+the stated range, plus or minus half a unit of rounding and three standard errors of a mean over 1000 episodes (it is
+unknown how many the prototype played). Exits with 1 otherwise. Appends to benchmarks/results/vacuum_baselines.jsonl.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Row:
-    """A preset with a scripted robot in each seat; what was stated of each robot's return, its life, and the stats."""
+    """A preset with a scripted robot in each seat; the stated return and life of each robot, and the stated stats."""
 
     preset: str
     robots: tuple[str, ...]
     returns: tuple[Range | None, ...]
-    lives: tuple[Range | None, ...]  # steps until it is out, or the episode over
+    lives: tuple[Range | None, ...]  # steps until the robot is out, or the episode ends
     stats: dict[str, Range]
 
 
@@ -80,7 +80,7 @@ def play(row: Row, episodes: int, seed: int) -> tuple[Array, Array, dict[str, Ar
     robots = vec.agents_per_env
     returns, lives = np.full((2, episodes, robots), np.nan)
     stats = {name: np.full(episodes, np.nan) for name in row.stats}
-    nothing = np.full(vec.num_rows, vec.single_action_space.n - 1)  # nobody's choice: all seats are scripted
+    nothing = np.full(vec.num_rows, vec.single_action_space.n - 1)  # ignored: all seats are scripted
     while np.isnan(returns).any():
         infos = vec.step(nothing)[4]
         if "final_info" not in infos:
@@ -104,7 +104,7 @@ def agrees(values: Array, stated: Range | None) -> bool:
 
 
 def cells(values: Iterable[Array], stated: Iterable[Range | None]) -> tuple[str, str]:
-    """Means and spreads, and what was stated, a line for each."""
+    """Measured means and standard deviations, and the stated figures, one line each."""
     means, told = [], []
     for each, range in zip(values, stated):
         means.append(f"{each.mean():.1f}" + (f" ± {each.std():.1f}" if each.std() > 0 else ""))
@@ -115,7 +115,7 @@ def cells(values: Iterable[Array], stated: Iterable[Range | None]) -> tuple[str,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=4096, help="of each row (default 4096)")
+    parser.add_argument("--episodes", type=int, default=4096, help="episodes of each row (default 4096)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     console = Console(width=140)

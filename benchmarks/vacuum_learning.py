@@ -1,11 +1,11 @@
-"""What DQN learns to do with a robot vacuum: robot 0 against scripted robots, beside every scripted robot in its seat.
+"""What DQN learns as a robot vacuum: robot 0 against scripted robots, compared with every scripted robot as robot 0.
 
     python benchmarks/vacuum_learning.py [--seeds 1 2 3 4 5] [--episodes 16384] [--only classic-1v3] [--page]
 
-Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`) once for each seed and judged on held-out
-games, by its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
-benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md, where what `benchmarks/gpu.py vacuum` found
-is shown too. `--page` trains nothing and writes the page anew.
+Each setting is trained with the tuned options (`shoal/envs/vacuum.toml`), once for each seed, and evaluated on held-out
+games with its best actions. Figures are of robot 0: return, robots killed, charges of all. Appends to
+benchmarks/results/vacuum_learning.jsonl and writes docs/vacuum-learning.md, which also shows the results of
+`benchmarks/gpu.py vacuum`. `--page` only writes the page.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ STATS = ("kills_0", "charges", "hits_on_charger", "hits_off_charger")
 
 
 class Scripted:
-    """The env's own robots act; what they are told does not matter."""
+    """A player for seats that scripted robots play: the env ignores its actions."""
 
     judged = (0,)
 
     def reset(self, num_rows: int) -> None:
-        """Begins."""
+        """Starts an episode."""
         self.nothing = np.zeros(num_rows, np.int64)
 
     def act(self, obs: Any, infos: Any) -> Any:
-        """Whatever."""
+        """Any action: the env ignores it."""
         return self.nothing
 
     def observe(self, done: Any) -> None:
@@ -62,7 +62,7 @@ class Scripted:
 
 
 def summary(score: evaluate.Score) -> dict[str, float]:
-    """The figures of some games."""
+    """The figures of an evaluation."""
     return {"return": score.mean} | {name: float(np.mean(score.stats[name])) for name in STATS}
 
 
@@ -120,7 +120,7 @@ def picture(one: dict[str, Any]) -> str:
     return f"{one['preset']}-{one['others'][0]}"
 
 
-def page(found: list[dict[str, Any]]) -> str:
+def page(results: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
     lines = [
         "# What a robot vacuum learns\n",
@@ -131,7 +131,7 @@ def page(found: list[dict[str, Any]]) -> str:
         "must push them off it. In duel-stun only one can charge: DQN takes the charger and",
         "keeps the other off it, and on some seeds kills it.\n",
     ]
-    for one in found:
+    for one in results:
         lines += [f"## {one['preset']}, against {', '.join(one['others'])}\n"]
         name = picture(one)
         if (IMAGES / f"{name}.png").is_file():
@@ -154,10 +154,10 @@ def page(found: list[dict[str, Any]]) -> str:
 def on_a_gpu() -> list[str]:
     """The last results of `benchmarks/gpu.py vacuum`."""
     records = [json.loads(line) for line in GPU_RESULTS.read_text().splitlines()]
-    found = [record for record in records if "vacuum" in record]
-    if not found:
+    results = [record for record in records if "vacuum" in record]
+    if not results:
         return []
-    record, lines = found[-1], ["## On a GPU\n"]
+    record, lines = results[-1], ["## On a GPU\n"]
     lines += [
         f"The same on one {record['gpu']}, with the options of `[dqn.cuda]`: 20 million steps of robot 0, 40 million",
         "against safe-random, judged by 65,536 games each (`benchmarks/gpu.py vacuum`). With as many games the return",
@@ -188,15 +188,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--episodes", type=int, default=16_384)
-    parser.add_argument("--only", default="", help="settings whose preset or opponents are so")
+    parser.add_argument("--only", default="", help="only settings with this preset or these opponents")
     parser.add_argument("--runs", default="runs")
-    parser.add_argument("--page", action="store_true", help="write the page from what was found, and train nothing")
+    parser.add_argument("--page", action="store_true", help="only write the page, from the last results")
     flags = parser.parse_args()
     if flags.page:
         PAGE.write_text(page(newest()))
         return
     IMAGES.mkdir(parents=True, exist_ok=True)
-    found = []
+    results = []
     for preset, others, options, vec in SETTINGS:
         if flags.only and flags.only not in (preset, others[0]):
             continue
@@ -207,13 +207,13 @@ def main() -> None:
         for seed in flags.seeds:
             figures = learned(preset, others, options, vec, seed, flags.episodes, flags.runs)
             one["learned"][seed] = figures
-            said = ", ".join(f"{name} {figures[name]:,.1f}" for name in ("return", *STATS, "seconds"))
-            print(f"  seed {seed}: {said}", flush=True)
-        found.append(one)
+            figures_text = ", ".join(f"{name} {figures[name]:,.1f}" for name in ("return", *STATS, "seconds"))
+            print(f"  seed {seed}: {figures_text}", flush=True)
+        results.append(one)
         draw(one)
         for figures in one["learned"].values():
             del figures["run"]  # a folder of this machine
-    record = {**describe_machine(), "episodes": flags.episodes, "found": found}
+    record = {**describe_machine(), "episodes": flags.episodes, "found": results}
     RESULTS.parent.mkdir(exist_ok=True)
     with RESULTS.open("a") as file:
         file.write(json.dumps(record) + "\n")

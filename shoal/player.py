@@ -1,4 +1,4 @@
-"""PolicyPlayer: trained actors as a player that `shoal.evaluate` can seat."""
+"""PolicyPlayer: trained actors as a player for `shoal.evaluate`. shoal/train/players.py loads them from runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shoal.spec import Array, structure
 
 
 class PolicyPlayer:
-    """Actors that play their roles, by their likeliest actions or by sampling.
+    """Actors that play their roles, with their most probable actions or with sampled ones.
 
     Args:
         actors: one for each role.
         roles: the agents that each actor plays.
-        agents: of an env.
-        greedy: whether each actor takes its likeliest actions: one bool for all, or one for each.
-        seed: of sampling.
+        agents: the number of agents of an env.
+        greedy: whether actors take their most probable actions: one bool for all, or one for each.
+        seed: the seed of sampled actions.
         judged: agents whose returns are the player's score; None: all.
     """
 
@@ -44,9 +44,9 @@ class PolicyPlayer:
         self.states: list[Any] = []
 
     def reset(self, num_rows: int) -> None:
-        """All rows begin an episode."""
-        self.games = num_rows // self.agents
-        counts = [self.games * role.count(self.agents) for role in self.roles]
+        """Starts an episode in all rows."""
+        self.num_envs = num_rows // self.agents
+        counts = [self.num_envs * role.count(self.agents) for role in self.roles]
         self.states = [actor.initial_state(count) for actor, count in zip(self.actors, counts)]
 
     @torch.inference_mode()
@@ -68,7 +68,7 @@ class PolicyPlayer:
                 )
                 self.states[number] = decision.state
                 actions.append(actor.head.to_env(decision.actions.numpy()))
-        return gather(actions, self.roles, [actor.head for actor in self.actors], self.games, self.agents)
+        return gather(actions, self.roles, [actor.head for actor in self.actors], self.num_envs, self.agents)
 
     def observe(self, done: Array) -> None:
         """Clears the recurrent state of rows whose episode ended."""

@@ -271,7 +271,7 @@ def check_spread() -> None:
     edges = torch.tensor([0, 1, 100, 4990, 5000])
     for weights in (None, counts):
         moments = torch.zeros(4, 4)
-        kernels.spread_of_parts[(4,)](
+        kernels.advantage_stats[(4,)](
             advantages, weights, order, moments, edges, COUNTED=weights is not None, STANDARDIZE=True, PART=64
         )
         for k in range(4):
@@ -341,10 +341,10 @@ def check_carry() -> None:
     new, state, kept = torch.randn(9, 5), torch.randn(9, 5), torch.randn(9, 5)
     dones, alive, later, cut = (torch.rand(4, 9) < 0.5).unbind()
     wanted = torch.where(cut.unsqueeze(1), new, kept)
-    kernels.carry[(2,)](new, state, dones, alive, later, cut, kept, 9, CUT=True, ALIVE=True, S=5, PART=32)
+    kernels.carry[(2,)](new, state, dones, alive, later, cut, kept, 9, TRUNCATES=True, ALIVE=True, S=5, PART=32)
     torch.testing.assert_close(state, new * (~dones & alive & later).unsqueeze(1))
     torch.testing.assert_close(kept, wanted)
-    kernels.carry[(2,)](new, state, dones, None, None, None, None, 9, CUT=False, ALIVE=False, S=5, PART=32)
+    kernels.carry[(2,)](new, state, dones, None, None, None, None, 9, TRUNCATES=False, ALIVE=False, S=5, PART=32)
     torch.testing.assert_close(state, new * ~dones.unsqueeze(1))
     print("checked carry")
 
@@ -356,8 +356,8 @@ def check_compiles() -> None:
     from triton.compiler import ASTSource
 
     number, pointer, whole = "fp32", "*fp32", {"rows", "count", "size", "blocks", "tiles", "parts", "steps"}
-    whole |= {"plane", "each", "L"}
-    halves = {"seen", "first", "second", "out", "gates", "acts", "taken", "room", "slopes"}
+    whole |= {"plane", "part_size", "L"}
+    halves = {"inputs", "first", "second", "out", "gates", "acts", "hidden_in", "planes", "d_heads"}
     halves |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
     numbers = {
         "clip",
@@ -374,17 +374,17 @@ def check_compiles() -> None:
     numbers |= {"beta1", "beta2", "eps"}
     longs, flags = (
         {"order", "actions", "edges", "segments"},
-        {"dones", "resets", "next_resets", "alive", "next_alive", "cut"},
+        {"dones", "resets", "next_resets", "alive", "next_alive", "truncated"},
     )
     shape = {"D": 118, "DP": 128, "H": 128, "A": 3, "ACT": 1, "UNIT": 1.0, "NORM": False, "MASKED": False}
-    shape |= {"KIND": kernels.BFLOAT16}
+    shape |= {"DTYPE": kernels.BFLOAT16}
     sizes = {"D": 118, "DP": 128, "H": 128}
-    gates, half = {"H": 128, "G": 4, "HIDDEN": True}, {"H": 128, "KIND": kernels.BFLOAT16}
+    gates, half = {"H": 128, "G": 4, "RECURRENT": True}, {"H": 128, "DTYPE": kernels.BFLOAT16}
     body, loss = (
         {**half, "DP": 128, "ACT": 1, "G": 4},
         {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None},
     )
-    planes = ("FIRST", "SECOND", "OUT", "TAKEN", "D_GATES", "D_SECOND", "D_FIRST")
+    planes = ("FIRST", "SECOND", "OUT", "HIDDEN_IN", "D_GATES", "D_SECOND", "D_FIRST")
     ours = recurrent_kernels
     jobs = [
         (ours.act, {**shape, **gates, "BM": 64, "masks": None}, 4),
@@ -393,18 +393,18 @@ def check_compiles() -> None:
         (ours.mingru_backward, {"H": 128, "PART": 256, "STAGES": 3}, 4),
         (ours.lstm_forward, {**half, "BM": 16, "STAGES": 3}, 8),
         (ours.lstm_backward, {**half, "BM": 16, "STAGES": 3}, 8),
-        (ours.judge, {**half, **loss, "A": 3, "MASKED": False, "BM": 64}, 4),
-        (ours.back, {**body, "SKIP": True, "BM": 64}, 4),
-        (ours.weight_slopes, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
+        (ours.heads_loss, {**half, **loss, "A": 3, "MASKED": False, "BM": 64}, 4),
+        (ours.layers_backward, {**body, "SKIP": True, "BM": 64}, 4),
+        (ours.weight_grads, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
         (kernels.act, {**shape, "BM": 64, "masks": None}, 4),
         (kernels.learn, {**shape, "COUNTED": False, "CLIPPED": False, "BM": 128, "masks": None, "counts": None}, 8),
         (kernels.reduce, {"BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
         (kernels.adam, {**sizes, **gates, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
-        (kernels.muon, {**sizes, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "KIND": kernels.BFLOAT16}, 8),
-        (kernels.spread_of_parts, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
+        (kernels.muon, {**sizes, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "DTYPE": kernels.BFLOAT16}, 8),
+        (kernels.advantage_stats, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
         (kernels.advantages, {"PART": 32, "rho": None, "c": None}, 1),
         (kernels.running_returns, {"PART": 32}, 1),
-        (kernels.carry, {"CUT": True, "ALIVE": True, "S": 128, "PART": 256}, 4),
+        (kernels.carry, {"TRUNCATES": True, "ALIVE": True, "S": 128, "PART": 256}, 4),
         (core_kernels.mingru_forward, {"S": 128, "PART": 256}, 4),
         (core_kernels.mingru_backward, {"S": 128, "PART": 256}, 4),
         (core_kernels.lstm_forward, {"HAS_RESETS": True, "HAS_NEXT": True, "S": 128, "PART": 256}, 4),
@@ -437,7 +437,9 @@ def check_compiles() -> None:
                     else pointer
                 )
             # pointers, and how far apart planes lie, divide by 16, as they do where kernels are started
-            apart = [k for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*" or name in ("plane", "each")]
+            apart = [
+                k for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*" or name in ("plane", "part_size")
+            ]
             places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
             source = ASTSource(kernel, kinds, places, {(k,): [["tt.divisibility", 16]] for k in apart})
             made = triton.compile(source, GPUTarget("cuda", card, 32), options={"num_warps": warps})

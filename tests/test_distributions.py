@@ -144,7 +144,7 @@ def test_log_prob_and_judge_agree(space):
     head = ActionHead(space)
     logits = some_logits(head, rows=50)
     actions = drawn(head, logits)
-    assert torch.equal(head.log_prob(logits, actions), head.judge(logits, actions)[0])
+    assert torch.equal(head.log_prob(logits, actions), head.log_prob_and_entropy(logits, actions)[0])
 
 
 @pytest.mark.parametrize("squash", ["none", "tanh"])
@@ -153,7 +153,7 @@ def test_entropy_is_the_mean_of_minus_log_prob(space, squash):
         pytest.skip("no bounds to squash into")
     head, count = ActionHead(space, squash=squash), 20_000
     logits = some_logits(head, seed=7, scale=0.5).expand(count, -1)
-    log_probs, entropies = head.judge(logits, drawn(head, logits, seed=8))
+    log_probs, entropies = head.log_prob_and_entropy(logits, drawn(head, logits, seed=8))
     spread = float((log_probs + entropies).std()) / math.sqrt(count)
     assert float(entropies.mean()) == pytest.approx(-float(log_probs.mean()), abs=5 * spread + 1e-5)
 
@@ -167,7 +167,7 @@ def boxes(space):
 
 def test_entropy_of_even_choices_is_the_logarithm_of_their_number():
     head = ActionHead(spaces.MultiDiscrete([3, 5]))
-    entropy = head.judge(torch.zeros(1, 8), torch.zeros(1, 2, dtype=torch.int64))[1]
+    entropy = head.log_prob_and_entropy(torch.zeros(1, 8), torch.zeros(1, 2, dtype=torch.int64))[1]
     assert float(entropy) == pytest.approx(math.log(15), rel=1e-6)
 
 
@@ -178,7 +178,7 @@ def test_extreme_logits_stay_finite_with_their_gradients(space):
         logits[:, ::2] *= -1
         logits.requires_grad_()
         actions = drawn(head, logits.detach())
-        log_probs, entropies = head.judge(logits, actions)
+        log_probs, entropies = head.log_prob_and_entropy(logits, actions)
         (log_probs.sum() + entropies.sum()).backward()
         assert torch.isfinite(entropies).all()
         assert torch.isfinite(log_probs).all()
@@ -215,8 +215,8 @@ def test_what_is_masked_changes_nothing_about_the_rest():
     logits = torch.randn(1, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     small = logits.detach()[:, kept].requires_grad_()
     for choice in range(3):
-        got = whole.judge(whole.mask(logits, allowed), kept[choice].reshape(1, 1))
-        exact = part.judge(small, torch.tensor([[choice]]))
+        got = whole.log_prob_and_entropy(whole.mask(logits, allowed), kept[choice].reshape(1, 1))
+        exact = part.log_prob_and_entropy(small, torch.tensor([[choice]]))
         torch.testing.assert_close(got, exact)
         (mine,) = torch.autograd.grad(sum(got).sum(), logits)
         (theirs,) = torch.autograd.grad(sum(exact).sum(), small)
@@ -229,7 +229,7 @@ def test_one_choice_or_none_left_keeps_everything_finite(allowed):
     head = ActionHead(spaces.Discrete(3))
     logits = torch.tensor([[5.0, -5.0, 100.0]], requires_grad=True)
     masked = head.mask(logits, torch.tensor([allowed], dtype=torch.int8))
-    log_probs, entropies = head.judge(masked, torch.tensor([[max(range(3), key=allowed.__getitem__)]]))
+    log_probs, entropies = head.log_prob_and_entropy(masked, torch.tensor([[max(range(3), key=allowed.__getitem__)]]))
     (log_probs + entropies).sum().backward()
     assert torch.isfinite(log_probs).all()
     assert torch.isfinite(entropies).all()

@@ -21,7 +21,7 @@ import torch
 import shoal
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
-from shoal.algos.fast.fused import is_narrow, not_covered
+from shoal.algos.fast.fused import has_small_shared_memory, not_covered
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
 from shoal.train import Trainer, make_vec, options_for, train
 from shoal.train.graphs import Pace
@@ -82,7 +82,7 @@ def trainer_of(name: str, **tables):
         ("breakout", {"nn": {"activation": "gelu"}}, "--nn.activation gelu"),
         ("breakout", {"train": {"precision": "fp32"}}, "--train.precision fp32"),
         ("breakout", {"train": {"priority": 0.5}}, "--train.priority"),
-        ("pendulum", {}, "one choice"),
+        ("pendulum", {}, "one Discrete"),
         ("maze", {}, "numbers"),
     ],
 )
@@ -102,7 +102,7 @@ def test_what_takes_the_plain_path_is_known(env, tables, reason):
 )
 def test_tiles_fit_into_the_cards_shared_memory(monkeypatch, capability, narrow, has_bfloat16):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert is_narrow(torch.device("cuda")) == narrow
+    assert has_small_shared_memory(torch.device("cuda")) == narrow
     trainer = trainer_of("breakout", vec={"num_envs": 8})
     trainer.learners[0].device = torch.device("cuda")
     assert ("bfloat16" in not_covered(trainer.learners[0])) != has_bfloat16
@@ -156,7 +156,7 @@ BRIDGES = {
 @pytest.mark.parametrize("case", BRIDGES)
 def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
     """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
-    monkeypatch.setattr("shoal.algos.fast.q_native.MOST_WORK", 0)  # C rounds in its own way
+    monkeypatch.setattr("shoal.algos.fast.q_native.MAX_WORK", 0)  # C rounds in its own way
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
     tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}

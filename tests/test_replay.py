@@ -90,7 +90,7 @@ class World:
                     continue
                 cut = cut and not over
                 r.rewards[t, row], r.dones[t, row], r.actions[t, row, 0] = reward, over or cut, action
-                kind = END if over else replays.CUT if cut else STEP
+                kind = END if over else replays.TRUNCATED if cut else STEP
                 self.lives[row].append(Lived(self.now[row], action, reward, kind))
                 self.now[row] = self.fresh()
                 if cut:
@@ -118,7 +118,7 @@ class World:
         """The envs were lost, and new ones begin."""
         for row, life in enumerate(self.lives):
             if life and life[-1].kind == STEP:
-                life[-1].kind = replays.CUT
+                life[-1].kind = replays.TRUNCATED
                 life.append(Lived(self.now[row], kind=LAST))
             self.alive[row], self.now[row] = True, self.fresh()
 
@@ -131,7 +131,7 @@ class World:
             if life[i].kind == END:
                 return total, None, 0.0
             after = life[i + 1].obs if i + 1 < len(life) else self.now[row]
-            if life[i].kind == replays.CUT:
+            if life[i].kind == replays.TRUNCATED:
                 break
         return total, after, weight
 
@@ -186,7 +186,7 @@ def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts,
         if after is not None:
             assert batch.next_obs[0][i].tolist() == [after, after]
             follows = world.lives[row][k : k + n_step]
-            is_last = any(p.kind == replays.CUT for p in follows)
+            is_last = any(p.kind == replays.TRUNCATED for p in follows)
             if not is_last:
                 assert batch.next_masks[i].tolist() == mask_of(after).tolist()
     newest = {

@@ -1,5 +1,5 @@
-"""Algorithms, each one file that reads top to bottom, over shared ops and rollouts. Knows vector envs and nn.
+"""Algorithms: one file each, readable top to bottom, on shared ops and rollouts. Knows vector envs and nn.
 
 A file that assigns ALGORITHM is an algorithm (algorithm.py). collect/ plays policies on envs and fills rollouts; fast/
-has the same computations as kernels and C; optimizers/ has the optimizers.
+implements the same computations in GPU kernels and C; optimizers/ holds the optimizers.
 """

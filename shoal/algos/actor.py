@@ -1,6 +1,6 @@
-"""Actor: a policy with what it needs to act: how its logits become actions, how its observations are scaled.
+"""Actor: a policy with its action head and observation normalization: all that is needed to act.
 
-A checkpoint's `weights` hold its state dict, and playing needs nothing else.
+A checkpoint's `weights` are its state dict, and playing needs nothing else. Learning is in learner.py.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Decision(NamedTuple):
     logits: Tensor
     values: Tensor
     actions: Tensor
-    state: State  # recurrent, after the step
+    state: State  # the recurrent state after the step
 
 
 class Actor(nn.Module):
-    """A policy, its action head and the running moments of its observations."""
+    """A policy, its action head, and the running mean and variance of its observations (`moments`, by leaf)."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Actor(nn.Module):
         super().__init__()
         self.space, self.layout = observation_space, Layout(observation_space)
         self.head = head or ActionHead(action_space, std=net.std, squash=net.squash)
-        self.agents = agents  # that it plays in each env
+        self.agents = agents  # agents of each env that it plays
         if policy is None:
             with seeded(seed):
                 policy = Policy(observation_space, self.head, net, normalized=normalize_obs)
@@ -67,7 +67,7 @@ class Actor(nn.Module):
         self.to(device)
         self.head.to(device)
         self._is_bf16 = precision == "bf16" and torch.device(device).type == "cuda"
-        # kept out of the module tree: it is the same weights, and must not be saved twice
+        # in a list, so that the module tree and checkpoints do not hold the same weights twice
         self._run = [policies.compiled(policy) if compile else policy]
         policies.check(policy, self.blank(2 * agents), 2 * agents, self.head)
 
@@ -80,8 +80,8 @@ class Actor(nn.Module):
         return twin
 
     def of_agent(self, number: int) -> Actor:
-        """An actor with one agent's network, of an actor that has a network for each of its agents."""
-        if getattr(self.policy, "agents", 1) == 1:
+        """An actor for one agent: with the agent's own network if each agent has one, else this actor."""
+        if self.networks == 1:
             return self
         twin = copy.deepcopy(self)
         twin.policy, twin.agents = self.policy.of_agent(number), 1
@@ -94,20 +94,25 @@ class Actor(nn.Module):
         return self._run[0] is not self.policy
 
     @property
+    def networks(self) -> int:
+        """How many networks the policy has: 1, or with `--train.policy per-agent` one for each agent."""
+        return self.policy.agents if isinstance(self.policy, QNet) else 1
+
+    @property
     def is_plain(self) -> bool:
         """Whether the policy runs neither compiled nor in bfloat16."""
         return not self.is_compiled and not self._is_bf16
 
     def initial_state(self, rows: int) -> State:
-        """The policy's recurrent state at the start of episodes; empty where it has none."""
+        """The policy's recurrent state at the start of an episode; empty if it is not recurrent."""
         return initial_state(self.policy, rows)
 
     def initial_row(self) -> State | None:
-        """The initial state of one row, (1, ...) tensors; None where it is zero. A learned one changes with updates."""
+        """The initial state of one row, (1, ...) tensors; None if it is zero. A learned one changes with updates."""
         return initial_row(self.policy)
 
     def normalize(self, obs: Any) -> Any:
-        """Observations as the policy sees them: scaled by running moments, where `normalize_obs` is on."""
+        """The policy's inputs: observations normalized by their running mean and variance, with `normalize_obs`."""
         if not len(self.moments):
             return obs
         leaves = self.layout.leaves_of(obs)
@@ -116,7 +121,7 @@ class Actor(nn.Module):
         return structure(self.space, iter(leaves))
 
     def step(self, obs: Any, state: State) -> tuple[Tensor, Tensor, State]:
-        """(logits, values, next state) of raw observations, one per row."""
+        """(logits, values, next state) for raw observations, one for each row."""
         if not self._is_bf16:
             return policies.step(self._run[0], self.normalize(obs), state)
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
@@ -124,7 +129,7 @@ class Actor(nn.Module):
         return logits.float(), values.float(), tuple(part.float() for part in state)
 
     def act(self, obs: Any, state: State, *, mask: Tensor | None = None, noise: Tensor | None = None) -> Decision:
-        """Decides for a batch of rows: forward, mask, sample. Without noise it takes the likeliest actions."""
+        """Acts for a batch of rows: forward pass, mask, sample. Without noise it takes the most probable actions."""
         logits, values, state = self.step(obs, state)
         if mask is not None:
             logits = self.head.mask(logits, mask)
@@ -132,7 +137,7 @@ class Actor(nn.Module):
         return Decision(logits, values, actions, state)
 
     def unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
-        """Flat (logits, values) of whole segments of raw observations. See `policies.unroll`."""
+        """Flat (logits, values) for whole segments of raw observations: see `unroll` of nn/policy.py."""
         if not self._is_bf16:
             return policies.unroll(self._run[0], self.normalize(obs), state, resets)
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
@@ -140,7 +145,7 @@ class Actor(nn.Module):
         return logits.float(), values.float()
 
     def evaluation_mode(self) -> contextlib.AbstractContextManager[None]:
-        """Turns dropout off and freezes batch statistics of a custom policy inside; Shoal's own have neither."""
+        """A context in which a custom policy has no dropout and fixed batch statistics; Shoal's own have neither."""
         return (
             contextlib.nullcontext() if type(self.policy) in (Policy, QNet) else policies.evaluation_mode(self.policy)
         )
@@ -148,15 +153,15 @@ class Actor(nn.Module):
     def blank(self, rows: int) -> Any:
         """Observations of zeros."""
         zeros = [torch.zeros((rows, *leaf.shape), dtype=stored_dtype(leaf.dtype)) for leaf in self.layout.leaves]
-        home = next(iter(self.parameters()), zeros[0]).device
-        return structure(self.space, iter([part.to(home) for part in zeros]))
+        device = next(iter(self.parameters()), zeros[0]).device
+        return structure(self.space, iter([leaf.to(device) for leaf in zeros]))
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Makes weights that are drawn inside depend on the seed alone.
+    """A context in which random weights depend on the seed alone.
 
-    One thread: orthogonal weights are found by sums whose order depends on the number of threads.
+    It uses one thread: the sums behind orthogonal weights are added in an order that depends on the number of threads.
     """
     threads = torch.get_num_threads()
     try:
@@ -168,7 +173,7 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-# numpy dtypes that torch can hold but hardly compute with, and those that are stored instead
+# numpy dtypes for which torch has few operations, and the dtypes that are stored instead
 _WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 
 

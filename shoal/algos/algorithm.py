@@ -1,4 +1,4 @@
-"""Algorithm: what training asks of an algorithm. A file in this folder that assigns ALGORITHM is one (`--algo NAME`).
+"""Algorithm: what training needs from an algorithm. A file of this folder that assigns ALGORITHM is one (`--algo`).
 
     ALGORITHM = Algorithm(options=PPO, learner=Learner, update=update, metrics={"entropy": Metric("entropy")})
 
@@ -42,7 +42,7 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is shown: its label on the dashboard, and on plain lines where it has a short one."""
+    """How a metric is shown: its label on the dashboard, and on plain lines if it has a short one."""
 
     label: str
     short: str = ""
@@ -50,19 +50,19 @@ class Metric:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Its options, what learns, and how one update is made.
+    """The options of an algorithm, its learner and its update.
 
     Args:
         options: a dataclass of `config.opt` fields, with those of `TrainOptions`: the flags of `--train.*`. A field
             `optimizer` chooses the optimizer; without one it is Adam.
         learner: makes a `Learner` (algos/learner.py) for each policy.
-        update: improves a learner's policy on its rollout and returns metrics by name, numbers or tensors.
-        metrics: how the metrics are shown, in this order.
-        make_policy: `(options, role, net, agents) -> (module, head)`; None: logits and a value, as nn/policy.py has it.
-        takes_late_steps: whether it learns from rollouts in which some rows are not full (`--vec.surplus-envs`).
-        prepare: the part of an update before the first gradient, timed alone by `shoal bench train`; None: none.
-        cost: `(options, networks, steps) -> (transitions, passes)` of an update: how many transitions it learns from,
-            and the cost of each as a multiple of one inference.
+        update: improves a learner's policy on its rollout and returns metrics by name (numbers or tensors).
+        metrics: how the metrics are shown, in display order.
+        make_policy: `(options, role, net, agents) -> (module, head)`; None: the actor-critic policy of nn/policy.py.
+        takes_late_steps: whether it can learn from a rollout that some rows have not filled (`--vec.surplus-envs`).
+        prepare: the part of an update before its first gradient, which `shoal bench train` times separately.
+        cost: `(options, networks, steps) -> (transitions, passes)`: how many transitions an update learns from, and the
+            cost of one as a multiple of one inference.
     """
 
     options: type[Any]

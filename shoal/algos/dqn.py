@@ -2,15 +2,15 @@
 
     for each iteration:
         collect      every row plays `train_frequency` steps, epsilon-greedy                        (algos/collect/)
-        store        the transitions go into the replay, with what truncated episodes saw last      (algos/replay.py)
+        store        transitions and the last observations of truncated episodes go to the replay   (algos/replay.py)
         update       `gradient_steps` times: sample `batch_size` windows of n steps, and move
                          Q(s, a)   towards   r_0 + gamma r_1 + ... + gamma^n Q_target(s', argmax Q(s', .))
-        target       the target network follows the online network, by copies or slowly
+        target       copy the online network to the target network now and then, or average it in
 
-Many agents are many rows: all of them, in all envs, act by one inference and fill one replay. With `policy = per-agent`
-each agent has a network of its own, and all networks run as one batched product (nn/qnet.py).
+Each agent of each env is a row: one inference acts for all rows, and they fill one replay. With `policy = per-agent`
+each agent has its own network, and all networks run as one batched matrix product (nn/qnet.py).
 
-Small networks on a CPU have a faster implementation in C (algos/fast/); this file is its meaning.
+algos/fast/ has a faster implementation in C for small networks on a CPU. This file defines what it must compute.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ class DQN:
     priority_beta: float = opt(0.4, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.05, "probability of a random action at the end", low=0.0, high=1.0)
-    epsilon_fraction: float = opt(0.5, "part of the run over which epsilon falls linearly", low=0.0, high=1.0)
+    epsilon_fraction: float = opt(0.5, "fraction of the run over which epsilon falls linearly", low=0.0, high=1.0)
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
@@ -96,7 +96,7 @@ class DQN:
 
 
 METRICS = {**q.METRICS, "replay_fill": Metric("replay fill")}
-STEP_METRICS = ("loss/q", "q", "q_target", "grad_norm")  # of a gradient step
+STEP_METRICS = ("loss/q", "q", "q_target", "grad_norm")  # of one gradient step; an update reports its last
 
 
 class Learner(QLearner):
@@ -117,19 +117,19 @@ class Learner(QLearner):
             mask_size=mask_size,
             device=self.device,
         )
-        most = rows * (self.replay.capacity - 1)
-        if config.replay_start > most:
+        limit = rows * (self.replay.capacity - 1)
+        if config.replay_start > limit:
             raise ConfigError(
-                f"--train.replay-start {config.replay_start} is more than the {most} transitions that a replay of "
-                f"{config.replay_size} holds for {rows} rows. Try --train.replay-start {most // 2}."
+                f"--train.replay-start {config.replay_start} is more than the {limit} transitions that a replay of "
+                f"{config.replay_size} holds for {rows} rows. Try --train.replay-start {limit // 2}."
             )
         self.target_policy = copy.deepcopy(actor.policy)
         self.target = flatten([p for p in self.target_policy.parameters() if p.requires_grad])
         self.target_policy.requires_grad_(False)
-        self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps so far
+        self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # gradient steps taken
         if self.host:
             self.host["updates"] = self.updates.numpy()
-        self.reused: Batch | None = None  # memory for the next batch
+        self.reused: Batch | None = None  # the last batch, whose memory the next one overwrites
         groups, count = sample_groups(self)
         self.native = fast.native_q_learning(self, groups * count)
         self.rollout.allows_native_acting = self.device.type == "cpu"
@@ -144,11 +144,11 @@ class Learner(QLearner):
         return {**super().row_tensors(), **replay}
 
     def check_restored(self) -> None:
-        """A replay whose indices point outside of it would make C read and write out of bounds."""
+        """Checks the replay's indices: wrong ones would make C read and write out of bounds."""
         self.replay.check()
 
     def restart_episodes(self) -> None:
-        """No episode in the replay continues."""
+        """Truncates the unfinished episodes in the replay too."""
         super().restart_episodes()
         self.replay.truncate_all()
 
@@ -157,13 +157,13 @@ class Learner(QLearner):
 
 
 def update(learner: Learner) -> dict[str, Any]:
-    """Stores the learner's rollout and learns from the replay. Metrics are numbers, or on a GPU tensors."""
+    """Stores the learner's rollout and learns from the replay. The metrics are numbers, on a GPU tensors."""
     config, replay = learner.config, learner.replay
     metrics: dict[str, Any] = q.observe(learner) if learner.native is None else learner.native.observe()
     replay.store(learner.rollout)
     on_cpu = learner.device.type == "cpu"
     last: Any = [0.0] * len(STEP_METRICS) if on_cpu else torch.zeros(len(STEP_METRICS), device=learner.device)
-    if not on_cpu:  # a CUDA graph cannot branch on this: what it learns too early is undone
+    if not on_cpu:  # a CUDA graph cannot branch: `improve` changes nothing before the replay has enough transitions
         is_ready = replay.stored >= config.replay_start
         for batch in batches(learner):
             last = improve(learner, batch, is_ready)
@@ -177,11 +177,11 @@ def update(learner: Learner) -> dict[str, Any]:
 
 
 def batches(learner: Learner) -> Iterator[Batch]:
-    """The batch of each gradient step. All are sampled at once, unless priorities change in between."""
+    """The batch of each gradient step. All are sampled at once, unless each step changes the priorities."""
     config, (groups, count) = learner.config, sample_groups(learner)
-    times = 1 if config.priority else config.gradient_steps
-    for _ in range(config.gradient_steps // times):
-        sizes, stream = (groups, count * times, config.n_step), learner.streams["minibatches"]
+    at_once = 1 if config.priority else config.gradient_steps
+    for _ in range(config.gradient_steps // at_once):
+        sizes, stream = (groups, count * at_once, config.n_step), learner.streams["minibatches"]
         batch = learner.replay.sample(*sizes, config.gamma, stream, reuse=learner.reused)
         learner.reused = batch
         if config.reward_scale != 1.0:
@@ -190,27 +190,26 @@ def batches(learner: Learner) -> Iterator[Batch]:
 
 
 def sample_groups(learner: Learner) -> tuple[int, int]:
-    """The number of parts of the replay that a batch is sampled from, and the windows of each."""
-    config, agents = learner.config, learner.actor.agents
-    networks = getattr(learner.actor.policy, "agents", 1)
+    """How many parts of the replay a batch is sampled from (1, or one for each agent), and the windows from each."""
+    config, agents, networks = learner.config, learner.actor.agents, learner.actor.networks
     if config.replay == "per-agent":
         return agents, config.batch_size if networks > 1 else max(1, config.batch_size // agents)
     return 1, config.batch_size * networks
 
 
 def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> Tensor:
-    """One gradient step, and one of the target network; returns STEP_METRICS.
+    """One gradient step and one step of the target network; returns STEP_METRICS.
 
-    With `is_ready` false nothing is learned.
+    Where `is_ready` is false it changes nothing.
     """
-    config, networks = learner.config, getattr(learner.actor.policy, "agents", 1)
+    config, networks = learner.config, learner.actor.networks
     gradient: Any = learner.weights.grad
-    if not getattr(learner.actor.policy, "learns_by_hand", False):  # what is written by hand does not accumulate
+    if not has_manual_gradient(learner.actor.policy):  # autograd adds to the gradient, the manual one overwrites it
         gradient.zero_()
-    chosen, targets, losses, slopes, backward = td_errors(learner, batch)
-    # a place that is no transition has weight 0; each network has a batch of its own, whose mean it learns from
+    chosen, targets, losses, derivatives, backward = td_errors(learner, batch)
+    # an entry that is not a transition has weight 0; the gradient of a network is the mean over its own entries
     share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
-    backward(slopes * share.view(-1, *[1] * (slopes.ndim - 1)))
+    backward(derivatives * share.view(-1, *[1] * (derivatives.ndim - 1)))
     if is_ready is not None:
         gradient *= is_ready
     norm = clip_gradient(gradient, config.max_grad_norm)
@@ -218,7 +217,7 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
     if is_ready is None:
         learner.updates += 1
     else:
-        learner.optimizer.state["step"] *= is_ready  # zero gradients leave its other state at zero
+        learner.optimizer.state["step"] *= is_ready  # its other state stays zero: the gradients were zero
         learner.updates += is_ready.to(torch.int64)
     update_target(learner)
     if config.priority:
@@ -230,7 +229,7 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
 
 
 def improve_natively(learner: Learner, batch: Batch) -> list[float]:
-    """The same by the gradient step in C."""
+    """`improve`, with the gradient step in C."""
     metrics, errors = learner.native.improve(batch)
     updates = learner.host["updates"]
     updates += 1
@@ -241,10 +240,18 @@ def improve_natively(learner: Learner, batch: Batch) -> list[float]:
     return metrics  # type: ignore[no-any-return]
 
 
-def td_errors(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor, Callable[[Tensor], Any]]:
-    """Q of the actions that were taken, its targets, the losses (batch,) each; the derivatives of the losses by the
-    network's outputs, and a function that turns such derivatives into gradients of the weights.
-    """
+class TDErrors(NamedTuple):
+    """Q-values of a batch compared with their targets, and what the gradient needs."""
+
+    chosen: Tensor  # (batch,): Q of the actions that were taken
+    targets: Tensor  # (batch,)
+    losses: Tensor  # (batch,)
+    derivatives: Tensor  # (batch, ...): of the losses by the network's outputs, or ones
+    backward: Callable[[Tensor], Any]  # turns such derivatives into gradients of the weights
+
+
+def td_errors(learner: Learner, batch: Batch) -> TDErrors:
+    """Computes Q of the actions that were taken, its targets and its losses."""
     config, policy, target = learner.config, learner.actor.policy, learner.target_policy
     structured = learner.rollout.observations
     obs = learner.actor.normalize(structured(batch.obs))
@@ -255,31 +262,32 @@ def td_errors(learner: Learner, batch: Batch) -> tuple[Tensor, Tensor, Tensor, T
             best = best_actions(q_values(policy, next_obs) if config.double else next_values, batch)
             bootstrap = next_values.gather(1, best).squeeze(1)
         else:
-            spread = outputs(target, next_obs)
-            best = best_actions(q_values(policy, next_obs) if config.double else expected(target, spread), batch)
-            bootstrap = of_actions(spread, best)  # (batch, atoms)
+            next_outputs = outputs(target, next_obs)
+            best = best_actions(q_values(policy, next_obs) if config.double else expected(target, next_outputs), batch)
+            bootstrap = of_actions(next_outputs, best)  # (batch, atoms)
     actions = batch.actions.unsqueeze(1)
     if config.distribution == "none":
         values, backward = q_with_gradient(policy, obs)
         chosen = values.detach().gather(1, actions).squeeze(1)
         targets = torch.addcmul(batch.returns, batch.discounts, bootstrap)
-        losses, slope = error_loss(config.loss, chosen, targets)
-        return chosen, targets, losses, torch.zeros_like(values).scatter_(1, actions, slope.unsqueeze(1)), backward
+        losses, derivatives = error_loss(config.loss, chosen, targets)
+        by_action = torch.zeros_like(values).scatter_(1, actions, derivatives.unsqueeze(1))
+        return TDErrors(chosen, targets, losses, by_action, backward)
     taken = of_actions(outputs(policy, obs), actions)
     if config.distribution == "c51":
-        goal = ops.project(torch.softmax(bootstrap, -1), batch.returns, batch.discounts, target.atoms)
-        losses = -(goal * torch.log_softmax(taken, -1)).sum(-1)
-        chosen, targets = torch.softmax(taken.detach(), -1) @ target.atoms, goal @ target.atoms
+        target_probs = ops.project(torch.softmax(bootstrap, -1), batch.returns, batch.discounts, target.atoms)
+        losses = -(target_probs * torch.log_softmax(taken, -1)).sum(-1)
+        chosen, targets = torch.softmax(taken.detach(), -1) @ target.atoms, target_probs @ target.atoms
     else:
-        goals = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), bootstrap)
-        losses = ops.quantile_loss(taken, goals)
-        chosen, targets = taken.detach().mean(-1), goals.mean(-1)
-    return chosen, targets, losses.detach(), torch.ones_like(losses), losses.backward
+        target_quantiles = torch.addcmul(batch.returns.unsqueeze(1), batch.discounts.unsqueeze(1), bootstrap)
+        losses = ops.quantile_loss(taken, target_quantiles)
+        chosen, targets = taken.detach().mean(-1), target_quantiles.mean(-1)
+    return TDErrors(chosen, targets, losses.detach(), torch.ones_like(losses), losses.backward)
 
 
 @torch.no_grad()
 def update_target(learner: Learner) -> None:
-    """The target network moves a part of the way to the online network, or becomes a copy now and then."""
+    """Moves the target network by `target_tau` to the online network, or copies it every `target_every` steps."""
     config = learner.config
     if config.target_tau:
         learner.target.data.lerp_(learner.weights.data, config.target_tau)
@@ -287,15 +295,15 @@ def update_target(learner: Learner) -> None:
         if int(learner.updates) % config.target_every == 0:
             learner.target.data.copy_(learner.weights.data)
     else:  # without waiting for the device
-        copies = learner.updates % config.target_every == 0
-        learner.target.data.copy_(torch.where(copies, learner.weights.data, learner.target.data))
+        is_due = learner.updates % config.target_every == 0
+        learner.target.data.copy_(torch.where(is_due, learner.weights.data, learner.target.data))
 
 
 # ---- the network's outputs ----
 
 
 def best_actions(values: Tensor, batch: Batch) -> Tensor:
-    """(batch, 1): the best of the actions that are allowed next."""
+    """(batch, 1): the best allowed next actions."""
     if batch.next_masks is not None:
         values = torch.where(batch.next_masks != 0, values, NEVER)
     return values.argmax(-1, keepdim=True)
@@ -303,19 +311,25 @@ def best_actions(values: Tensor, batch: Batch) -> Tensor:
 
 def q_values(policy: Any, obs: Any) -> Tensor:
     """Q (rows, choices), without a gradient."""
-    by_hand = isinstance(policy, QNet) and policy.learns_by_hand
-    values: Tensor = policy.answer(obs)[0] if by_hand else expected(policy, outputs(policy, obs))
-    return values
+    if has_manual_gradient(policy):
+        values: Tensor = policy.values_and_inputs(obs)[0]
+        return values
+    return expected(policy, outputs(policy, obs))
 
 
 def q_with_gradient(policy: Any, obs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
     """Q (rows, choices), and a function that turns its derivatives into gradients of the weights."""
-    if isinstance(policy, QNet) and policy.learns_by_hand:
+    if has_manual_gradient(policy):
         with torch.no_grad():
-            values, inputs = policy.answer(obs)
-        return values, partial(policy.put_gradients, inputs)
+            values, inputs = policy.values_and_inputs(obs)
+        return values, partial(policy.write_gradients, inputs)
     values = expected(policy, outputs(policy, obs))
     return values, values.backward
+
+
+def has_manual_gradient(policy: Any) -> bool:
+    """Whether the network computes its gradient without autograd."""
+    return isinstance(policy, QNet) and policy.has_manual_gradient
 
 
 def of_actions(values: Tensor, actions: Tensor) -> Tensor:
@@ -330,7 +344,7 @@ def outputs(policy: Any, obs: Any) -> Tensor:
 
 
 def expected(policy: Any, values: Tensor) -> Tensor:
-    """(rows, choices): the mean of the distribution that outputs describe."""
+    """(rows, choices): the means of the distributions that outputs describe."""
     return policy.expect(values) if isinstance(policy, QNet) else values.squeeze(-1)
 
 

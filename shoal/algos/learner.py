@@ -1,6 +1,7 @@
-"""Learner: an actor with what trains it: flat weights, an optimizer, random streams, a rollout to learn from.
+"""Learner: an actor in training, with its flat weights, optimizer, random streams and rollout.
 
-PPO, DQN and PQN derive theirs from it. What every update shares is here too: schedules, clipping, observation moments.
+The learners of PPO, DQN and PQN derive from it. Also here is what all updates share: learning rate schedules, gradient
+clipping, the running mean and variance of observations. Losses and updates are in the algorithms' files.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ class Learner:
         config: the options of the algorithm.
         actor: the policy that learns.
         rows: rows of the vector env that it plays.
-        seed: of the run.
-        name: of the policy in the run; its random streams are derived from seed and name.
+        seed: the seed of the run.
+        name: the policy's name in the run; its random streams are derived from seed and name.
         segment: steps of a segment, for recurrent policies.
         mask_size: entries of an action mask; 0: none.
-        has_dead_rows: whether some rows may be out of the game.
+        has_dead_rows: whether agents can be out of the game while their env's episode continues.
         optimizer_options: the optimizer's own options; None: their defaults.
-        device: where it learns.
+        device: where the policy, the rollout and the optimizer are.
     """
 
-    fused: Any = None  # kernels that act and learn on a GPU (fast/), where they cover the network
+    fused: Any = None  # GPU kernels that act and learn (fast/), if they cover the network
     reward_moments: nn.Module | None = None
 
     def __init__(
@@ -69,66 +70,73 @@ class Learner:
         optimizer = getattr(config, "optimizer", "adam")
         self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, config, optimizer_options)
 
-    # ---- where the run stands ----
+    # ---- progress of the run ----
 
     def set_progress(self, done: float) -> float:
-        """Sets what depends on `done` (0 to 1), the part of the run that is done; returns the learning rate."""
+        """Sets what is scheduled by the finished fraction of the run (0 to 1); returns the learning rate."""
         rate: float = self.config.learning_rate * schedule_factor(self.config.schedule, done)
         self.optimizer.set_rate(rate)
         return rate
 
     @property
     def has_finished(self) -> bool:
-        """Whether a limit of its own ends the run before `total_steps`."""
+        """Whether the algorithm's own limit ends the run before `total_steps`."""
         return False
 
     # ---- checkpoints ----
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds besides weights and random streams, whatever the number of rows."""
+        """The checkpoint's tensors besides weights and random streams, independent of the number of rows."""
         tensors = {f"optimizer.{name}": value for name, value in self.optimizer.state.items()}
         if self.reward_moments is not None:
             tensors |= {f"reward_norm.{name}": value for name, value in self.reward_moments.state_dict().items()}
         return tensors
 
     def row_tensors(self) -> dict[str, Tensor]:
-        """The same, by row: a run that is resumed with another number of rows starts without it."""
+        """Tensors of the checkpoint with an entry for each row: not restored if the number of rows has changed."""
         return {f"recurrent.{k}": part for k, part in enumerate(self.rollout.state)}
 
     def check_restored(self) -> None:
-        """Raises CheckpointError where restored tensors hold values that cannot be."""
+        """Raises CheckpointError if restored tensors hold impossible values."""
 
     def restart_episodes(self) -> None:
-        """The envs start new episodes: nothing that was collected continues."""
+        """Called when all envs start new episodes: ends every unfinished episode."""
         self.rollout.reset_state()
 
 
 def flatten(parameters: list[Any]) -> Any:
-    """Moves all parameters, and their gradients, into one piece of memory, and returns it as one parameter.
+    """Moves all parameters and their gradients into one flat parameter, and returns it.
 
-    The policy's own become views of it. Gradients are then clipped and weights moved by a handful of operations in all,
-    not for each layer.
+    The given parameters become views of it. Clipping and the optimizer step then take a few operations in all instead
+    of a few for each layer.
     """
     if not parameters or len({(p.dtype, p.device) for p in parameters}) > 1:
-        raise ConfigError("the policy has no parameters, or parameters of several dtypes or devices.")
-    whole = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
-    whole.grad = torch.zeros_like(whole)
-    at = 0
+        raise ConfigError(
+            f"the policy has {len(parameters)} trainable parameters on {_kinds(parameters)}. "
+            "It needs at least one, and all of them in one dtype on one device."
+        )
+    flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in parameters]))
+    flat.grad = torch.zeros_like(flat)
+    start = 0
     for p in parameters:
-        part = slice(at, at + p.numel())
-        p.data, p.grad = whole.data[part].view_as(p), whole.grad[part].view_as(p)
-        at += p.numel()
-    return whole
+        span = slice(start, start + p.numel())
+        p.data, p.grad = flat.data[span].view_as(p), flat.grad[span].view_as(p)
+        start += p.numel()
+    return flat
+
+
+def _kinds(parameters: list[Any]) -> str:
+    return ", ".join(sorted({f"{p.device} ({p.dtype})" for p in parameters})) or "no device"
 
 
 def schedule_factor(schedule: str, done: float) -> float:
-    """The factor of the learning rate when `done` (0 to 1) of the run is done."""
+    """The factor of the learning rate after the fraction `done` (0 to 1) of the run."""
     factors = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
     return max(0.0, factors[schedule])
 
 
 def clip_gradient(gradient: Tensor, limit: float) -> Tensor:
-    """Scales the gradient down to the norm `limit` (0: never), in place, and returns the norm that it had."""
+    """Scales the gradient down to the norm `limit` (0: never), in place; returns its norm before."""
     norm = torch.linalg.vector_norm(gradient)
     if limit:
         gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
@@ -137,15 +145,15 @@ def clip_gradient(gradient: Tensor, limit: float) -> Tensor:
 
 def random_order(count: int, generator: torch.Generator) -> Tensor:
     """0 .. count - 1 in random order."""
-    if generator.device.type == "cuda":  # randperm cannot be captured in a graph
+    if generator.device.type == "cuda":  # a CUDA graph cannot capture randperm
         return torch.rand(count, device=generator.device, generator=generator).argsort()
     return torch.randperm(count, generator=generator)
 
 
 @torch.no_grad()
 def update_obs_moments(learner: Learner) -> None:
-    """Adds the rollout's observations to the running moments: the next rollout is scaled by them."""
+    """Adds the rollout's observations to their running mean and variance. The next rollout is normalized by them."""
     rollout, counted = learner.rollout, learner.rollout.counted()
     for key, moments in learner.actor.moments.items():
-        seen = rollout.obs[int(key)][:-1]
-        moments.update(seen.flatten(0, 1), None if counted is None else counted.flatten())
+        obs = rollout.obs[int(key)][:-1]
+        moments.update(obs.flatten(0, 1), None if counted is None else counted.flatten())

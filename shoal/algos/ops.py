@@ -1,7 +1,8 @@
-"""Sums over time and running moments: what algorithms share. Equation in the docstring, a slow twin in the tests.
+"""Returns, advantages, distributional targets and running statistics, as functions of tensors. Knows no algorithm.
 
-Time comes first: (steps, rows). `dones[t]` is true where step t ended an episode, so nothing after it flows back.
-Truncated episodes bootstrap before they come here: gamma V(final_obs) is added to the reward of their last step.
+Each docstring has the equation, and the tests compare with a slow loop. Time is the first axis: (steps, rows).
+`dones[t]` is true where step t ended an episode: later steps do not count for it. Truncated episodes are bootstrapped
+before: gamma V(final_obs) is already added to the reward of their last step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from shoal.native import lib
 from shoal.nn.launch import fresh, has_triton, launch
 
-BLOCK = 32  # rows that a block of the GPU sums over time
+BLOCK = 32  # rows of a GPU block
 
 
 def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
@@ -37,102 +38,103 @@ def vtrace(
     rho_max: float = 1.0,
     c_max: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """V-trace (Espeholt et al. 2018) for data of an older policy; ratios = pi(a) / mu(a), (steps, rows).
+    """V-trace (Espeholt et al. 2018), for steps of an older policy mu; ratios = pi(a) / mu(a), (steps, rows).
 
         v_t = V_t + rho_t d_t + gamma lam c_t n_t (v_{t+1} - V_{t+1}),  rho = min(rho_max, ratio), c = min(c_max, ratio)
 
     Returns the targets v (steps, rows) and the advantages r_t + gamma n_t (lam v_{t+1} + (1 - lam) V_{t+1}) - V_t, as
-    rlax has them: with ratios of 1 they are GAE's. The paper's policy gradient multiplies them by rho; PPO's surrogate
-    brings its own ratio.
+    in rlax: with ratios of 1 they are GAE's. The paper multiplies them by rho; PPO's loss has its own ratio.
     """
     if ratios.shape != rewards.shape:
-        raise ValueError(f"ratios {tuple(ratios.shape)}: expected {tuple(rewards.shape)}, as rewards.")
+        raise ValueError(f"ratios {tuple(ratios.shape)}: expected the shape of rewards, {tuple(rewards.shape)}.")
     rho, c = ratios.clamp(max=rho_max), ratios.clamp(max=c_max)
-    excess = _advantages(rewards, values, dones, rho, c, gamma, lam)  # v - V
-    later = values[1:] + lam * torch.cat([excess[1:], torch.zeros_like(excess[:1])])
-    return values[:-1] + excess, rewards + gamma * (~dones).to(rewards.dtype) * later - values[:-1]
+    corrections = _advantages(rewards, values, dones, rho, c, gamma, lam)  # v - V
+    next_values = values[1:] + lam * torch.cat([corrections[1:], torch.zeros_like(corrections[:1])])
+    return values[:-1] + corrections, rewards + gamma * (~dones).to(rewards.dtype) * next_values - values[:-1]
 
 
 def _advantages(
     rewards: Tensor, values: Tensor, dones: Tensor, rho: Tensor | None, c: Tensor | None, gamma: float, lam: float
 ) -> Tensor:
+    """GAE; with rho and c, V-trace's v - V."""
     steps, rows = rewards.shape
     if tuple(values.shape) != (steps + 1, rows) or dones.shape != rewards.shape:
         shapes = f"rewards {tuple(rewards.shape)}, values {tuple(values.shape)}, dones {tuple(dones.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps + 1, rows), (steps, rows).")
-    numbers = [rewards, values, *([] if rho is None or c is None else [rho, c])]
-    if _is_for_c(dones, *numbers):
-        inputs = [part.contiguous() for part in (rewards, values, dones, *numbers[2:])]
+    floats = [rewards, values, *([] if rho is None or c is None else [rho, c])]
+    if _is_for_c(dones, *floats):
+        inputs = [tensor.contiguous() for tensor in (rewards, values, dones, *floats[2:])]
         out = torch.empty_like(inputs[0])
         pointers = [tensor.data_ptr() for tensor in inputs] + [None] * (5 - len(inputs))
         lib.load_core().advantages(*pointers, gamma, lam, steps, rows, out.data_ptr())
         return out
-    if _is_for_triton(dones, *numbers):
-        out, more = fresh(rewards), (None, None) if rho is None else (rho, c)
+    if _is_for_triton(dones, *floats):
+        out = fresh(rewards)
         launch(
             _triton().advantages, (-(-rows // BLOCK),),
-            rewards, values, dones, *more, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
+            rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
         )  # fmt: skip
         return out
-    goes_on = gamma * (~dones).to(rewards.dtype)
-    deltas = rewards + goes_on * values[1:] - values[:-1]
+    discounts = gamma * (~dones).to(rewards.dtype)
+    deltas = rewards + discounts * values[1:] - values[:-1]
     if rho is not None and c is not None:
-        deltas, goes_on = rho * deltas, c * goes_on
-    out, later = torch.empty_like(rewards), torch.zeros_like(rewards[0])
+        deltas, discounts = rho * deltas, c * discounts
+    out, advantage = torch.empty_like(rewards), torch.zeros_like(rewards[0])
     for t in range(steps - 1, -1, -1):
-        later = torch.addcmul(deltas[t], goes_on[t], later, value=lam)
-        out[t] = later
+        advantage = torch.addcmul(deltas[t], discounts[t], advantage, value=lam)
+        out[t] = advantage
     return out
 
 
 def lambda_returns(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
-    """What PQN's Q-values are pulled to; values[t] = max over a of Q(obs[t], a).
+    """The targets of PQN's Q-values; values[t] = max over a of Q(obs[t], a).
 
         G_t = r_t + gamma n_t (lam G_{t+1} + (1 - lam) V_{t+1}),   n_t = 0 if dones[t] else 1,   G_steps = V_steps
 
-    rewards, dones: (steps, rows); values: (steps + 1, rows). Returns (steps, rows). It is V + GAE, term by term.
+    rewards, dones: (steps, rows); values: (steps + 1, rows). Returns (steps, rows): V + GAE.
     """
     return gae(rewards, values, dones, gamma, lam) + values[:-1]
 
 
 def n_step(rewards: Tensor, stops: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Discounted sums of windows of at most n steps, and how many steps each one has.
+    """Discounted sums of rewards over windows of at most n steps, and the number of steps in each.
 
         R = sum over k < m of gamma^k r_k,   m = the step of the first stop + 1, or n where there is none
 
-    rewards, stops: (n, batch); stops[k] is true where the window goes no further than step k: an episode ended with
-    it, or the next step has not been played yet. Returns R and m, both (batch,). What lies after a stop is not read.
+    rewards, stops: (n, batch); stops[k] is true where step k is the window's last: the episode ended, or the next step
+    has not been played. Returns R and m, both (batch,). Rewards after a stop are ignored.
     """
     if stops.shape != rewards.shape or rewards.ndim != 2:
-        raise ValueError(f"rewards {tuple(rewards.shape)}, stops {tuple(stops.shape)}: expected (n, batch) of both.")
+        raise ValueError(f"rewards {tuple(rewards.shape)}, stops {tuple(stops.shape)}: expected (n, batch) for both.")
     counted = (torch.cumsum(stops, 0) - stops.to(torch.int64)) == 0  # no stop before
     powers = gamma ** torch.arange(len(rewards), device=rewards.device, dtype=rewards.dtype)
     return (torch.where(counted, rewards, 0.0) * powers.unsqueeze(1)).sum(0), counted.sum(0)
 
 
 def project(probs: Tensor, rewards: Tensor, discounts: Tensor, atoms: Tensor) -> Tensor:
-    """C51's projection (Bellemare et al. 2017): the distribution of r + g Z on the atoms that Z lives on.
+    """C51's projection (Bellemare et al. 2017): the distribution of r + g Z, projected on the atoms z of Z.
 
         out_j = sum over i of p_i max(0, 1 - |clip(r + g z_i) - z_j| / dz)
 
-    probs: (batch, atoms); rewards, discounts: (batch,), discounts 0 where nothing follows; atoms: (atoms,) evenly
-    spaced. A sum, where the paper scatters: its order is fixed, so that a GPU repeats it to the bit.
+    probs: (batch, atoms); rewards, discounts g: (batch,), 0 where the episode ended; atoms: (atoms,), evenly spaced.
+    The paper scatters; this is a sum in a fixed order, so that a GPU repeats it bit for bit.
     """
     if probs.ndim != 2 or atoms.shape != probs.shape[1:] or rewards.shape != probs.shape[:1]:
-        raise ValueError(f"probs {tuple(probs.shape)}, rewards {tuple(rewards.shape)}, atoms {tuple(atoms.shape)}.")
+        shapes = f"probs {tuple(probs.shape)}, rewards {tuple(rewards.shape)}, atoms {tuple(atoms.shape)}"
+        raise ValueError(f"{shapes}: expected (batch, atoms), (batch,), (atoms,).")
     low, high = atoms[0], atoms[-1]
     moved = rewards.unsqueeze(1) + discounts.unsqueeze(1) * atoms
     moved = torch.minimum(torch.maximum(moved, low), high)
-    nearness = 1.0 - (moved.unsqueeze(1) - atoms.view(1, -1, 1)).abs() * ((len(atoms) - 1) / (high - low))
-    return (nearness.clamp_(min=0.0) * probs.unsqueeze(1)).sum(-1)
+    overlap = 1.0 - (moved.unsqueeze(1) - atoms.view(1, -1, 1)).abs() * ((len(atoms) - 1) / (high - low))
+    return (overlap.clamp_(min=0.0) * probs.unsqueeze(1)).sum(-1)
 
 
 def quantile_loss(quantiles: Tensor, targets: Tensor) -> Tensor:
-    """QR-DQN's loss (Dabney et al. 2018), one number for each row of the batch.
+    """QR-DQN's loss (Dabney et al. 2018): (batch,).
 
         L = sum over i of mean over j of |tau_i - 1(u < 0)| huber(u),   u = targets_j - quantiles_i
 
-    quantiles: (batch, n), at the middles tau_i = (i + 0.5) / n; targets: (batch, m).
+    quantiles: (batch, n), at the midpoints tau_i = (i + 0.5) / n; targets: (batch, m).
     """
     count = quantiles.shape[1]
     taus = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype) + 0.5) / count
@@ -143,7 +145,7 @@ def quantile_loss(quantiles: Tensor, targets: Tensor) -> Tensor:
 
 
 def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor) -> Tensor:
-    """R_t = r_t + gamma R_{t-1}, begun anew after each done; `carry` (rows,) is R before and is updated in place."""
+    """R_t = r_t + gamma R_{t-1}, from 0 after each done; `carry` (rows,) is R before step 0, updated in place."""
     steps, rows = rewards.shape
     if dones.shape != rewards.shape or tuple(carry.shape) != (rows,):
         shapes = f"rewards {tuple(rewards.shape)}, dones {tuple(dones.shape)}, carry {tuple(carry.shape)}"
@@ -166,17 +168,16 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor)
     return out
 
 
-def _is_for_c(dones: Tensor, *numbers: Tensor) -> bool:
-    """Whether the C kernels can read these: float32 in this machine's memory, and flags of one byte."""
-    fits = all(part.dtype == torch.float32 and part.device.type == "cpu" for part in numbers)
+def _is_for_c(dones: Tensor, *floats: Tensor) -> bool:
+    """Whether the C functions take these: float32 and bool on the CPU."""
+    fits = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in floats)
     return fits and dones.dtype == torch.bool and dones.device.type == "cpu"
 
 
-def _is_for_triton(dones: Tensor, *numbers: Tensor) -> bool:
-    """Whether the GPU's kernels can read these."""
-    parts = (dones, *numbers)
-    fits = all(part.device.type == "cuda" and part.is_contiguous() for part in parts)
-    return fits and dones.dtype == torch.bool and all(n.dtype == torch.float32 for n in numbers) and has_triton()
+def _is_for_triton(dones: Tensor, *floats: Tensor) -> bool:
+    """Whether the GPU kernels take these: contiguous float32 and bool on a GPU."""
+    fits = all(tensor.device.type == "cuda" and tensor.is_contiguous() for tensor in (dones, *floats))
+    return fits and dones.dtype == torch.bool and all(n.dtype == torch.float32 for n in floats) and has_triton()
 
 
 def _triton() -> Any:
@@ -186,7 +187,7 @@ def _triton() -> Any:
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance of everything seen so far, merged batch by batch (Chan et al. 1979)."""
+    """Running mean and variance of all data so far, merged batch by batch (Chan et al. 1979)."""
 
     mean: Tensor
     var: Tensor
@@ -200,23 +201,23 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: Tensor, counts: Tensor | None = None) -> None:
-        """Takes in (n, *shape); with counts (n,), only the entries where they are true."""
+        """Adds a batch (n, *shape); with counts (n,), only the entries for which they are true."""
         if not len(batch):
             return
-        wide, seen = batch.to(torch.float64), self.count
+        wide, old_count = batch.to(torch.float64), self.count
         if counts is None:
             var, mean = torch.var_mean(wide, dim=0, correction=0)
-            count = torch.full_like(seen, len(batch))
-        else:  # in sizes that do not depend on how many there are: a graph can capture it
+            count = torch.full_like(old_count, len(batch))
+        else:  # tensor sizes do not depend on the number of true entries: a graph can capture it
             weights = counts.to(torch.float64).view(-1, *[1] * (batch.ndim - 1))
             count = weights.sum()
             mean = torch.where(count > 0, (wide * weights).sum(0) / count.clamp(min=1.0), self.mean)
             var = ((wide - mean).square() * weights).sum(0) / count.clamp(min=1.0)
-        total, delta = (seen + count).clamp(min=1.0), mean - self.mean
-        spread = self.var * seen + var * count + delta**2 * (seen * count / total)
+        total, delta = (old_count + count).clamp(min=1.0), mean - self.mean
+        squares = self.var * old_count + var * count + delta**2 * (old_count * count / total)
         self.mean += delta * (count / total)
-        self.var.copy_(torch.where(seen + count > 0, spread / total, self.var))
-        self.count.copy_(seen + count)
+        self.var.copy_(torch.where(old_count + count > 0, squares / total, self.var))
+        self.count.copy_(old_count + count)
 
     def normalize(self, batch: Tensor, limit: float = 10.0) -> Tensor:
         """(x - mean) / std in float32, clipped to +-limit."""
@@ -225,21 +226,21 @@ class RunningMoments(nn.Module):
 
 
 def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = None) -> Tensor:
-    """1 - Var(returns - values) / Var(returns): 1 is a perfect critic, 0 one that knows only the mean.
+    """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one that predicts the mean.
 
-    With counts (1 or 0 for each), only over the entries that count; nan where there are none, or all are alike.
+    With counts (1.0 or 0.0 for each entry), only over entries of 1; nan if there are none or all returns are equal.
     """
     if not len(returns):
         return returns.new_tensor(torch.nan)
     errors = returns - values
     if counts is None:
-        spread, missed = returns.var(correction=0), errors.var(correction=0)
+        total, unexplained = returns.var(correction=0), errors.var(correction=0)
     else:
-        spread = masked_mean((returns - masked_mean(returns, counts)).square(), counts)
-        missed = masked_mean((errors - masked_mean(errors, counts)).square(), counts)
-    return torch.where(spread > 0, 1.0 - missed / spread, torch.nan)
+        total = masked_mean((returns - masked_mean(returns, counts)).square(), counts)
+        unexplained = masked_mean((errors - masked_mean(errors, counts)).square(), counts)
+    return torch.where(total > 0, 1.0 - unexplained / total, torch.nan)
 
 
 def masked_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean over entries of weight 1; over all where there are no weights."""
+    """The mean over entries of weight 1; without weights, over all."""
     return values.mean() if weights is None else (values * weights).sum() / weights.sum().clamp(min=1.0)

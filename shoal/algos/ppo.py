@@ -3,14 +3,15 @@
     for each iteration:
         collect      every row plays `horizon` steps with the current policy             (algos/collect/)
         advantages   how much better each action was than the critic expected            (algos/ops.py)
-        update       `epochs` passes over the rollout in `minibatches` random parts:
-                     make good actions likelier and bad ones less likely, but let the
-                     probability of none move by more than `clip`; fit the critic
+        update       `epochs` passes over the rollout in random minibatches: make good
+                     actions likelier and bad ones less likely, but gain nothing from
+                     a probability ratio outside 1 +- `clip`; fit the critic
 
-Feed-forward policies shuffle single transitions. Recurrent ones shuffle segments of `segment` steps: each starts from
-the recurrent state that it was played with, and the state is cleared where an episode began inside it.
+Minibatches of a feed-forward policy hold single transitions. Those of a recurrent policy hold segments of `segment`
+steps: a segment starts from the recurrent state it was played with, and the state is reset where an episode starts
+inside it.
 
-Small networks have faster implementations of the same computations (algos/fast/); this file is their meaning.
+algos/fast/ has faster implementations for small networks. This file defines what they must compute.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class PPO:
     compile: bool = opt(False, "compile the policy with torch.compile")
 
     def resolve(self, rows: int) -> PPO:
-        """The options with batch_size and num_iterations turned into horizon and total_steps for this many rows."""
+        """The options with `batch_size` and `num_iterations` converted to `horizon` and `total_steps`."""
         horizon, total = self.horizon, self.total_steps
         if self.batch_size:
             if self.batch_size % rows:
@@ -98,7 +99,7 @@ class PPO:
         return self.horizon * rows // self.minibatches
 
 
-CHUNK = 8192  # transitions that go through a policy at a time on a CPU: their activations stay in its cache
+CHUNK = 8192  # transitions that a CPU computes at a time: their activations stay in its cache
 METRICS = {
     "loss/policy": Metric("policy loss"),
     "loss/value": Metric("value loss", "value loss"),
@@ -108,11 +109,11 @@ METRICS = {
     "grad_norm": Metric("grad norm"),
     "explained_variance": Metric("explained var"),
 }
-SUMMED = tuple(METRICS)[:6]  # what every minibatch adds to
+STEP_METRICS = tuple(METRICS)[:6]  # of one optimizer step; an update reports their means
 
 
 class Learner(BaseLearner):
-    """A policy in training, with the running moments of its rewards."""
+    """A policy in training, with the running variance of its discounted returns (`normalize_reward`)."""
 
     config: PPO
 
@@ -131,11 +132,11 @@ class Learner(BaseLearner):
         self.loss = fast.ppo_loss(self) or clipped_loss
 
     def row_tensors(self) -> dict[str, Tensor]:
-        """With the discounted returns of the episodes that are being played."""
+        """With the discounted returns of the unfinished episodes."""
         return {**super().row_tensors(), "running_return": self.running_return}
 
     def restart_episodes(self) -> None:
-        """New episodes have returned nothing."""
+        """Starts the discounted returns at zero."""
         super().restart_episodes()
         self.running_return.zero_()
 
@@ -160,7 +161,7 @@ def _check_sizes(config: PPO, rows: int, segment: int) -> None:
 
 @dataclass
 class Batch:
-    """A rollout as transitions: (horizon * rows, ...), time first, with what the loss compares against."""
+    """A rollout as flat transitions (horizon * rows, ...), time first, with the targets of the loss."""
 
     obs: list[Tensor]
     actions: Tensor
@@ -174,16 +175,18 @@ class Batch:
 
 
 def update(learner: Learner) -> dict[str, Tensor]:
-    """Improves the learner's policy on its rollout. Metrics stay tensors until they are printed."""
+    """Improves the learner's policy on its rollout. The metrics are tensors: reading them waits for a GPU."""
     config = learner.config
     batch = make_batch(learner)
-    sums, epochs = torch.zeros(len(SUMMED), device=learner.device), 0
+    sums, epochs = torch.zeros(len(STEP_METRICS), device=learner.device), 0
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1
-        sums += run_epoch(learner, batch) if learner.fused is None else learner.fused.epoch(batch, order(learner))
-        if config.target_kl and float((sums - before)[SUMMED.index("kl")]) / config.minibatches > config.target_kl:
-            break
-    metrics = dict(zip(SUMMED, sums / (epochs * config.minibatches)))
+        sums += run_epoch(learner, batch)
+        if config.target_kl:
+            kl = float((sums - before)[STEP_METRICS.index("kl")]) / config.minibatches
+            if kl > config.target_kl:
+                break
+    metrics = dict(zip(STEP_METRICS, sums / (epochs * config.minibatches)))
     metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts)
     update_obs_moments(learner)
     return metrics
@@ -194,12 +197,12 @@ def update(learner: Learner) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def make_batch(learner: Learner) -> Batch:
-    """Turns rewards into advantages and returns: scale, bootstrap truncated episodes, sum backwards."""
+    """Turns rewards into advantages and returns: scale, bootstrap truncated episodes, sum backwards in time."""
     rollout, config = learner.rollout, learner.config
     rewards = scale_rewards(learner)
 
-    def value(part: Truncation) -> Tensor:
-        return learner.actor.step(rollout.observations(part.obs), part.state)[1]
+    def value(truncation: Truncation) -> Tensor:
+        return learner.actor.step(rollout.observations(truncation.obs), truncation.state)[1]
 
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
     rollout.truncations.bootstrap(rewards, config.gamma, value)
@@ -207,8 +210,8 @@ def make_batch(learner: Learner) -> Batch:
     logprobs = learner.head.log_prob(logits, actions)
     if config.vtrace:
         ratios = (current_logprobs(learner) - logprobs).exp().view_as(rewards)
-        args = (config.gamma, config.gae_lambda, config.vtrace_rho, config.vtrace_c)
-        returns, advantages = ops.vtrace(rewards, rollout.values, rollout.dones, ratios, *args)
+        factors = (config.gamma, config.gae_lambda, config.vtrace_rho, config.vtrace_c)
+        returns, advantages = ops.vtrace(rewards, rollout.values, rollout.dones, ratios, *factors)
     else:
         advantages = ops.gae(rewards, rollout.values, rollout.dones, config.gamma, config.gae_lambda)
         returns = advantages + rollout.values[:-1]
@@ -230,7 +233,7 @@ def make_batch(learner: Learner) -> Batch:
 
 
 def scale_rewards(learner: Learner) -> Tensor:
-    """The rollout's rewards, divided by the standard deviation of the discounted return with `normalize_reward`."""
+    """The rollout's rewards. `normalize_reward` divides them by the running standard deviation of the return."""
     rollout, moments = learner.rollout, learner.reward_moments
     if moments is None:
         return rollout.rewards.clone()
@@ -258,8 +261,8 @@ def current_logprobs(learner: Learner) -> Tensor:
 def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
     """Normalizes to mean 0 and standard deviation 1 over the entries that count."""
     if counts is None:
-        spread, mean = torch.std_mean(advantages, correction=0)
-        return (advantages - mean) / (spread + 1e-8)
+        std, mean = torch.std_mean(advantages, correction=0)
+        return (advantages - mean) / (std + 1e-8)
     mean = ops.masked_mean(advantages, counts)
     centered = advantages - mean
     return centered / (ops.masked_mean(centered.square(), counts).sqrt() + 1e-8)
@@ -269,15 +272,18 @@ def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
 
 
 def run_epoch(learner: Learner, batch: Batch) -> Tensor:
-    """One pass over the rollout in minibatches; returns the sums of SUMMED over them."""
-    sums = torch.zeros(len(SUMMED), device=learner.device)
+    """One pass over the rollout in minibatches; returns the sums of STEP_METRICS over them."""
+    if learner.fused is not None:
+        sums: Tensor = learner.fused.epoch(batch, segment_order(learner))
+        return sums
+    sums = torch.zeros(len(STEP_METRICS), device=learner.device)
     for segments, weights in minibatches(learner, batch):
         sums += improve(learner, batch, segments, weights)
     return sums
 
 
 def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor | None]]:
-    """Indices of segments in random order (or contiguous, as a slice), and their importance weights."""
+    """For each minibatch: indices of its segments (a slice without `shuffle`), and their importance weights."""
     rollout, config = learner.rollout, learner.config
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
@@ -287,24 +293,24 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice
             yield slice(lo, hi), None
         return
     if not config.priority:
-        segments = order(learner)
+        segments = segment_order(learner)
         if rollout.ready is not None:  # skip segments of rows that are not full
             segments = segments[torch.isin(segments % rows, rollout.ready)]
-        for part in segments.tensor_split(config.minibatches):
-            yield part, None
+        for minibatch in segments.tensor_split(config.minibatches):
+            yield minibatch, None
         return
     counted = batch.advantages if batch.counts is None else batch.advantages * batch.counts
-    chances = (counted.view(-1, length, rows).abs().mean(1).flatten() + 1e-6) ** config.priority
+    probs = (counted.view(-1, length, rows).abs().mean(1).flatten() + 1e-6) ** config.priority
     if rollout.ready is not None:
-        chances.view(-1, rows)[:, _complement(rollout.ready, rows)] = 0.0
-    chances /= chances.sum()
-    drawn = torch.multinomial(chances, total, replacement=True, generator=learner.streams["minibatches"])
-    for part in drawn.tensor_split(config.minibatches):
-        weights = (total * chances[part]) ** -config.priority_beta
-        yield part, weights / weights.max()
+        probs.view(-1, rows)[:, _complement(rollout.ready, rows)] = 0.0
+    probs /= probs.sum()
+    sampled = torch.multinomial(probs, total, replacement=True, generator=learner.streams["minibatches"])
+    for minibatch in sampled.tensor_split(config.minibatches):
+        weights = (total * probs[minibatch]) ** -config.priority_beta
+        yield minibatch, weights / weights.max()
 
 
-def order(learner: Learner) -> Tensor:
+def segment_order(learner: Learner) -> Tensor:
     """Indices of all segments, in random order with `shuffle`."""
     count = learner.rollout.horizon * learner.rollout.rows // learner.rollout.segment
     if not learner.config.shuffle:
@@ -313,6 +319,7 @@ def order(learner: Learner) -> Tensor:
 
 
 def _complement(ready: Tensor, rows: int) -> Tensor:
+    """(rows,) bool: the rows that are not ready."""
     out = torch.ones(rows, dtype=torch.bool, device=ready.device)
     out[ready] = False
     return out
@@ -323,7 +330,7 @@ def _complement(ready: Tensor, rows: int) -> Tensor:
 
 @dataclass
 class Targets:
-    """What the loss of some transitions compares the policy's outputs against."""
+    """The data that the loss compares the policy's outputs with, for some transitions."""
 
     actions: Tensor
     logprobs: Tensor
@@ -331,13 +338,13 @@ class Targets:
     advantages: Tensor
     returns: Tensor
     counts: Tensor | None
-    total: Any  # transitions of the minibatch that count: sums are divided by it
+    total: Any  # transitions of the whole minibatch that count: the loss is a sum over `counts` divided by it
 
 
 def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: Tensor | None) -> Tensor:
-    """One step of the optimizer on a minibatch; returns SUMMED.
+    """One optimizer step on a minibatch; returns STEP_METRICS.
 
-    On a CPU a large minibatch is processed in chunks whose activations stay in the cache; gradients add up.
+    On a CPU a large minibatch is computed in chunks whose activations stay in the cache; their gradients add up.
     """
     config, rollout = learner.config, learner.rollout
     index = transitions(rollout, segments)
@@ -351,21 +358,21 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
 
     gradient = learner.weights.grad
     gradient.zero_()
-    metrics = torch.zeros(len(SUMMED) - 1, device=learner.device)
+    metrics = torch.zeros(len(STEP_METRICS) - 1, device=learner.device)
     count = segments.stop - segments.start if isinstance(segments, slice) else len(segments)
     size = count if learner.device.type != "cpu" else max(1, CHUNK // rollout.segment)
-    shaped = advantages.view(rollout.segment, count)
+    by_segment = advantages.view(rollout.segment, count)
     for lo in range(0, count, size):
         hi = min(lo + size, count)
         chunk = slice(segments.start + lo, segments.start + hi) if isinstance(segments, slice) else segments[lo:hi]
-        metrics += add_gradient(learner, batch, chunk, shaped if hi - lo == count else shaped[:, lo:hi], total)
+        metrics += add_gradient(learner, batch, chunk, by_segment if hi - lo == count else by_segment[:, lo:hi], total)
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
     return torch.cat([metrics, norm.reshape(1)])
 
 
 def add_gradient(learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any) -> Tensor:
-    """Adds the gradient of some segments, and returns their share of SUMMED but the norm."""
+    """Adds the gradient of some segments; returns their share of STEP_METRICS without the gradient norm."""
     rollout, head, index = learner.rollout, learner.head, transitions(learner.rollout, segments)
     obs = rollout.observations([take(leaf, index) for leaf in batch.obs])
     state = tuple(take(part.flatten(0, 1), segments) for part in rollout.starts)
@@ -388,7 +395,7 @@ def add_gradient(learner: Learner, batch: Batch, segments: Tensor | slice, advan
 
 
 def clipped_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-    """The loss for any kind of action, and SUMMED but the gradient norm.
+    """The loss for any action space, and STEP_METRICS without the gradient norm.
 
     L = -mean min(r A, clip(r) A) + value_coef mean (V - R)^2 / 2 - entropy_coef mean H,  r = pi(a) / pi_old(a)
     """
@@ -396,25 +403,25 @@ def clipped_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, targets
     def mean(x: Tensor) -> Tensor:
         return (x if targets.counts is None else x * targets.counts).sum() / targets.total
 
-    logprobs, entropies = head.judge(logits, targets.actions)
+    logprobs, entropies = head.log_prob_and_entropy(logits, targets.actions)
     log_ratio = logprobs - targets.logprobs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
     policy_loss = -mean(torch.minimum(targets.advantages * ratio, targets.advantages * clipped))
     errors = (values - targets.returns).square()
     if config.value_clip:
-        near = targets.values + (values - targets.values).clamp(-config.value_clip, config.value_clip)
-        errors = torch.maximum(errors, (near - targets.returns).square())
+        clipped_values = targets.values + (values - targets.values).clamp(-config.value_clip, config.value_clip)
+        errors = torch.maximum(errors, (clipped_values - targets.returns).square())
     value_loss, entropy = 0.5 * mean(errors), mean(entropies)
     with torch.no_grad():
-        kl = mean(ratio - 1.0 - log_ratio)  # Schulman's estimate: never negative
+        kl = mean(ratio - 1.0 - log_ratio)  # Schulman's estimator: never negative
         clip_fraction = mean(((ratio - 1.0).abs() > config.clip).to(torch.float32))
         metrics = torch.stack([policy_loss.detach(), value_loss.detach(), entropy.detach(), kl, clip_fraction])
     return policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy, metrics
 
 
 def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
-    """Indices of the transitions of some segments in the batch, time first."""
+    """The indices in the batch of the transitions of some segments, time first."""
     length, rows = rollout.segment, rollout.rows
     if length == 1 or isinstance(segments, slice):
         return segments
@@ -423,7 +430,7 @@ def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
 
 
 def take(values: Tensor, index: Tensor | slice) -> Tensor:
-    """Some transitions: gathered, or a view where they are contiguous."""
+    """The entries at `index`: copied, or for a slice a view."""
     return values[index] if isinstance(index, slice) else values.index_select(0, index)
 
 

@@ -1,9 +1,11 @@
-"""PQN (Gallici et al. 2024): Q-learning on rollouts: no replay and no target network, but LayerNorm and lambda returns.
+"""PQN (Gallici et al. 2024): Q-learning from rollouts, with LayerNorm and lambda returns instead of replay and target.
 
 for each iteration:
     collect      every row plays `horizon` steps, epsilon-greedy                              (algos/collect/)
     returns      G_t = r_t + gamma (lam G_{t+1} + (1 - lam) max Q(s_{t+1}, .))               (algos/ops.py)
-    update       `epochs` passes over the rollout in `minibatches` random parts: move Q(s, a) towards G
+    update       `epochs` passes over the rollout in random minibatches: move Q(s, a) towards G
+
+What it shares with DQN is in q.py.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class PQN:
     policy: Literal["shared", "per-agent"] = opt("shared", "one network for all agents, or one for each")
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.01, "probability of a random action at the end", low=0.0, high=1.0)
-    epsilon_fraction: float = opt(0.5, "part of the run over which epsilon falls linearly", low=0.0, high=1.0)
+    epsilon_fraction: float = opt(0.5, "fraction of the run over which epsilon falls linearly", low=0.0, high=1.0)
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
@@ -63,20 +65,20 @@ class PQN:
         return self.horizon * rows // self.minibatches
 
 
-SUMMED = ("loss/q", "grad_norm")  # what every minibatch adds to
+STEP_METRICS = ("loss/q", "grad_norm")  # of one optimizer step; an update reports their means
 
 
 class Learner(QLearner):
-    """A Q-network in training: PQN learns from the rollout alone."""
+    """A Q-network in training. It learns from the rollout alone."""
 
     config: PQN
 
     def __init__(self, config: PQN, actor: Actor, rows: int, **options: Any) -> None:
-        units = config.horizon * rows // getattr(actor.policy, "agents", 1)
-        if units < config.minibatches:
+        transitions = config.horizon * rows // actor.networks  # of each network
+        if transitions < config.minibatches:
             raise ConfigError(
-                f"--train.minibatches {config.minibatches} is more than the {units} transitions of a rollout "
-                f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {units}."
+                f"--train.minibatches {config.minibatches} is more than the {transitions} transitions of a rollout "
+                f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {transitions}."
             )
         super().__init__(config, actor, rows, **options)
 
@@ -85,67 +87,67 @@ class Learner(QLearner):
 
 
 def update(learner: Learner) -> dict[str, Tensor]:
-    """Improves the learner's Q-values on its rollout. Metrics stay tensors until they are printed."""
+    """Improves the learner's Q-values on its rollout. The metrics are tensors: reading them waits for a GPU."""
     config = learner.config
     metrics: dict[str, Tensor] = q.observe(learner)
     returns = compute_returns(learner).flatten()
-    sums = torch.zeros(len(SUMMED), device=learner.device)
+    sums = torch.zeros(len(STEP_METRICS), device=learner.device)
     for _ in range(config.epochs):
         for index in shuffled(learner).tensor_split(config.minibatches):
             sums += improve(learner, index.flatten(), returns)
     q.set_epsilon(learner)
     update_obs_moments(learner)
     means: Tensor = sums / (config.epochs * config.minibatches)
-    return metrics | dict(zip(SUMMED, means))
+    return metrics | dict(zip(STEP_METRICS, means))
 
 
 @torch.no_grad()
 def compute_returns(learner: Learner) -> Tensor:
-    """(horizon, rows): lambda returns of the rollout, by the Q-values that it was played with."""
+    """(horizon, rows): lambda returns of the rollout, from the Q-values that it was played with."""
     rollout, config, actor = learner.rollout, learner.config, learner.actor
     rewards = rollout.rewards * config.reward_scale
 
-    def value(part: Truncation) -> Tensor:
-        """Max Q of the last observations. A network for each agent takes whole envs: other rows are zeros."""
-        if getattr(actor.policy, "agents", 1) == 1 or isinstance(part.rows, slice):
-            return actor.step(rollout.observations(part.obs), ())[1]
-        whole = [leaf.new_zeros((rollout.rows, *leaf.shape[1:])) for leaf in part.obs]
-        for stored, leaf in zip(whole, part.obs):
-            stored[part.rows] = leaf
-        return actor.step(rollout.observations(whole), ())[1][part.rows]
+    def value(truncation: Truncation) -> Tensor:
+        """Max Q of the last observations. Networks of agents need a row for every agent: the others are zeros."""
+        rows = truncation.rows
+        if actor.networks == 1 or isinstance(rows, slice):
+            return actor.step(rollout.observations(truncation.obs), ())[1]
+        all_rows = [leaf.new_zeros((rollout.rows, *leaf.shape[1:])) for leaf in truncation.obs]
+        for padded, leaf in zip(all_rows, truncation.obs):
+            padded[rows] = leaf
+        return actor.step(rollout.observations(all_rows), ())[1][rows]
 
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
     rollout.truncations.bootstrap(rewards, config.gamma, value)
     last = actor.step(rollout.observations([leaf[-1] for leaf in rollout.obs]), ())[0]
     if rollout.masks is not None:
         last = torch.where(rollout.masks[-1] != 0, last, NEVER)
-    best = torch.cat([rollout.logits.amax(-1), last.amax(-1).unsqueeze(0)])  # the logits that were played are masked
+    best = torch.cat([rollout.logits.amax(-1), last.amax(-1).unsqueeze(0)])  # the stored Q-values are masked
     return ops.lambda_returns(rewards, best, rollout.dones, config.gamma, config.q_lambda)
 
 
 def shuffled(learner: Learner) -> Tensor:
-    """(units, agents): all transitions in random order. With a network per agent, an env's agents stay together."""
-    agents = getattr(learner.actor.policy, "agents", 1)
+    """(steps of envs, networks): all transitions in random order. Networks of agents keep an env's agents together."""
+    networks = learner.actor.networks
     count = learner.rollout.horizon * learner.rollout.rows
-    order = random_order(count // agents, learner.streams["minibatches"])
-    return order.unsqueeze(1) * agents + torch.arange(agents, device=learner.device)
+    order = random_order(count // networks, learner.streams["minibatches"])
+    return order.unsqueeze(1) * networks + torch.arange(networks, device=learner.device)
 
 
 def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:
-    """One gradient step on some transitions; returns SUMMED."""
+    """One gradient step on a minibatch of transitions; returns STEP_METRICS."""
     config, rollout = learner.config, learner.rollout
     gradient: Any = learner.weights.grad
     gradient.zero_()
     obs = rollout.observations([leaf[:-1].flatten(0, 1)[index] for leaf in rollout.obs])
     values = learner.actor.unroll(obs, (), rollout.dones[:0])[0]
     chosen = values.gather(1, rollout.actions.flatten(0, 1)[index]).squeeze(-1)
-    losses, slopes = error_loss(config.loss, chosen.detach(), returns[index])
+    losses, derivatives = error_loss(config.loss, chosen.detach(), returns[index])
     counted = rollout.counted()
     counts = None if counted is None else counted.flatten()[index].to(losses.dtype)
-    # each network has a part of the minibatch: its gradient must not shrink with the number of networks
-    networks = getattr(learner.actor.policy, "agents", 1)
+    # each network learns from its share of the minibatch: its gradient is the mean over that share
     total = len(index) if counts is None else counts.sum().clamp(min=1.0)
-    chosen.backward((slopes if counts is None else slopes * counts) * (networks / total))
+    chosen.backward((derivatives if counts is None else derivatives * counts) * (learner.actor.networks / total))
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
     return torch.stack([ops.masked_mean(losses, counts), norm])

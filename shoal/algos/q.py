@@ -1,4 +1,6 @@
-"""What DQN and PQN share: the Q-network of a role, epsilon-greedy exploration, and the loss of a TD error."""
+"""What DQN and PQN share: the Q-network of a role, epsilon-greedy exploration and the loss of a TD error.
+
+Their updates are in dqn.py and pqn.py, the network in nn/qnet.py."""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Modu
         raise ConfigError(f"--nn.core {net.core} is not supported by Q-learning. Use --nn.core none, or --algo ppo.")
     if net.policies != "shared":
         raise ConfigError(
-            "--nn.policies per_agent is for --algo ppo. Use --train.policy per-agent: all networks run as one batch."
+            "--nn.policies per_agent is not supported by Q-learning. Use --train.policy per-agent, or --algo ppo."
         )
     head = QHead(role.action_space)
     options: dict[str, Any] = {"dueling": config.dueling, "layer_norm": config.layer_norm}
@@ -51,17 +53,17 @@ def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Modu
 
 
 class QLearner(Learner):
-    """A Q-network in training: with the number of episodes played, and epsilon."""
+    """A Q-network in training, with the number of episodes played and epsilon."""
 
     head: QHead
 
     def __init__(self, config: Any, actor: Actor, rows: int, **options: Any) -> None:
         check_policy(config, actor)
         super().__init__(config, actor, rows, **options)
-        self.rollout.needs_last_value = False  # Q-values are computed when they are needed
-        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # episodes so far
-        self.done = torch.zeros((), device=self.device)  # part of the run that is done
-        # on a CPU the same memory for numpy, where one number is set or read in a tenth of torch's time
+        self.rollout.needs_last_value = False  # updates compute the Q-values that they need
+        self.games = torch.zeros((), dtype=torch.float64, device=self.device)  # episodes played
+        self.done = torch.zeros((), device=self.device)  # finished fraction of the run
+        # on a CPU: numpy views of the same memory, which set and read one number ten times faster than torch
         self.host: dict[str, Any] = {}
         if self.device.type == "cpu":
             self.host = {"done": self.done.numpy(), "epsilon": self.head.epsilon.numpy()}
@@ -69,16 +71,16 @@ class QLearner(Learner):
 
     @property
     def has_finished(self) -> bool:
-        """Whether `num_episodes` are played."""
+        """Whether `num_episodes` have been played."""
         limit = getattr(self.config, "num_episodes", 0)
         return bool(limit) and float(self.games) >= limit
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """With how far the run is."""
+        """With the progress of the run."""
         return {**super().state_tensors(), "games": self.games, "done": self.done, "epsilon": self.head.epsilon}
 
     def set_progress(self, done: float) -> float:
-        """Sets the learning rate, and the part of the run that is done for epsilon."""
+        """Sets the learning rate, and the finished fraction of the run, on which epsilon depends."""
         if self.host:
             self.host["done"][()] = done
         else:
@@ -87,7 +89,7 @@ class QLearner(Learner):
 
 
 def check_policy(config: Any, actor: Actor) -> None:
-    """Raises for a custom network that Q-learning cannot train. Its logits are the Q-values."""
+    """Raises if Q-learning cannot train a custom network. Its logits are the Q-values."""
     assert isinstance(actor.head, QHead)
     if isinstance(actor.policy, QNet):
         return
@@ -95,17 +97,17 @@ def check_policy(config: Any, actor: Actor) -> None:
         raise ConfigError("Q-learning does not support recurrent policies. Use --algo ppo.")
     if config.policy == "per-agent" or config.dueling or getattr(config, "distribution", "none") != "none":
         raise ConfigError(
-            "--train.policy per-agent, --train.dueling and --train.distribution are options of Shoal's own network. "
-            "Leave them out with a custom policy: its logits are the Q-values."
+            "--train.policy per-agent, --train.dueling and --train.distribution do not work with a custom policy: its "
+            "logits are the Q-values. Leave these options out."
         )
 
 
 def set_epsilon(learner: QLearner) -> None:
-    """Sets the probability of a random action, by the part of the run that is done or by the episodes played."""
+    """Sets the probability of a random action, by the finished fraction of the run or by the episodes played."""
     config = learner.config
     start, end = config.epsilon_start, config.epsilon_end
     if learner.host and not config.epsilon_decay:
-        done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # a float32, as torch's
+        done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # float32, as in torch
         learner.host["epsilon"][()] = end if start == end else start + (end - start) * done
         return
     if start == end:
@@ -120,7 +122,7 @@ def set_epsilon(learner: QLearner) -> None:
 
 @torch.no_grad()
 def observe(learner: QLearner) -> dict[str, Tensor]:
-    """Counts the episodes that ended and returns metrics of the rollout, where bad values of an env show first."""
+    """Counts finished episodes; returns metrics of the rollout, in which bad values of an env show first."""
     rollout = learner.rollout
     counts = None if rollout.alive is None else rollout.alive[:-1]
     ended = rollout.dones if counts is None else rollout.dones & counts
@@ -134,9 +136,9 @@ def observe(learner: QLearner) -> dict[str, Tensor]:
 
 
 def error_loss(kind: str, chosen: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of TD errors, half the square or Huber's, and its derivative; (batch,) each."""
+    """The losses of TD errors (half the square, or Huber) and their derivatives by `chosen`; (batch,) each."""
     errors = chosen - targets
     if kind == "mse":
         return 0.5 * errors.square(), errors
-    slopes = errors.clamp(-1.0, 1.0)
-    return slopes * (errors - 0.5 * slopes), slopes
+    derivatives = errors.clamp(-1.0, 1.0)
+    return derivatives * (errors - 0.5 * derivatives), derivatives

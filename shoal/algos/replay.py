@@ -1,21 +1,21 @@
-"""Replay: what rows lived through, kept to be learned from many times. One piece of memory for each kind of number.
+"""Replay: a ring buffer of past transitions for each row, sampled uniformly or by priority. Learning is in dqn.py.
 
-Every row has a ring of its own in each array, written in the order in which the row lived: a place holds an
-observation, the action that was taken there, the reward that came of it and how it went on. What the row saw next is in
-the next place, so that an observation is kept once:
+There is one array for observations, one for actions, and so on. Each row has a ring of `capacity` places in them and
+writes its transitions in the order of time. A place holds an observation, the action taken there, the reward that
+followed and a kind. The next observation is in the next place, so each observation is stored once:
 
-    place      0        1        2        3          4        5        6
-    obs        o0       o1       o2       o3         o4       o5       o6
-    kind       STEP     STEP     END      STEP       CUT      LAST     (the row's head: what it sees now)
-               |------ an episode ------| |- one that a time limit cut off -|
+    place      0        1        2        3          4          5        6
+    obs        o0       o1       o2       o3         o4         o5       o6
+    kind       STEP     STEP     END      STEP       TRUNCATED  LAST     (the head: the row's current observation)
+               |----- an episode ------|  |---- a truncated episode ----|
 
-- END: the episode was over, nothing follows. CUT: a time limit ended it, and the next place has its last observation.
-- LAST: only an observation; it is never drawn.
-- A row whose agent is out writes nothing, and so its next episode follows its last one without a gap.
-- The head has the row's newest observation, which ends the windows that reach it.
+- END: the episode terminated. TRUNCATED: a time limit ended it, and the next place has its last observation.
+- LAST: an observation without an action. It is never sampled.
+- A row whose agent is out of the game writes nothing: its next episode follows its last one without a gap.
+- The head holds the row's current observation. A window of n steps ends when it reaches the head.
 
-Drawing, windows of n steps and priorities have sizes that depend on nothing that was lived through, and no step of them
-waits for the device: a CUDA graph can hold them. On a CPU the same is done in C (native/core/qlearn.c), row by row.
+Sampling, windows and priorities use tensors of fixed sizes and never wait for the device, so a CUDA graph can hold
+them. On a CPU, C does the same row by row (fast/replay_native.py).
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError
 from shoal.memory import free_bytes
 
-STEP, END, CUT, LAST = range(4)
-BLOCK = 512  # places whose priorities have one sum
-KEEP_FREE = 0.1  # of the memory that is free: for everything else
+STEP, END, TRUNCATED, LAST = range(4)
+BLOCK = 512  # places whose priorities are summed together
+KEEP_FREE = 0.1  # fraction of the free memory that a replay must leave
 
 
 @dataclass
 class Batch:
-    """Windows of at most n steps: where they began, what they earned, where they led. (batch, ...), rows by agent."""
+    """Windows of at most n steps: their first and last observations, and the return between. (batch, ...) tensors."""
 
-    index: Tensor  # places, for `reprioritize`
+    index: Tensor  # the places of the first observations, for `reprioritize`
     obs: list[Tensor]
     actions: Tensor
     returns: Tensor
     next_obs: list[Tensor]
-    discounts: Tensor  # of what follows: gamma^steps, 0 where the episode was over
+    discounts: Tensor  # of the bootstrap value: gamma^steps, 0 where the episode terminated
     next_masks: Tensor | None
-    weights: Tensor  # of the loss; 0 where a place was drawn that is no transition
+    weights: Tensor  # of the loss; 0 where the sampled place is not a transition
 
     def split(self, size: int) -> Iterator[Batch]:
-        """Parts of so many windows."""
+        """Batches of `size` windows each."""
         if size == len(self.index):
             yield self
             return
         for lo in range(0, len(self.index), size):
-            part = slice(lo, lo + size)
+            span = slice(lo, lo + size)
             yield Batch(
-                index=self.index[part],
-                obs=[leaf[part] for leaf in self.obs],
-                actions=self.actions[part],
-                returns=self.returns[part],
-                next_obs=[leaf[part] for leaf in self.next_obs],
-                discounts=self.discounts[part],
-                next_masks=None if self.next_masks is None else self.next_masks[part],
-                weights=self.weights[part],
+                index=self.index[span],
+                obs=[leaf[span] for leaf in self.obs],
+                actions=self.actions[span],
+                returns=self.returns[span],
+                next_obs=[leaf[span] for leaf in self.next_obs],
+                discounts=self.discounts[span],
+                next_masks=None if self.next_masks is None else self.next_masks[span],
+                weights=self.weights[span],
             )
 
 
@@ -94,52 +94,52 @@ class Replay:
         self.priority, self.priority_beta = priority, priority_beta
         self.choices = actor.head.choices
         self.device = torch.device(device)
-        least = 2 * horizon + 2  # a rollout in which every step is cut off, the head, and one to draw
-        if self.capacity < least:
+        needed = 2 * horizon + 2  # a rollout in which every step is truncated, the head, and one to sample
+        if self.capacity < needed:
             raise ConfigError(
                 f"--train.replay-size {size} is {self.capacity} places for each of {rows} rows; a rollout of {horizon} "
-                f"steps needs {least}. Try --train.replay-size {least * rows}, or fewer envs."
+                f"steps needs {needed}. Try --train.replay-size {needed * rows}, or fewer envs."
             )
         self.places = rows * self.capacity
         self.nbytes = predict_nbytes(actor, size, rows, priority=bool(priority), mask_size=mask_size)
         check_room(self.nbytes, self.places, free_bytes(self.device))
         zeros = partial(torch.zeros, device=self.device)
-        one_more = self.places + 1  # where rows write that have nothing to write
+        one_more = self.places + 1  # the last is a scratch place, written where a row has nothing to store
         self.obs = [zeros((one_more, *leaf.shape), dtype=stored_dtype(leaf.dtype)) for leaf in actor.layout.leaves]
         self.actions = zeros(one_more, dtype=action_dtype(actor.head.choices))
         self.rewards = zeros(one_more)
         self.kinds = zeros(one_more, dtype=torch.uint8)
         self.masks = zeros((one_more, mask_size), dtype=torch.int8) if mask_size else None
-        # by row, in the order of agents: all envs of agent 0, then all of agent 1. So an agent's places are neighbours.
+        # rings are ordered by agent: all envs of agent 0, then all of agent 1. An agent's places are contiguous.
         order = torch.arange(rows, device=self.device).view(agents, self.envs)
-        self.base = (order.T.reshape(-1)) * self.capacity  # (rows,) of each row, where its ring begins
-        self.heads = zeros(rows, dtype=torch.int64)  # place in the ring that is written next
-        self.counts = zeros(rows, dtype=torch.int64)  # places behind it that are filled
+        self.base = (order.T.reshape(-1)) * self.capacity  # (rows,): the first place of each row's ring
+        self.heads = zeros(rows, dtype=torch.int64)  # the place in the ring that is written next
+        self.counts = zeros(rows, dtype=torch.int64)  # filled places before the head
         self.stored = zeros((), dtype=torch.int64)  # transitions ever stored
         if priority:
             blocks = -(-self.envs * self.capacity // BLOCK)
-            self.blocks = blocks  # of an agent
-            self.priorities = zeros(agents * blocks * BLOCK + 1)  # the last one is of the place for nothing
+            self.blocks = blocks  # of each agent
+            self.priorities = zeros(agents * blocks * BLOCK + 1)  # the last is the scratch place's
             self.sums = zeros(agents * blocks)
-            self.highest = torch.ones((), device=self.device)
+            self.highest = torch.ones((), device=self.device)  # the priority of new transitions
         self._chance = torch.empty((0, 0), dtype=torch.float64, device=self.device)
         self.native = NativeReplay(self, Batch) if self.device.type == "cpu" else None
 
     # ---- saving ----
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that must be kept to go on: everything but the place for what is not written."""
-        found = {f"obs.{k}": leaf[:-1] for k, leaf in enumerate(self.obs)}
-        found |= {"actions": self.actions[:-1], "rewards": self.rewards[:-1], "kinds": self.kinds[:-1]}
-        found |= {"heads": self.heads, "counts": self.counts, "stored": self.stored}
+        """What a checkpoint saves: all tensors without the scratch place."""
+        tensors = {f"obs.{k}": leaf[:-1] for k, leaf in enumerate(self.obs)}
+        tensors |= {"actions": self.actions[:-1], "rewards": self.rewards[:-1], "kinds": self.kinds[:-1]}
+        tensors |= {"heads": self.heads, "counts": self.counts, "stored": self.stored}
         if self.masks is not None:
-            found["masks"] = self.masks[:-1]
+            tensors["masks"] = self.masks[:-1]
         if self.priority:
-            found |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
-        return found
+            tensors |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
+        return tensors
 
     def check(self) -> None:
-        """Raises CheckpointError where restored tensors are not those of a replay: C uses them as indices."""
+        """Raises CheckpointError if restored tensors hold impossible values: C uses them as indices."""
         capacity = self.capacity
         ranges = {
             "heads": (self.heads, 0, capacity - 1),
@@ -149,64 +149,63 @@ class Replay:
             "stored": (self.stored, 0, 1 << 62),
         }
         for name, (tensor, low, high) in ranges.items():
-            least, most = int(tensor.min()), int(tensor.max())
-            if least < low or most > high:
+            lowest, highest = int(tensor.min()), int(tensor.max())
+            if lowest < low or highest > high:
                 raise CheckpointError(
-                    f"the checkpoint's replay is damaged: {name} has values from {least} to {most}, expected {low} to "
-                    f"{high}. Resume from another checkpoint."
+                    f"the checkpoint's replay is damaged: {name} has values from {lowest} to {highest}, expected "
+                    f"{low} to {high}. Resume from another checkpoint."
                 )
-        if self.priority and not all(bool((p >= 0).all()) and bool(p.isfinite().all()) for p in self._priority_state()):
+        priorities = [self.priorities, self.sums, self.highest] if self.priority else []
+        if not all(bool((p >= 0).all()) and bool(p.isfinite().all()) for p in priorities):
             raise CheckpointError(
-                "the checkpoint's replay is damaged: priorities are negative or not finite. Resume from another one."
+                "the checkpoint's replay is damaged: priorities are negative or not finite. Resume from another "
+                "checkpoint."
             )
 
-    def _priority_state(self) -> list[Tensor]:
-        return [self.priorities, self.sums, self.highest]
-
     def fill(self) -> Any:
-        """How full it is, 0 to 1: a number, or on a GPU a tensor."""
+        """The filled fraction, 0 to 1: a number, on a GPU a tensor."""
         counts = self.counts.sum() if self.native is None else int(self.native.counts.sum())
         return counts / (self.rows * (self.capacity - 1))
 
     def has_stored(self, count: int) -> bool:
-        """Whether so many transitions have ever been stored. Waits for the device."""
+        """Whether at least `count` transitions were ever stored. Waits for the device."""
         return bool(self.stored.item() >= count)
 
     # ---- writing ----
 
     @torch.no_grad()
     def store(self, rollout: Rollout) -> None:
-        """Takes in all transitions of a rollout that count, and what every row sees now."""
+        """Stores the transitions of a rollout that count, and the current observation of every row."""
         if self.native is not None and not self.priority and not rollout.truncations.is_fixed:
             self.native.store(rollout)
         else:
-            self._store_by_torch(rollout)
+            self._store_with_torch(rollout)
 
-    def _store_by_torch(self, rollout: Rollout) -> None:
+    def _store_with_torch(self, rollout: Rollout) -> None:
         steps = rollout.horizon
         alive = torch.ones_like(rollout.dones) if rollout.alive is None else rollout.alive[:-1]
-        cut = rollout.truncations.flags() & alive
-        written = alive.to(torch.int64) + cut.to(torch.int64)  # places that step t takes: one, or two
+        truncated = rollout.truncations.flags() & alive
+        written = alive.to(torch.int64) + truncated.to(torch.int64)  # places that step t fills: one, or two
         after = torch.cumsum(written, 0)
         place = self._places(self.heads + after - written)  # (steps, rows)
         at = torch.where(alive, place, self.places)
-        for kept, leaf in zip(self.obs, rollout.obs):
-            kept[at] = leaf[:steps]
+        for stored, leaf in zip(self.obs, rollout.obs):
+            stored[at] = leaf[:steps]
         self.actions[at] = rollout.actions.squeeze(-1).to(self.actions.dtype)
         self.rewards[at] = rollout.rewards
-        self.kinds[at] = torch.where(cut, CUT, torch.where(is_over(rollout), END, STEP)).to(torch.uint8)
+        self.kinds[at] = torch.where(truncated, TRUNCATED, torch.where(has_ended(rollout), END, STEP)).to(torch.uint8)
         if self.masks is not None and rollout.masks is not None:
             self.masks[at] = rollout.masks[:steps]
-        last = torch.where(cut, self._places(self.heads + after - 1), self.places)
+        last = torch.where(truncated, self._places(self.heads + after - 1), self.places)
         self._store_last(rollout, last)
         total = after[-1]
         self.heads.copy_((self.heads + total) % self.capacity)
         self.counts.copy_((self.counts + total).clamp(max=self.capacity - 1))
         self.stored += alive.sum()
         head = self._places(self.heads)
-        # an agent that is out sees nothing: its head is overwritten when it comes back
-        for kept, leaf in zip(self.obs, rollout.obs):
-            kept[head] = leaf[steps]
+        # the head of an agent that is out of the game is overwritten when the agent comes back
+        for stored, leaf in zip(self.obs, rollout.obs):
+            stored[head] = leaf[steps]
         if self.masks is not None and rollout.masks is not None:
             self.masks[head] = rollout.masks[steps]
         if self.priority:
@@ -217,10 +216,10 @@ class Replay:
 
     @torch.no_grad()
     def truncate_all(self) -> None:
-        """The envs start new episodes: every episode that is being played ends here, truncated."""
+        """Truncates every unfinished episode: the envs start new ones."""
         newest, head = self._places(self.heads - 1), self._places(self.heads)
         is_open = (self.counts > 0) & (self.kinds[newest] == STEP)
-        self.kinds[torch.where(is_open, newest, self.places)] = CUT
+        self.kinds[torch.where(is_open, newest, self.places)] = TRUNCATED
         self.kinds[torch.where(is_open, head, self.places)] = LAST
         self.heads.copy_((self.heads + is_open) % self.capacity)
         self.counts.copy_((self.counts + is_open).clamp(max=self.capacity - 1))
@@ -229,20 +228,21 @@ class Replay:
             self.sums.copy_(self.priorities[:-1].view(-1, BLOCK).sum(-1))
 
     def _store_last(self, rollout: Rollout, last: Tensor) -> None:
-        """Writes the last observations of what was cut off to their places: last (steps, rows)."""
-        self.kinds.index_fill_(0, last.flatten(), LAST)  # a graph can hold no number of the host's in memory
+        """Writes the last observations of truncated episodes to the places `last` (steps, rows)."""
+        self.kinds.index_fill_(0, last.flatten(), LAST)  # a fill: a graph cannot copy a number from the host
         if self.masks is not None:
-            self.masks.index_fill_(0, last.flatten(), 1)  # what is allowed there is not known: the env has begun anew
-        for part in rollout.truncations:
-            # where it was truncated: all others are the unused place, the last
-            places = last[part.steps, part.rows].min(0).values
-            for stored, leaf in zip(self.obs, part.obs):
+            self.masks.index_fill_(0, last.flatten(), 1)  # the mask there is not known: the env was reset
+        for truncation in rollout.truncations:
+            # the minimum over the steps is the truncated one: the others have the scratch place, the highest index
+            places = last[truncation.steps, truncation.rows].min(0).values
+            for stored, leaf in zip(self.obs, truncation.obs):
                 stored[places] = leaf.to(stored.dtype)
 
     def _places(self, slots: Tensor) -> Tensor:
+        """The places of positions in each row's ring; `slots` may exceed the capacity."""
         return self.base + slots % self.capacity
 
-    # ---- drawing ----
+    # ---- sampling ----
 
     @torch.no_grad()
     def sample(
@@ -254,11 +254,11 @@ class Replay:
         generator: torch.Generator | None,
         reuse: Batch | None = None,
     ) -> Batch:
-        """`count` windows for each of `groups`: one group that draws from all rows, or one for each agent.
+        """`count` windows from each of `groups`: one group of all rows, or one for each agent.
 
-        The batch is as rows are: the windows of all groups side by side, then the next ones. Each transition is as
-        likely as any other of its group, or by priority. A place that is no transition may be drawn, with weight 0.
-        `reuse` is an earlier batch that may be overwritten.
+        Windows are ordered as rows are: the first of every group, then the second of every group, and so on. Within a
+        group, transitions are sampled uniformly or by priority. A sampled place that is not a transition has weight 0.
+        `reuse` is an earlier batch whose memory may be overwritten.
         """
         if self._chance.shape != (groups, count):
             self._chance = torch.empty((groups, count), dtype=torch.float64, device=self.device)
@@ -266,21 +266,21 @@ class Replay:
         if self.native is not None and not self.priority:
             batch: Batch = self.native.sample(chance, n_step, gamma, reuse)
             return batch
-        index, weights = self._draw(chance)  # (count, groups)
-        sample = self._windows if self.native is None else self.native.windows
-        return sample(index.flatten(), weights.flatten(), n_step, gamma)
+        index, weights = self._sample_places(chance)  # (count, groups)
+        windows = self._windows if self.native is None else self.native.windows
+        return windows(index.flatten(), weights.flatten(), n_step, gamma)
 
     def _windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
-        """What began at some places, (batch,)."""
+        """The windows that start at the places `index` (batch,)."""
         row_base = index // self.capacity * self.capacity
         window = torch.arange(n_step + 1, device=self.device).unsqueeze(1)
         at = row_base + (index - row_base + window) % self.capacity  # (n + 1, batch)
         kinds = self.kinds[at[:-1]]
         stops = (kinds != STEP) | (at[1:] == self._heads_by_place()[index // self.capacity])
         returns, steps = ops.n_step(self.rewards[at[:-1]], stops, gamma)
-        has_ended = kinds.gather(0, (steps - 1).unsqueeze(0)).squeeze(0) == END
+        is_end = kinds.gather(0, (steps - 1).unsqueeze(0)).squeeze(0) == END
         after = at.gather(0, steps.unsqueeze(0)).squeeze(0)
-        discounts = torch.where(has_ended, 0.0, gamma ** steps.to(torch.float32))
+        discounts = torch.where(is_end, 0.0, gamma ** steps.to(torch.float32))
         return Batch(
             index=index,
             obs=[leaf[index] for leaf in self.obs],
@@ -293,20 +293,20 @@ class Replay:
         )
 
     def _heads_by_place(self) -> Tensor:
-        """Where each ring's head is, in the order of the rings."""
+        """The place of each ring's head, in the order of the rings."""
         return (self.base + self.heads).view(self.envs, self.agents).T.reshape(-1)
 
-    def _draw(self, chance: Tensor) -> tuple[Tensor, Tensor]:
-        """Places (count, groups), and what they count for, by chances (groups, count) from 0 to 1."""
+    def _sample_places(self, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """Places (count, groups) and their weights, from uniform random numbers `chance` (groups, count) in [0, 1)."""
         groups, count = chance.shape
         if self.priority:
-            return self._draw_by_priority(groups, chance)
-        counts = self.counts.view(self.envs, self.agents).T.reshape(groups, -1)  # as the rings lie
+            return self._sample_by_priority(groups, chance)
+        counts = self.counts.view(self.envs, self.agents).T.reshape(groups, -1)  # in the order of the rings
         ends = torch.cumsum(counts, 1)
         total = ends[:, -1:]
         number = torch.minimum((chance * total).to(torch.int64), total - 1).clamp_(min=0)
         ring = torch.searchsorted(ends, number, right=True).clamp_(max=counts.shape[1] - 1)
-        age = ends.gather(1, ring) - number  # 1 is the newest
+        age = ends.gather(1, ring) - number  # 1: the newest
         ring = ring + torch.arange(groups, device=self.device).unsqueeze(1) * counts.shape[1]
         head = self._heads_by_place()[ring]
         start = ring * self.capacity
@@ -314,54 +314,54 @@ class Replay:
         weights = (total > 0).to(torch.float32).expand(groups, count)
         return index.T, weights.T
 
-    def _draw_by_priority(self, groups: int, chance: Tensor) -> tuple[Tensor, Tensor]:
-        """In two levels: a block by the sums of blocks, then a place in it by the sums of its places."""
+    def _sample_by_priority(self, groups: int, chance: Tensor) -> tuple[Tensor, Tensor]:
+        """In two levels: first a block by the sums of the blocks, then a place in it."""
         sums = self.sums.view(groups, -1).to(torch.float64)
         ends = torch.cumsum(sums, 1)
         total = ends[:, -1:]
-        goal = chance * total
-        block = torch.searchsorted(ends, goal, right=True).clamp_(max=sums.shape[1] - 1)
+        threshold = chance * total
+        block = torch.searchsorted(ends, threshold, right=True).clamp_(max=sums.shape[1] - 1)
         before = ends.gather(1, block) - sums.gather(1, block)
         block = block + torch.arange(groups, device=self.device).unsqueeze(1) * sums.shape[1]
         inside = self.priorities[:-1].view(-1, BLOCK)[block].to(torch.float64)  # (groups, count, BLOCK)
-        steps = torch.cumsum(inside, -1)
-        place = (steps <= (goal - before).unsqueeze(-1)).sum(-1)
-        # rounding may lead past the last place of the block that has a priority
-        place = torch.minimum(place, (steps < steps[..., -1:]).sum(-1))
+        cumulative = torch.cumsum(inside, -1)
+        place = (cumulative <= (threshold - before).unsqueeze(-1)).sum(-1)
+        # rounding may lead past the block's last place with a priority
+        place = torch.minimum(place, (cumulative < cumulative[..., -1:]).sum(-1))
         within = block % self.blocks * BLOCK + place
         index = block // self.blocks * (self.envs * self.capacity) + within
-        chosen = inside.gather(-1, place.unsqueeze(-1)).squeeze(-1) / total
+        probs = inside.gather(-1, place.unsqueeze(-1)).squeeze(-1) / total
         number = self.counts.view(self.envs, self.agents).T.reshape(groups, -1).sum(1, keepdim=True)
-        weights = torch.where(chosen > 0, (number * chosen) ** -self.priority_beta, 0.0)
+        weights = torch.where(probs > 0, (number * probs) ** -self.priority_beta, 0.0)
         weights = weights / weights.amax(1, keepdim=True).clamp(min=1e-30)
         return index.clamp(max=self.places - 1).T, weights.to(torch.float32).T
 
     @torch.no_grad()
     def reprioritize(self, batch: Batch, errors: Tensor) -> None:
-        """The larger the error was, the likelier it is drawn again. errors: (batch,)."""
-        fresh = (errors.abs() + 1e-6) ** self.priority
+        """Sets the priorities of a batch's transitions to |error|^priority. errors: (batch,)."""
+        priorities = (errors.abs() + 1e-6) ** self.priority
         counted = batch.weights > 0
-        self.highest.copy_(torch.maximum(self.highest, torch.where(counted, fresh, 0.0).max()))
+        self.highest.copy_(torch.maximum(self.highest, torch.where(counted, priorities, 0.0).max()))
         at = torch.where(counted, batch.index, self.places)
-        self._set_priorities(at, fresh)
+        self._set_priorities(at, priorities)
         block = self._priority_index(at).clamp(max=len(self.priorities) - 2) // BLOCK
         self.sums[block] = self.priorities[:-1].view(-1, BLOCK)[block].sum(-1)
 
     def _set_priorities(self, places: Tensor, values: Tensor) -> None:
-        """A place that is given twice gets the higher value, whatever the order: so it is the same on every device."""
+        """A place that is given twice gets the higher value: the result does not depend on the order or the device."""
         at = self._priority_index(places).flatten()
         self.priorities.scatter_(0, at, torch.zeros_like(values).flatten())
         self.priorities.scatter_reduce_(0, at, values.flatten(), "amax")
 
     def _priority_index(self, places: Tensor) -> Tensor:
-        """Where a place's priority is: an agent's begin with a block of their own."""
-        each = self.envs * self.capacity
-        index = places // each * (self.blocks * BLOCK) + places % each
+        """The index of a place's priority: each agent's priorities start with a new block."""
+        per_agent = self.envs * self.capacity
+        index = places // per_agent * (self.blocks * BLOCK) + places % per_agent
         return torch.where(places == self.places, len(self.priorities) - 1, index)
 
 
-def is_over(rollout: Rollout) -> Tensor:
-    """(horizon, rows): steps after which nothing follows. An agent that is out though nobody said so is out too."""
+def has_ended(rollout: Rollout) -> Tensor:
+    """(horizon, rows): steps that ended the row's episode, also by leaving the game without a flag."""
     if rollout.alive is None:
         return rollout.dones
     return rollout.dones | (rollout.alive[:-1] & ~rollout.alive[1:])
@@ -371,28 +371,28 @@ def is_over(rollout: Rollout) -> Tensor:
 
 
 def predict_nbytes(actor: Actor, size: int, rows: int, *, priority: bool = False, mask_size: int = 0) -> int:
-    """Memory that a replay takes, known before it is made."""
+    """The memory of a replay in bytes, before it is allocated."""
     capacity = size // rows
     obs = sum(int(np.prod(leaf.shape)) * stored_dtype(leaf.dtype).itemsize for leaf in actor.layout.leaves)
-    each = obs + mask_size + torch.zeros(0, dtype=action_dtype(actor.head.choices)).element_size() + 4 + 1
+    place = obs + mask_size + action_dtype(actor.head.choices).itemsize + 4 + 1
     agents = max(1, actor.agents)
     blocks = -(-rows // agents * capacity // BLOCK) * agents if priority else 0
-    return (rows * capacity + 1) * int(each) + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
+    return (rows * capacity + 1) * int(place) + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
 
 
 def check_room(nbytes: int, places: int, free: int | None) -> None:
-    """Raises where a replay does not fit into free memory; None: unknown."""
+    """Raises if a replay does not fit into the free memory (None: unknown)."""
     if free is None:
         return
-    room = int(free * (1.0 - KEEP_FREE))
-    if nbytes > room:
-        each = nbytes / places
+    available = int(free * (1.0 - KEEP_FREE))
+    if nbytes > available:
+        per_place = nbytes / places
         raise ConfigError(
-            f"a replay of {places:,} transitions takes {nbytes / 1e9:.2f} GB ({each:,.0f} bytes each), and "
-            f"{free / 1e9:.2f} GB of memory are free. Try --train.replay-size {max(1, int(room / each))}."
+            f"a replay of {places:,} transitions takes {nbytes / 1e9:.2f} GB ({per_place:,.0f} bytes each), but only "
+            f"{free / 1e9:.2f} GB of memory are free. Try --train.replay-size {max(1, int(available / per_place))}."
         )
 
 
 def action_dtype(choices: int) -> torch.dtype:
-    """The smallest that holds one of so many choices."""
+    """The smallest dtype that holds one of `choices` choices."""
     return torch.uint8 if choices <= 256 else torch.int32

@@ -1,6 +1,6 @@
-"""Roles: which agents each policy plays, and how a batch over all agents is divided among policies and put together.
+"""Roles: which agents each policy plays. Splits a batch over all agents by role, and joins the roles' actions.
 
-A vector env's arrays have a row for each agent of each env. A role's rows are those of its agents.
+A vector env's arrays have one row for each agent of each env. A role's rows are those of its agents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Role:
     """The agents that one policy plays, and the spaces that they share."""
 
     agents: tuple[int, ...] | None  # None: all
-    names: tuple[str, ...]  # where agents have different spaces, and actions are a dict by agent
+    names: tuple[str, ...]  # of the agents, if they have different spaces: actions are then a dict by agent
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
 
@@ -33,16 +33,19 @@ class Role:
 
 
 def assign_roles(vec: VecEnv, policies: str) -> list[Role]:
-    """Divides a vector env's agents among policies: one for all, one for each, or one for each kind of spaces."""
+    """Divides a vector env's agents among policies: one for all, one for each, or one for each pair of spaces."""
     agents, agent_spaces = vec.agents_per_env, vec.agent_spaces
     if not agent_spaces.alike:
-        seen, done = agent_spaces.observation_spaces, agent_spaces.action_spaces
-        groups: list[list[int]] = []
+        pairs = list(zip(agent_spaces.observation_spaces, agent_spaces.action_spaces))
+        groups: list[list[int]] = []  # agents of each policy
         for agent in range(agents):
-            alike = (g for g in groups if (seen[g[0]], done[g[0]]) == (seen[agent], done[agent]))
-            group = None if policies == "per_agent" else next(alike, None)
-            group.append(agent) if group is not None else groups.append([agent])
-        return [Role(tuple(g), tuple(agent_spaces.agents[k] for k in g), seen[g[0]], done[g[0]]) for g in groups]
+            same_spaces = (group for group in groups if pairs[group[0]] == pairs[agent])
+            joined = None if policies == "per_agent" else next(same_spaces, None)
+            if joined is None:
+                groups.append([agent])
+            else:
+                joined.append(agent)
+        return [Role(tuple(g), tuple(agent_spaces.agents[k] for k in g), *pairs[g[0]]) for g in groups]
     observation_space, action_space = vec.single_observation_space, vec.single_action_space
     if policies == "per_agent" and agents > 1:
         return [Role((agent,), (), observation_space, action_space) for agent in range(agents)]
@@ -66,11 +69,11 @@ def pick_obs(obs: Any, role: Role, layout: Layout, agents: int) -> list[Array]:
 
 
 def pick_masks(infos: dict[str, Any], role: Role, agents: int) -> Array | None:
-    """(rows, choices): the role's action masks; None where infos have none. A row without a mask allows everything."""
+    """(rows, choices): the role's action masks; None if infos have none. A row without a mask allows every action."""
     masks, present = infos.get("action_mask"), infos.get("_action_mask")
     if not isinstance(masks, np.ndarray):
         return None
-    if masks.dtype == object:  # a mask for some rows only, as Gymnasium merges infos
+    if masks.dtype == object:  # Gymnasium's form of a mask that only some rows have
         given = [row for row in masks if row is not None]
         filled = np.ones((len(masks), *np.shape(given[0])), np.int8) if given else None
         if filled is None:
@@ -85,7 +88,7 @@ def pick_masks(infos: dict[str, Any], role: Role, agents: int) -> Array | None:
 
 
 def mask_size(vec: VecEnv, role: Role, head: ActionHead, infos: dict[str, Any]) -> int:
-    """Entries of an action mask: what the env declares, or what the infos of its first reset have; 0: no masks."""
+    """Entries of an action mask: declared by the env, or read from the infos of its first reset; 0: no masks."""
     size = vec.mask_size
     if not size:
         masks = pick_masks(infos, role, vec.agents_per_env)
@@ -94,31 +97,32 @@ def mask_size(vec: VecEnv, role: Role, head: ActionHead, infos: dict[str, Any]) 
         return 0
     if not head.choices:
         raise ConfigError(
-            f"the env has action masks of {size} entries, but its actions are {head}. Masks are for choices."
+            f"the env has action masks of {size} entries, but its actions are {head}. "
+            "Action masks need discrete actions: leave `action_mask` out of the infos."
         )
     if size != head.choices:
         raise ConfigError(
             f"the env's action mask has {size} entries, but its actions have {head.choices} choices ({head}). "
-            "Give one entry for each choice."
+            "Return one entry for each choice."
         )
     return size
 
 
-def gather(actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], games: int, agents: int) -> Any:
-    """One batch of actions for the env from those of every role. An agent without a role gets zeros."""
+def gather(actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], envs: int, agents: int) -> Any:
+    """Joins the actions of all roles to one batch for the env. An agent without a role gets zeros."""
     if len(roles) == 1 and roles[0].agents is None:
         return actions[0]
     if not roles[0].names:
         layout = heads[0].layout
-        by_role = [layout.leaves_of(part) for part in actions]
-        whole = [np.zeros((games, agents, *leaf.shape[1:]), leaf.dtype) for leaf in by_role[0]]
+        by_role = [layout.leaves_of(role_actions) for role_actions in actions]
+        joined = [np.zeros((envs, agents, *leaf.shape[1:]), leaf.dtype) for leaf in by_role[0]]
         for role, leaves in zip(roles, by_role):
-            for out, leaf in zip(whole, leaves):
-                out[:, list(role.agents or range(agents))] = leaf.reshape(games, -1, *leaf.shape[1:])
-        return structure(layout.space, iter([out.reshape(-1, *out.shape[2:]) for out in whole]))
+            for out, leaf in zip(joined, leaves):
+                out[:, list(role.agents or range(agents))] = leaf.reshape(envs, -1, *leaf.shape[1:])
+        return structure(layout.space, iter([out.reshape(-1, *out.shape[2:]) for out in joined]))
     by_agent: dict[int, tuple[str, Any]] = {}
-    for role, head, part in zip(roles, heads, actions):
-        leaves, count = head.layout.leaves_of(part), len(role.names)
+    for role, head, role_actions in zip(roles, heads, actions):
+        leaves, count = head.layout.leaves_of(role_actions), len(role.names)
         for k, (agent, name) in enumerate(zip(role.agents or (), role.names)):
             by_agent[agent] = name, structure(head.space, iter([leaf[k::count] for leaf in leaves]))
     return dict(pair for _, pair in sorted(by_agent.items()))

@@ -1,8 +1,8 @@
-"""Rollout: what one policy saw and did for `horizon` steps of its rows. Data only: collect/ fills it.
+"""Rollout: `horizon` steps of one policy's rows. Data only: collect/ fills it, the algorithms learn from it.
 
-Time comes first everywhere: `obs[t]` is what a row saw, `actions[t]` what it did, `rewards[t]` and `dones[t]` the
-result, `obs[t + 1]` what it saw next. A transition counts where `alive[t]`: an agent that is out of the game continues
-as zeros.
+Time is the first axis everywhere: a row observed `obs[t]` and took `actions[t]`; the env returned `rewards[t]`,
+`dones[t]` and `obs[t + 1]`. A transition counts where `alive[t]` is true: an agent that is out of the game has
+observations and rewards of zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rollout:
     """Preallocated (horizon, rows) tensors.
 
     A recurrent policy's rollout is divided into segments of `segment` steps; `starts` holds the state at the start of
-    each. `staging` makes the host's half of a rollout on a GPU (collect/host_envs.py): pinned, without noise and state.
+    each. `staging` makes the host's copy of a rollout on a GPU (collect/host_envs.py): pinned, without noise and state.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class Rollout:
         self.dones = zeros((horizon, rows), dtype=torch.bool)
         self.alive = ones((horizon + 1, rows), dtype=torch.bool) if has_dead_rows else None
         self.masks = ones((horizon + 1, rows, mask_size), dtype=torch.int8) if mask_size else None
-        self.state: State = tuple(part.detach().clone() for part in state)  # of every row now
+        self.state: State = tuple(part.detach().clone() for part in state)  # of every row, after the last step
         self.starts: State = tuple(zeros((horizon // segment, *part.shape)) for part in state)
         self.initial = actor.initial_row()  # the recurrent state that an episode starts from; None: zeros
         self.truncations = Truncations(self)
-        self.needs_last_value = True  # whether values[horizon] is filled
+        self.needs_last_value = True  # whether collectors fill values[horizon]
         self.allows_native_acting = False  # whether C may act for its rows (fast/q_native.py)
-        self.ready: Tensor | None = None  # rows whose horizon is full; None: all
-        self._ends: list[tuple[Array, Array]] = []  # CPU: first and last step of what is carried over, for numpy
+        self.ready: Tensor | None = None  # rows that have played the whole horizon; None: all
+        self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `_carried`
         if self.device.type == "cpu":
             carried = [part.numpy() for part in self._carried()]
             self._ends = [(part[0], part[-1]) for part in carried]
 
     def tensors(self) -> list[Tensor]:
-        """All tensors that it holds."""
+        """All of its tensors."""
         optional = [part for part in (self.alive, self.masks) if part is not None]
         required = [self.actions, self.logits, self.noise, self.values, self.rewards, self.dones]
         return [*self.obs, *required, *optional, *self.state, *self.starts]
@@ -86,7 +86,7 @@ class Rollout:
     # ---- collecting ----
 
     def begin(self, generator: torch.Generator | None) -> None:
-        """Moves the last step to the first place and draws new noise, for the rows that are ready."""
+        """Copies the last step to the first and draws new noise, for the rows that are ready."""
         if self.ready is None:
             for first, last in self._ends:
                 np.copyto(first, last)
@@ -104,19 +104,19 @@ class Rollout:
         self.truncations.clear(self.ready)
 
     def step(self, t: int, rows: slice = slice(None)) -> StepViews:
-        """Views on some rows at step t."""
+        """Views of some rows at step t."""
         return StepViews(self, t, rows)
 
     def save_start(self, t: int, rows: slice = slice(None)) -> None:
-        """Stores the recurrent state where step t begins a segment."""
+        """Stores the recurrent state if step t starts a segment."""
         if t % self.segment == 0:
             for start, part in zip(self.starts, self.state):
                 start[t // self.segment, rows] = part[rows]
 
     def clear_state(self, rows: slice, keep: Tensor) -> None:
         """Sets the recurrent state of rows whose episode ended to the policy's initial state. keep: (rows,) bool."""
-        mine = tuple(part[rows] for part in self.state)
-        for part, cleared in zip(mine, clear_state(mine, keep, self.initial)):
+        state = tuple(part[rows] for part in self.state)
+        for part, cleared in zip(state, clear_state(state, keep, self.initial)):
             part.copy_(cleared)
 
     def reset_state(self) -> None:
@@ -124,15 +124,16 @@ class Rollout:
         self.clear_state(slice(None), torch.zeros(self.rows, dtype=torch.bool, device=self.device))
 
     def _carried(self) -> list[Tensor]:
+        """(horizon + 1, rows, ...) tensors whose last step is the first step of the next rollout."""
         return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
 
     # ---- learning ----
 
     def resets(self) -> Tensor:
-        """(horizon, rows): whether the row's state was cleared before step t. False for t = 0: `starts` has that."""
+        """(horizon, rows): whether the recurrent state was reset before step t. False at t = 0: see `starts`."""
         out = torch.zeros_like(self.dones)
         out[1:] = self.dones[:-1]
-        if self.alive is not None:  # also where an agent enters the game
+        if self.alive is not None:  # also when an agent enters the game
             out[1:] |= ~(self.alive[1:-1] & self.alive[:-2])
         return out
 
@@ -145,7 +146,7 @@ class Rollout:
         return full if self.alive is None else full & self.alive[:-1]
 
     def running_returns(self, gamma: float, carry: Tensor) -> Tensor:
-        """(horizon, rows): discounted sums of rewards since the episode began; zero where a row is not ready.
+        """(horizon, rows): discounted sums of rewards since the start of the episode; zero for rows that are not ready.
 
         carry: (rows,), the sums before this rollout, updated in place.
         """
@@ -158,32 +159,32 @@ class Rollout:
         return sums
 
     def observations(self, leaves: Sequence[Tensor]) -> Any:
-        """Leaves in the structure of the observation space."""
+        """Puts leaves into the structure of the observation space."""
         return structure(self.space, iter(leaves))
 
 
 @dataclass
 class Truncation:
-    """Episodes that time limits ended: where flags, row `rows[k]` was truncated and last saw obs[leaf][k]."""
+    """Truncated episodes: where `flags[t, k]`, row `rows[k]` was truncated after it observed `obs[leaf][k]`."""
 
     steps: slice
     rows: Tensor | slice
     flags: Tensor  # (steps, rows)
     obs: list[Tensor]  # (rows, ...)
-    state: State  # (rows, ...): the recurrent state that comes with obs
+    state: State  # (rows, ...): the recurrent state that belongs to obs
 
 
 class Truncations:
-    """Where time limits ended episodes of a rollout, with the last observations, which `obs` does not hold.
+    """The truncated episodes of a rollout, with their last observations, which `Rollout.obs` does not hold.
 
-    Sizes are open, and episodes are added as they end; or, where a CUDA graph needs them fixed (`reserve`), there is a
-    place for each row in each window of steps in which a row can be truncated once.
+    They are a list that grows as episodes end (`add`). A CUDA graph needs fixed sizes instead: after `reserve` each row
+    has one entry for each window of `time_limit` steps, in which it can be truncated at most once.
     """
 
     def __init__(self, rollout: Rollout) -> None:
         self.rollout = rollout
         self.added: list[Truncation] = []
-        self.window = 0  # steps; 0: sizes are open
+        self.window = 0  # steps; 0: no fixed sizes
         self.fixed_flags: Tensor | None = None  # (horizon, rows)
         self.obs: list[Tensor] = []  # (windows, rows, ...)
         self.state: State = ()
@@ -194,7 +195,7 @@ class Truncations:
         return self.window > 0
 
     def reserve(self, time_limit: int) -> None:
-        """Fixes the sizes: a row is truncated at most once in `time_limit` steps."""
+        """Switches to fixed sizes: a row is truncated at most once in `time_limit` steps."""
         rollout = self.rollout
         windows, self.window = -(-rollout.horizon // time_limit), time_limit
         zeros = partial(torch.zeros, device=rollout.device)
@@ -203,26 +204,26 @@ class Truncations:
         self.state = tuple(zeros((windows, *part.shape)) for part in rollout.state)
 
     def add(self, t: int, rows: Tensor, obs: list[Tensor], state: State) -> None:
-        """Adds rows that were truncated at step t, with what they saw last. Open sizes only."""
+        """Adds rows that were truncated at step t, with their last observations. Not for fixed sizes."""
         flags = torch.ones((1, len(rows)), dtype=torch.bool, device=rows.device)
         self.added.append(Truncation(slice(t, t + 1), rows, flags, obs, state))
 
     def put(self, truncation: Truncation) -> None:
-        """Copies one of another rollout of the same rows into its fixed place, but for its flags."""
-        place, rows = truncation.steps.start // self.window, truncation.rows
+        """Copies the observations and state, not the flags, of another rollout's truncation into fixed entries."""
+        window, rows = truncation.steps.start // self.window, truncation.rows
         assert isinstance(rows, Tensor)
         index = rows.to(self.rollout.device)
         for fixed, leaf in zip((*self.obs, *self.state), (*truncation.obs, *truncation.state)):
-            fixed[place].index_copy_(0, index, leaf.to(fixed.device).to(fixed.dtype))
+            fixed[window].index_copy_(0, index, leaf.to(fixed.device).to(fixed.dtype))
 
     def clear(self, ready: Tensor | None = None) -> None:
-        """Forgets all, or those of the rows that are ready. Fixed places are overwritten by collecting."""
-        self.added = [] if ready is None else [part for part in self.added if not self._is_ready(part, ready)]
+        """Removes all, or those of the rows that are ready. Collecting overwrites fixed entries."""
+        self.added = [] if ready is None else [one for one in self.added if not self._is_ready(one, ready)]
 
     def __iter__(self) -> Iterator[Truncation]:
-        """Those that this update learns from."""
+        """The truncations that this update learns from: of rows that are ready."""
         ready = self.rollout.ready
-        yield from (part for part in self.added if ready is None or self._is_ready(part, ready))
+        yield from (one for one in self.added if ready is None or self._is_ready(one, ready))
         if self.fixed_flags is not None:
             for k in range(len(self.obs[0])):
                 steps = slice(k * self.window, (k + 1) * self.window)
@@ -230,31 +231,31 @@ class Truncations:
                 yield Truncation(steps, slice(None), self.fixed_flags[steps], [leaf[k] for leaf in self.obs], state)
 
     def flags(self) -> Tensor:
-        """(horizon, rows): steps whose episode a time limit ended."""
+        """(horizon, rows): whether a time limit ended the episode at step t."""
         if self.fixed_flags is not None:
             return self.fixed_flags
         flags = torch.zeros_like(self.rollout.dones)
-        for part in self.added:
-            flags[part.steps, part.rows] = True
+        for truncation in self.added:
+            flags[truncation.steps, truncation.rows] = True
         return flags
 
     def bootstrap(self, rewards: Tensor, gamma: float, value: Callable[[Truncation], Tensor]) -> None:
         """Adds gamma V(last observation) to the rewards of truncated steps; value(truncation) gives (rows,)."""
-        for part in self:
-            values = gamma * value(part)
-            if isinstance(part.rows, slice):
-                rewards[part.steps] += torch.where(part.flags, values, 0.0)
+        for truncation in self:
+            values = gamma * value(truncation)
+            if isinstance(truncation.rows, slice):
+                rewards[truncation.steps] += torch.where(truncation.flags, values, 0.0)
             else:
-                rewards[part.steps.start, part.rows] += values
+                rewards[truncation.steps.start, truncation.rows] += values
 
     @staticmethod
-    def _is_ready(part: Truncation, ready: Tensor) -> bool:
-        # rows that are added together step together: all are ready, or none
-        return isinstance(part.rows, Tensor) and bool(torch.isin(part.rows[0], ready))
+    def _is_ready(truncation: Truncation, ready: Tensor) -> bool:
+        # rows that were added together step together: either all of them are ready, or none
+        return isinstance(truncation.rows, Tensor) and bool(torch.isin(truncation.rows[0], ready))
 
 
 class StepViews:
-    """Views of a rollout on some rows at one step, made once: nothing is sliced in the loop."""
+    """Views of some rows of a rollout at one step, made once: a collector's loop slices nothing."""
 
     def __init__(self, rollout: Rollout, t: int, rows: slice) -> None:
         self.obs = rollout.observations([leaf[t, rows] for leaf in rollout.obs])
@@ -265,10 +266,10 @@ class StepViews:
         self.starts: State = ()
         if t % rollout.segment == 0:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
-        self.native: Any = None  # how C sees it (fast/q_native.py)
+        self.native: Any = None  # the C struct of these views (fast/q_native.py)
         if rollout.device.type != "cpu":
             return
-        # the same memory for numpy: the env's answer to this step is copied into it
+        # numpy views of the same memory: the collector copies the env's results of this step into them
         self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
         self.env_actions = self.actions.numpy()
         self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]

@@ -1,1 +1,1 @@
-"""What `shoal bench train` measures: where the time of training goes. Knows train; only cli knows it."""
+"""The measurements of `shoal bench train`: where the time of training goes. Knows train; only cli knows it."""

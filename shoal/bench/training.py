@@ -1,8 +1,8 @@
 """Where the time of a training iteration goes, and how far it is from the machine's limits: `shoal bench train`.
 
-On a GPU the parts are timed alone, by device events: a horizon of env steps, the whole rollout, the preparation of the
-update, the whole update. The limits are measured on the same device: the bandwidth of a large copy, and the throughput
-of a large matrix product in the precision of training.
+On a GPU the parts are timed separately with device events: a horizon of env steps, the rollout, the preparation of the
+update, the update. The limits are measured on the same device: the bandwidth of a large copy, and the throughput of a
+large matrix product in the precision of training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.train.graphs import capture
 
 
 def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
-    """Trains for some seconds and returns what was measured. Nothing is written."""
+    """Trains for some seconds and returns the measurements. Writes no files."""
     began = time.perf_counter()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -46,7 +46,7 @@ def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
 
 
 def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str, float]]:
-    """Steps per second in five turns, and the seconds of an iteration by the host's clock."""
+    """Steps per second of five runs, and the seconds of an iteration by activity, by the host's clock."""
     trainer.drain()
     rates: list[float] = []
     totals: dict[str, float] = {}
@@ -62,11 +62,11 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
             if name.startswith("time/"):
                 totals[name[5:]] = totals.get(name[5:], 0.0) + value
     names = {"env": "env", "inference": "policy", "copy": "copy", "learn": "update"}
-    return rates, {word: totals.get(name, 0.0) / count for name, word in names.items()}
+    return rates, {shown: totals.get(name, 0.0) / count for name, shown in names.items()}
 
 
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
-    """Seconds of an iteration's parts on the GPU, each alone."""
+    """Seconds of an iteration's parts on the GPU, each timed separately; None without a captured rollout."""
     graphs, learners = trainer.graphs, trainer.learners
     vec: Any = trainer.vec
     if graphs is None or graphs.collect is None:
@@ -93,41 +93,45 @@ def _captured(function: Callable[[], Any]) -> Callable[[], None]:
 
 
 def device_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    """Of a call on the GPU, by events: the median."""
+    """The median seconds of a call on the GPU."""
+    return sorted(device_times(call, repeats))[repeats // 2]
+
+
+def device_times(call: Callable[[], Any], repeats: int = 5) -> list[float]:
+    """Seconds of each of `repeats` calls on the GPU after a first one, by device events."""
     call()
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(repeats):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         call()
         end.record()
         torch.cuda.synchronize()
-        found.append(start.elapsed_time(end) / 1e3)
-    return sorted(found)[repeats // 2]
+        seconds.append(start.elapsed_time(end) / 1e3)
+    return seconds
 
 
 def _launches(trainer: Trainer) -> int:
-    """Kernels and copies that one iteration starts."""
+    """Kernels and copies that one iteration launches."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as record
 
-    with record(activities=[ProfilerActivity.CUDA]) as seen:
+    with record(activities=[ProfilerActivity.CUDA]) as recorded:
         trainer.iterate()
         torch.cuda.synchronize()
-    return sum(event.count for event in seen.key_averages() if event.device_type == torch.autograd.DeviceType.CUDA)
+    return sum(event.count for event in recorded.key_averages() if event.device_type == torch.autograd.DeviceType.CUDA)
 
 
 def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
-    options, policy = trainer.options, trainer.actors[0].policy
-    steps, train = trainer.steps_per_iteration, options.train
-    networks = getattr(policy, "agents", 1)
-    macs = macs_per_row(policy, trainer.actors[0].blank(networks))
+    options, actor = trainer.options, trainer.actors[0]
+    steps, train, networks = trainer.steps_per_iteration, options.train, actor.networks
+    macs = macs_per_row(actor.policy, actor.blank(networks))
     cost = trainer.algorithm.cost
     learned, passes = (0.0, 0.0) if cost is None else cost(train, networks, steps)
     flops = 2.0 * macs * (steps + passes * learned)
-    # each number is written once by the rollout, and read once for each time that it is learned from
+    # the rollout writes each number once, and the update reads it once for each pass
     moved = sum(learner.rollout.nbytes for learner in trainer.learners) * (1 + learned / steps)
-    peak = (  # before the limits are measured, which takes gigabytes
+    peak = (  # read before the limits are measured, which needs gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu
         else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
@@ -154,48 +158,48 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
 
 
 def macs_per_row(policy: Any, obs: Any) -> int:
-    """Multiplications of one row's inference: every matrix once, every kernel of a convolution at each place."""
+    """Multiply-accumulates of one row's inference: each matrix once, each convolution kernel once per output pixel."""
     convolutions: dict[int, int] = {}
 
-    def seen(module: Any, inputs: Any, output: Any) -> None:
+    def count(module: Any, inputs: Any, output: Any) -> None:
         convolutions[id(module.weight)] = module.weight.numel() * output.shape[-1] * output.shape[-2]
 
     modules = [m for m in policy.modules() if isinstance(m, nn.Conv2d)]
-    hooks = [m.register_forward_hook(seen) for m in modules]
+    hooks = [m.register_forward_hook(count) for m in modules]
     with torch.no_grad():
         state = policy.initial_state(1) if hasattr(policy, "initial_state") else ()
         policy(obs, state) if state else policy(obs)
     for hook in hooks:
         hook.remove()
     by_agent = {id(m.weight): m.weight[0].numel() for m in policy.modules() if isinstance(m, Dense)}
-    known = convolutions | by_agent  # biases of either have as many axes as their weights
+    known = convolutions | by_agent  # by id, because biases of Dense layers have as many axes as weights
     return sum(known.get(id(p), p.numel() if p.ndim == 2 else 0) for p in policy.parameters())
 
 
 def is_half(trainer: Trainer) -> bool:
-    """Whether products are in bfloat16: where asked for on a GPU, and in the fused kernels."""
+    """Whether matrix products are bfloat16: with `--train.precision bf16` on a GPU, and in the fused kernels."""
     return trainer.learners[0].fused is not None or (trainer.on_gpu and trainer.options.train.precision == "bf16")
 
 
 def limits(device: torch.device, half: bool) -> tuple[float, float]:
     """Bytes per second of a large copy, and operations per second of a large matrix product."""
     on_gpu = device.type == "cuda"
-    kind = torch.bfloat16 if half else torch.float32
+    dtype = torch.bfloat16 if half else torch.float32
     large, side = (1 << 28, 8192) if on_gpu else (1 << 24, 1024)
-    one, two = (torch.ones(large, dtype=torch.float32, device=device) for _ in range(2))
-    a, b = (torch.ones((side, side), dtype=kind, device=device) for _ in range(2))
+    source, target = (torch.ones(large, dtype=torch.float32, device=device) for _ in range(2))
+    a, b = (torch.ones((side, side), dtype=dtype, device=device) for _ in range(2))
     out = torch.empty_like(a)
     clock = device_seconds if on_gpu else _host_seconds
-    copy = clock(lambda: two.copy_(one))
+    copy = clock(lambda: target.copy_(source))
     product = clock(lambda: torch.mm(a, b, out=out))
     return 2.0 * 4 * large / copy, 2.0 * side**3 / product
 
 
 def _host_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
     call()
-    found = []
+    seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
         call()
-        found.append(time.perf_counter() - began)
-    return sorted(found)[repeats // 2]
+        seconds.append(time.perf_counter() - began)
+    return sorted(seconds)[repeats // 2]

@@ -53,8 +53,8 @@ typedef struct {
     float dx, dy;                                // its direction, a unit vector
     int32_t hits;                                // its returns
     int32_t balls;                               // left, with the one in play
-    int32_t walls;                               // raised so far
-    int32_t points;                              // so far
+    int32_t walls;                               // raised in this episode
+    int32_t points;                              // in this episode
     uint8_t bricks;                              // that stand
     uint8_t broke_orange, broke_red, is_halved;  // since the serve
     uint32_t rows[ROWS];                         // bit c: the brick in column c stands
@@ -70,7 +70,7 @@ ENV_FN float ball_move(const State *s, const Params *p) {
     return m_clamp((p->ball_speed + p->speed_up * (float)speed_ups) * FRAME, 0.0f, MAX_MOVE);
 }
 
-// Sends the ball up at a part (-1 to 1) of the largest angle.
+// Sends the ball up at a fraction (-1 to 1) of the largest angle.
 ENV_FN void send_ball(State *s, const Params *p, float part) {
     float angle = part * m_clamp(p->max_angle, 0.0f, 1.2f);
     s->dx = m_sin(angle);
@@ -166,7 +166,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     float paddle_move = (float)((*a == 2) - (*a == 1)) * p->paddle_speed * FRAME;
     int32_t left = i_clamp(p->frame_skip, 1, 60);
     while (left > 0 && !out->terminated) {
-        // Frame by frame, unless the ball flies free of bricks and paddle: then all that are left at once.
+        // Frame by frame, unless the ball is far from bricks and paddle: then all remaining frames at once.
         float move = ball_move(s, p), y = s->y + s->dy * move * (float)left;
         int32_t is_free = (m_min(s->y, y) > WALL_BOTTOM + BALL + MAX_MOVE) & (y <= PADDLE_TOP - BALL);
         int32_t frames = is_free ? left : 1;
@@ -202,7 +202,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     }
 }
 
-// The ball's place becomes a row and a column: it must be near the field, and a number.
+// The ball's position is used as an index: it must be finite and near the field.
 ENV_FN int env_check(const State *s, const Params *p) {
     (void)p;
     return m_abs(s->x) <= 4.0f * WIDTH && m_abs(s->y) <= 4.0f * HEIGHT && m_abs(s->paddle) <= 4.0f * WIDTH &&

@@ -1,14 +1,14 @@
 // forage.h: live off plants that feed you well only if they were left to ripen.
 //
 // Agents roam a field of rocks and plants and see only what is near. Each burns `hunger` per step and is out when its
-// energy is gone. Eating the plant it stands on adds meal * ripeness^2, up to a store of 1, and the plant starts anew:
-// half ripe is a quarter of a meal, so the field feeds everyone only if everyone is patient. Within a step an agent
-// eats, then moves; two are never on one cell, and the right to move first goes round.
+// energy is gone. Eating the plant it stands on adds meal * ripeness^2, up to a store of 1, and the plant starts again
+// bare: half ripe is a quarter of a meal, so the field feeds everyone only if everyone is patient. Within a step an
+// agent eats, then moves. Two are never on one cell, and agents take turns at moving first.
 //
 // obs: the cells around the agent, each as four bytes: 255 for rock and beyond the field; the plant's ripeness (2 bare,
 // 252 ripe, 0 no plant); 255 for another agent; the agent's own energy, the same in all cells.
 // action: 0 stay, 1 up, 2 down, 3 left, 4 right; and 1 to eat. The mask forbids moves onto rock or another agent, and
-// eating where no plant is; tried all the same, they do nothing.
+// eating where there is no plant; such actions do nothing.
 // reward: the energy eaten, less `death` when it runs out. No return exceeds max_steps * hunger + 1 - start = 2.76, all
 // that can be burnt and stored. Random play returns -0.1 and most agents die. Eating every plant at once, however
 // young, returns -0.4. Going to the nearest one that is 60 % ripe, to eat it when below 0.7 energy, returns 2.5.
@@ -58,7 +58,7 @@ ENV_FN int32_t ahead(int32_t move) {
     return move >= 0 && move < 5 ? steps[move] : 0;
 }
 ENV_FN int32_t is_free(const State *s, int32_t at) { return s->map[at] < ROCK; }
-ENV_FN int32_t has_plant(const State *s, int32_t at) { return s->map[at] % AGENT > 0; }  // asked where agents stand
+ENV_FN int32_t has_plant(const State *s, int32_t at) { return s->map[at] % AGENT > 0; }  // for cells with an agent
 ENV_FN int32_t shade(float ripeness) { return 1 + (int32_t)((float)(RIPE - 1) * ripeness); }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
@@ -70,7 +70,7 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     }
     int32_t rocks = (int32_t)(m_clamp(p->rocks, 0.0f, 1.0f) * (float)(side * side));
     int32_t things = i_min(agents + plants + rocks, side * side);
-    for (int32_t k = 0; k < things; k++) {  // each on a random cell that is left
+    for (int32_t k = 0; k < things; k++) {  // each on a random free cell
         int32_t pick = k + rng_int(rng, side * side - k), at = field[pick];
         field[pick] = field[k];
         if (k < agents) {
@@ -101,7 +101,7 @@ ENV_FN float eat(State *s, const Params *p, int32_t i) {
 
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     (void)rng;
-    int32_t left[agents];  // the cell that an agent moved off: nobody else's until all have moved
+    int32_t left[agents];  // the cell that an agent left: it stays reserved until all have moved
     for (int32_t k = 0; k < agents; k++) {
         int32_t i = (s->first + k) % agents, to = s->at[i] + ahead(a[2 * i]);
         left[i] = 0;  // the map's corner, where nobody is
@@ -148,7 +148,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     const uint8_t *from = &s->map[s->at[agent] - border * wide - border];
     uint8_t seen[view * view];
     for (int32_t y = 0; y < view; y++) memcpy(&seen[y * view], &from[y * wide], view);
-    seen[border * view + border] &= GROUND;  // itself is no other agent
+    seen[border * view + border] &= GROUND;  // an agent does not see itself
     uint32_t own = (uint32_t)(int32_t)(255.0f * s->energy[agent]) << 24;
     for (int32_t k = 0; k < view * view; k++) {  // the four bytes as one word, lowest first: this becomes SIMD code
         uint32_t ground = seen[k] & GROUND, word = ground == ROCK ? 255 : 2 * ground << 8;

@@ -1,8 +1,8 @@
 // maze.h: find the way through a maze that is new in every episode.
 //
 // A depth-first walk joins the rooms of a grid into one tree of corridors; then a share `loops` of the walls that still
-// part two rooms is knocked out. You start in a random room, and the goal is in one of the farther half of the rooms.
-// Walking into a wall wastes the step. Optimal play returns 1 - step_cost * (path - 1), 0.87 in the mean; random play
+// separate two rooms is removed. You start in a random room, and the goal is in one of the farther half of the rooms.
+// Walking into a wall wastes the step. Optimal play returns 1 - step_cost * (path - 1), 0.87 on average; random play
 // finds the goal in one episode of 50. No path is longer than half the time limit, so every maze can be solved.
 //
 // obs: one pixel per cell, red the goal, green you, blue a wall. action: 0 up, 1 down, 2 left, 3 right.
@@ -133,7 +133,7 @@ ENV_FN int32_t is_inside(int32_t cell) {
            cell % side < side - 1;
 }
 
-// Nobody walks out of a maze whose outer walls stand.
+// The outer walls must stand, so that the agent cannot leave the maze.
 ENV_FN int env_check(const State *s, const Params *p) {
     (void)p;
     for (int32_t k = 0; k < side * side; k++) {
@@ -149,7 +149,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         for (int32_t x = 0, run; x < side; x += i_max(run, 1)) {  // a run of walls is one shape
             const uint8_t *cell = &s->cells[y * side + x];
             for (run = 0; x + run < side && cell[run] == WALL;) run++;
-            if (run) draw_rect(d, (float)x, (float)y, (float)run, 1.05f, 0x24334d);  // no seam below
+            if (run) draw_rect(d, (float)x, (float)y, (float)run, 1.05f, 0x24334d);  // no gap below
             if (*cell == SEEN) draw_circle(d, (float)x + 0.5f, (float)y + 0.5f, 0.1f, 0x37c2b3);
         }
     }

@@ -1,11 +1,11 @@
 // memory.h: recall at the end of a corridor the cue that was shown at its start.
 //
-// The first observation shows one of `cues` cues, each as likely. Then `delay` steps show nothing but the corridor, and
+// The first observation shows one of `cues` cues, each as likely. Then `delay` steps show only the corridor, and
 // one step asks: its action must name the cue, and the episode ends. Earlier actions change nothing, and no observation
 // but the first depends on the cue. So the mean return is the share of cues recalled: 1 with a memory, and without one
 // never more than chance, 1 / cues.
 //
-// obs: the cue, one-hot, in the first step alone; 1 in the corridor; 1 when asked. action: the number of a cue.
+// obs: the cue, one-hot, in the first step only; 1 in the corridor; 1 when asked. action: the number of a cue.
 // reward: 1 for the right answer, else 0.
 #define ENV_OBS OBS_F32(cues + 2)
 #define ENV_OBS_LOW 0.0f
@@ -69,7 +69,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         draw_circle(d, at, sign_y, radius, asked ? cue_color(k) : 0x24334d);
         draw_value(d, at - (k < 10 ? 0.12f : 0.26f) * gap, sign_y, 0.33f * gap, "", k, 0x0e1726);
     }
-    if (!shown && !asked) draw_circle(d, start, sign_y, 0.12f, cue_color(s->cue));  // for us, not for the agent
+    if (!shown && !asked) draw_circle(d, start, sign_y, 0.12f, cue_color(s->cue));  // for the viewer alone
     draw_circle(d, x, floor_y, 0.34f, 0xffffff);
     draw_circle(d, x, floor_y, 0.26f, 0x37c2b3);
 }

@@ -1,7 +1,7 @@
 // pendulum.h: swing a pendulum up and hold it there, with too weak a motor.
 //
 // Gymnasium's Pendulum-v1: semi-implicit Euler, torque clipped to its limit, no terminal state. The return of a
-// 200-step episode lies in about [-1700, 0]; -200 is good.
+// 200-step episode is about -1700 to 0; -200 is good.
 //
 // obs: cos and sin of the angle (0 is upright) and the angular velocity. action: torque in N m.
 // reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), the angle in [-pi, pi).

@@ -2,7 +2,7 @@
 //
 // After Atari's arcade game (1972): a court of 640 x 480 px, paddles of 10 x 64 px, a ball of 12 x 12 px. You play on
 // the right. Where the ball meets a paddle sets the angle at which it leaves, and every return makes it faster. The
-// opponent follows the ball at half your speed and aims off by an amount that is drawn anew for every ball. Flight is
+// opponent follows the ball at half your speed and aims off by an amount that is drawn for every ball. Flight is
 // solved exactly to the moment that the ball is level with a paddle, so a step of 4 frames is one move, not four.
 //
 // obs: ball x and y, ball velocity x and y (1 is the top speed), your y, the opponent's y, your score, the opponent's.
@@ -28,7 +28,7 @@
     X(sum, won, "points won")                                                                                          \
     X(sum, lost, "points lost")                                                                                        \
     X(sum, returns, "balls that you returned")
-// px, px/s, y down, at the centres; foe_slip is by how much the opponent aims off this ball.
+// px, px/s, y down, at the centres; foe_slip is how far the opponent aims off this ball.
 #define ENV_STATE(X)                                                                                                   \
     X(float, x)                                                                                                        \
     X(float, y)                                                                                                        \
@@ -54,7 +54,7 @@ ENV_FN float top_speed(const Params *p) { return m_clamp(p->max_speed, 1.0f, 250
 ENV_FN float half_paddle(const Params *p) { return 0.5f * m_clamp(p->paddle_height, 1.0f, HEIGHT); }
 ENV_FN float within(float y, float half) { return m_clamp(y, half, HEIGHT - half); }
 
-// Sends the ball off to a side (-1 left, 1 right), at a part (-1 to 1) of the largest angle.
+// Sends the ball to a side (-1 left, 1 right), at a fraction (-1 to 1) of the largest angle.
 ENV_FN void send_ball(State *s, const Params *p, float side, float part, float speed) {
     s->speed = m_clamp(speed, 1.0f, top_speed(p));
     s->vy = part * m_clamp(p->spread, 0.0f, 0.9f) * s->speed;

@@ -3,14 +3,14 @@
 // Robots move one after another on a grid. A robot that enters another's cell hits it: the victim loses energy, may be
 // stunned, and is pushed on by one cell if the cell behind it is free (then the attacker moves in; else both stay).
 // Whoever is in reach of a charger when its turn ends is charged; whoever has no energy left is out and off the grid.
-// Nothing is paid for a kill: whether a strong robot learns to hunt the weak ones for the charger's sake is the
-// question. After a study of multi-robot energy survival; `preset` names its settings.
+// A kill earns no reward: the question is whether a strong robot learns to hunt the weak ones to have the charger for
+// itself. After a study of multi-robot energy survival; `preset` names its settings.
 //
 // A robot's turn has `speed` sub-moves: pay for the try, then bump into the wall, hit, or move. The last one ends the
 // turn: decay before the move, and after it docking, charging, the cost of surviving, dust, the cap. In a step all
 // robots take their turns (semantics=joint: all have observed before the first moves) or one robot makes one sub-move
-// (semantics=turn: all observe anew before each; the mask shows who is on turn, and max_steps counts sub-moves). Any
-// seat can be played by a scripted robot (`robot_0` to `robot_7`), which sees the grid as it is on its turn.
+// (semantics=turn: all observe again before each; the mask shows who is on turn, and max_steps counts sub-moves). Any
+// seat can be played by a scripted robot (`robot_0` to `robot_7`), which sees the current grid on its turn.
 //
 // obs: x and y, energy; for each other robot dx, dy and energy (all 0 if it is out); dx and dy to each charger; whether
 // up, down, left and right are free. With layout=walls: x, y, energy, whether up, down, left and right is wall, others,
@@ -18,11 +18,11 @@
 // those of the others (turns / 10), steps taken / max_steps; with see_dust: the dust of every cell / 10.
 // action: 0 up, 1 down, 2 left, 3 right, 4 stay. With moves=2 two of them, first + 5 * second, for robots of speed 2. A
 // robot with more sub-moves than choices repeats the last one.
-// mask: only staying is allowed to a robot that is stunned, scripted or not on turn; it stays whatever it tries.
+// mask: a robot that is stunned, scripted or not on turn may only stay; other actions have no effect.
 // reward: reward_energy * (change of its energy in the step) + reward_charge for each charge + reward_dust * dust taken
 // + reward_death if it is out, in the step in which that happens, whoever's turn it is. One strong robot among three
-// weak ones (the defaults): random play returns -57 to the strong one and -98 to the weak; if it just goes and stays on
-// the charger 9940, and the others die.
+// weak ones (the defaults): random play returns -57 to the strong one and -98 to the weak. If the strong one goes to
+// the charger and stays there, it returns 9940, and the others die.
 #define ENV_OBS OBS_F32(7 + 3 * (robots - 1) + 2 * chargers + timers * (2 * robots + 1) + see_dust * side * side)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH M_INF  // energy without a cap
@@ -187,7 +187,7 @@ ENV_FN int32_t speed_of(const Params *p, int32_t i) { return i_clamp(int_of(p, &
 ENV_FN float start_energy(const Params *p, int32_t i) { return m_clamp(float_of(p, &p->energy_0, i), 0.5f, 1e6f); }
 ENV_FN float cost(float energy) { return m_max(energy, 0.0f); }
 
-// 1 or 0 of a claim that a CPU cannot foresee: compilers make a branch of (float)(a == b).
+// 1 or 0 without a branch: compilers turn (float)(a == b) into one, which a CPU cannot predict here.
 ENV_FN float as_float(int32_t claim) { return m_from_bits(-claim & 0x3f800000); }
 ENV_FN int32_t i_abs(int32_t x) { return x < 0 ? -x : x; }
 ENV_FN int32_t step_y(int32_t move) { return (move == DOWN) - (move == UP); }
@@ -204,7 +204,7 @@ ENV_FN void put(State *s, int32_t i, int32_t y, int32_t x) {
     s->map[place(y, x)] = (uint8_t)(i + 1);
 }
 
-// The charger in whose reach robot i is, the first if there are several, or NOBODY.
+// The charger that robot i can reach (of several, the first), or NOBODY.
 ENV_FN int32_t charger_of(const State *s, const Params *p, int32_t i) {
     for (int32_t c = 0; c < chargers; c++) {
         int32_t dy = i_abs(s->y[i] - s->charger_y[c]), dx = i_abs(s->x[i] - s->charger_x[c]);
@@ -217,13 +217,13 @@ ENV_FN int32_t charger_of(const State *s, const Params *p, int32_t i) {
 
 ENV_FN int32_t distance(int32_t dy, int32_t dx) { return i_abs(dy) + i_abs(dx); }
 
-// Along the longer way first; along the row where both are as long.
+// Along the longer axis first; along the row if both are equal.
 ENV_FN int32_t toward(int32_t dy, int32_t dx) {
     if (i_abs(dy) > i_abs(dx)) return dy < 0 ? UP : DOWN;
     return dx < 0 ? LEFT : dx > 0 ? RIGHT : STAY;
 }
 
-// The nearest robot that is no ally, the lowest number of several, or NOBODY.
+// The nearest robot that is not an ally (of several, the lowest number), or NOBODY.
 ENV_FN int32_t nearest_opponent(const State *s, const Params *p, int32_t i) {
     const int32_t none = 1 << 20;
     int32_t least = none;
@@ -378,8 +378,8 @@ ENV_FN void hit(State *s, const Params *p, int32_t i, int32_t j, int32_t move, S
     }
 }
 
-// Robot i stays, goes one cell on, or is kept from it. Returns whether it ran into the wall. (Which of these it is
-// cannot be foreseen by a CPU, so there is but one branch, and that for the rarest.)
+// Robot i stays, goes one cell on, or is kept from it. Returns whether it ran into the wall. (A CPU
+// cannot predict which, so there is only one branch, for the rarest case.)
 ENV_FN int32_t go(State *s, const Params *p, int32_t i, int32_t move, Step *out) {
     int32_t here = at(s, i), there = s->map[here + ahead(move)], is_free = there == 0, is_wall = there == WALL;
     s->map[here] = 0;
@@ -389,7 +389,7 @@ ENV_FN int32_t go(State *s, const Params *p, int32_t i, int32_t move, Step *out)
     return is_wall;
 }
 
-// Robot 0 does so, and it is counted whether that was pursuit.
+// The same for robot 0, and counts whether the move was pursuit.
 ENV_FN int32_t go_and_count(State *s, const Params *p, int32_t move, Step *out) {
     int32_t prey = nearest_opponent(s, p, 0);
     if (prey == NOBODY) return go(s, p, 0, move, out);
@@ -420,8 +420,8 @@ ENV_FN void charge(State *s, const Params *p, int32_t i, Step *out) {
     out->stats.charges += 1.0f;
 }
 
-// One sub-move of robot i, and after its last the end of its turn. `before` is what its energy is compared with for
-// the reward.
+// One sub-move of robot i, and after its last one the end of its turn. `before` is the energy that the reward is
+// relative to.
 ENV_FN void sub_move(State *s, const Params *p, int32_t i, int32_t move, int32_t is_last, float *before, Step *out) {
     move = s->stun[i] > 0 ? STAY : move;
     s->energy[i] -= as_float(is_last) * cost(p->e_decay);
@@ -545,7 +545,7 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
     int32_t waits = p->semantics && s->order[s->turn] != agent;
     int32_t acts = !waits && s->stun[agent] == 0 && int_of(p, &p->robot_0, agent) == LEARNER;
     for (int32_t k = 0; k < MASK_SIZE; k++) mask[k] = (uint8_t)acts;
-    mask[MASK_SIZE - 1] = 1;  // staying all along
+    mask[MASK_SIZE - 1] = 1;  // staying in all sub-moves
 }
 
 // Robots are on the grid, the map's frame is wall and shows no robot that does not exist, and each robot has one turn.

@@ -33,7 +33,7 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 @dataclass(frozen=True)
 class _Part:
-    """One choice of `count`, or (count 0) numbers, and their places in logits and actions."""
+    """One choice of `count`, or numbers (count 0), and their columns in logits and actions."""
 
     count: int
     logits: slice
@@ -142,12 +142,13 @@ class ActionHead:
         """The log-probability of each row's action: (rows,)."""
         if self.is_one_choice:
             return torch.log_softmax(logits, -1).gather(-1, actions).squeeze(-1)
-        return self.judge(logits, actions)[0]
+        return self.log_prob_and_entropy(logits, actions)[0]
 
-    def judge(self, logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(self, logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """(log-probability of each row's action, entropy of each row's distribution).
 
-        The entropy of a squashed Box has no closed form: the Gaussian's, plus the squash's log slope at the action.
+        The entropy of a squashed Box has no closed form. It is estimated as the Gaussian's plus the squash's
+        log-derivative at the action.
         """
         if self.is_one_choice:
             logp = torch.log_softmax(logits, -1)
@@ -162,14 +163,14 @@ class ActionHead:
                 entropy = entropy - (logp.exp() * logp).sum(-1)
                 continue
             mean, log_std = self._gaussian(logits, part)
-            drawn = actions[:, part.actions]
-            z = (drawn - mean) * (-log_std).exp()
+            sampled = actions[:, part.actions]
+            z = (sampled - mean) * (-log_std).exp()
             log_prob = log_prob - (0.5 * z * z + log_std + HALF_LOG_TWO_PI).sum(-1)
             entropy = entropy + (log_std + 0.5 + HALF_LOG_TWO_PI).sum(-1)
             if self.squash:  # a = scale tanh(u): log |da/du| = log scale + 2 (log 2 - u - softplus(-2 u))
-                slope = 2.0 * (math.log(2.0) - drawn - torch.nn.functional.softplus(-2.0 * drawn))
-                slope = (slope + self._log_scale[part.log_stds].to(slope)).sum(-1)
-                log_prob, entropy = log_prob - slope, entropy + slope
+                log_derivative = 2.0 * (math.log(2.0) - sampled - torch.nn.functional.softplus(-2.0 * sampled))
+                log_derivative = (log_derivative + self._log_scale[part.log_stds].to(log_derivative)).sum(-1)
+                log_prob, entropy = log_prob - log_derivative, entropy + log_derivative
         return log_prob, entropy
 
     def mask(self, logits: Tensor, allowed: Tensor) -> Tensor:
@@ -207,13 +208,13 @@ class ActionHead:
             scaled = unit * self._scale[at] + self._center[at]
             bounded: Array = np.clip(scaled.astype(space.dtype), np.ravel(space.low), np.ravel(space.high))
             return bounded.reshape(rows, *space.shape)
-        whole: Array = columns.astype(np.int64)
+        choices: Array = columns.astype(np.int64)
         if isinstance(space, spaces.Discrete):
-            first: Array = whole[:, 0] + int(space.start)
-            return first
+            shifted: Array = choices[:, 0] + int(space.start)
+            return shifted
         if isinstance(space, spaces.MultiDiscrete):
-            whole = whole + np.ravel(space.start)
-        return whole.reshape(rows, *space.shape).astype(space.dtype)
+            choices = choices + np.ravel(space.start)
+        return choices.reshape(rows, *space.shape).astype(space.dtype)
 
     def _boxes(self) -> list[tuple[_Part, Any]]:
         boxes = [space for _, space in self._leaves if isinstance(space, spaces.Box)]

@@ -1,8 +1,8 @@
-"""The stock recurrent cores through time on a GPU, with gradients written by hand.
+"""Segments of the stock recurrent cores on a GPU, with manual gradients. Launches the kernels of nn/kernels.py.
 
-The plain loops of nn/cores launch some forty kernels for each step of an LSTM and, forward and backward, a hundred for
-a scan. Here a MinGRU's segment is one kernel each way besides its matrix products. A step of an LSTM is one kernel and
-one product each way, and the gradient by its recurrent weights is one product for the whole segment.
+The plain loops of nn/cores launch about forty kernels for each step of an LSTM, and about a hundred for a scan and its
+gradient. Here a MinGRU's segment is one kernel each for forward and backward, besides its matrix products. A step of an
+LSTM is one kernel and one product each, and the gradient of its recurrent weights is one product for the segment.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from shoal.nn.launch import fresh, has_triton, launch
 
-BLOCK = 256  # units of rows that one block of threads computes
+BLOCK = 256  # units of rows that a block computes
 
 
 def is_for(x: Tensor) -> bool:
-    """Whether these kernels can run on it. Under torch.compile the compiler fuses the plain loops instead."""
+    """Whether these kernels run on `x`. Under torch.compile the compiler fuses the plain loops instead."""
     return x.device.type == "cuda" and has_triton() and not torch.compiler.is_compiling()
 
 
@@ -64,25 +64,25 @@ class _LSTM(torch.autograd.Function):
         gates, resets, narrow = gates.contiguous(), resets.contiguous(), weight.detach().to(kind)
         acts = fresh(gates)
         cells, out = (fresh(gates, steps, rows, size, dtype=torch.float32) for _ in range(2))
-        taken = fresh(gates, steps, rows, size)  # the hidden state before each step, after resets
-        taken[0].copy_(hidden)
+        hidden_in = fresh(gates, steps, rows, size)  # the hidden state before each step, after resets
+        hidden_in[0].copy_(hidden)
         cell = cell.contiguous()
         for t in range(steps):
             has_next = t + 1 < steps
             launch(
                 _kernels().lstm_forward, grid,
-                gates[t], torch.mm(taken[t], narrow.t()), cells[t - 1] if t else cell,
+                gates[t], torch.mm(hidden_in[t], narrow.t()), cells[t - 1] if t else cell,
                 resets[t], resets[t + 1] if has_next else None,
-                acts[t], cells[t], out[t], taken[t + 1] if has_next else None, rows,
+                acts[t], cells[t], out[t], hidden_in[t + 1] if has_next else None, rows,
                 HAS_RESETS=t > 0, HAS_NEXT=has_next, S=size, PART=BLOCK, num_warps=4,
             )  # fmt: skip
-        ctx.save_for_backward(acts, narrow, cell, cells, taken, resets)
+        ctx.save_for_backward(acts, narrow, cell, cells, hidden_in, resets)
         ctx.kind = weight.dtype
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        acts, weight, cell, cells, taken, resets = ctx.saved_tensors
+        acts, weight, cell, cells, hidden_in, resets = ctx.saved_tensors
         steps, rows, size = cells.shape
         d_out, d_gates, d_cell = grads[0].contiguous(), fresh(acts), fresh(cells[0])
         d_hidden: Any = None
@@ -96,7 +96,7 @@ class _LSTM(torch.autograd.Function):
             )  # fmt: skip
             if t:
                 d_hidden = torch.mm(d_gates[t], weight)
-        d_weight = torch.mm(d_gates.flatten(0, 1).t(), taken.flatten(0, 1)).to(ctx.kind)
+        d_weight = torch.mm(d_gates.flatten(0, 1).t(), hidden_in.flatten(0, 1)).to(ctx.kind)
         return d_gates, d_weight, None, None, None
 
 

@@ -1,6 +1,6 @@
-"""The Triton kernels of nn/fused.py: one thread for one unit of one row.
+"""Triton kernels of the recurrent cores (launched by nn/fused.py): one thread computes one unit of one row.
 
-The plain loops of nn/cores compute the same; tests/test_fused.py compares them.
+The plain loops of nn/cores define the results; tests/test_fused.py compares them.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,7 +18,7 @@ def _tanh(x):
 
 @triton.jit
 def mingru_forward(gates, skip, start, resets, out, hidden, steps, rows, S: tl.constexpr, PART: tl.constexpr):
-    """MinGRU through time: gates (steps, rows, 3 S) before their sigmoids, skip, out, hidden (steps, rows, S)."""
+    """A MinGRU over a segment: gates (steps, rows, 3 S) before their sigmoids; skip, out, hidden (steps, rows, S)."""
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
@@ -84,7 +84,7 @@ def lstm_forward(
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row.to(tl.int64) * (4 * S) + unit  # an int32 ends at 4 million rows of 128 units
+    place = row.to(tl.int64) * (4 * S) + unit  # int32 overflows at 4 million rows of 128 units
     i = tl.load(inputs + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(inputs + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(inputs + place + 2 * S, mask=live, other=0.0).to(tl.float32)
@@ -114,11 +114,14 @@ def lstm_backward(
     acts, cell, before, resets, next_resets, d_out, d_hidden, d_cell, d_gates, rows,
     HAS_RESETS: tl.constexpr, HAS_NEXT: tl.constexpr, S: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of `lstm_forward`. `d_hidden` and `d_cell` are those of the next step; `d_cell` is overwritten."""
+    """The gradients of `lstm_forward`. `d_hidden` and `d_cell` come from the next step; `d_cell` is overwritten.
+
+    Its loads of the four gates look like those of `lstm_forward`, which adds two products instead.
+    """
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     live = at < rows * S
     row, unit = at // S, at % S
-    place = row.to(tl.int64) * (4 * S) + unit  # an int32 ends at 4 million rows of 128 units
+    place = row.to(tl.int64) * (4 * S) + unit  # int32 overflows at 4 million rows of 128 units
     i = tl.load(acts + place, mask=live, other=0.0).to(tl.float32)
     f = tl.load(acts + place + S, mask=live, other=0.0).to(tl.float32)
     g = tl.load(acts + place + 2 * S, mask=live, other=0.0).to(tl.float32)

@@ -1,4 +1,4 @@
-"""Launches Triton kernels. Each takes up to three seconds to compile: `compile_ahead` compiles all of them at once."""
+"""Launches Triton kernels. One takes up to three seconds to compile; `compile_ahead` compiles all in parallel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and kind of arguments: the call that compiles it
+Plan = dict[Any, dict[Any, Callable[[], Any]]]  # by kernel and specialization: the call that compiles it
 _planned: Plan | None = None
 
 
@@ -32,7 +32,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> No
 
 
 def fresh(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Memory that a kernel is about to fill. Zeros where no kernel is launched: later code may refuse nan and inf."""
+    """Memory for a kernel's output. Zeros in `compile_ahead`, which launches no kernel: later code may reject nan."""
     make = like.new_empty if _planned is None else like.new_zeros
     return make(shape or like.shape, dtype=dtype or like.dtype)
 
@@ -47,8 +47,8 @@ def _kind(value: Any) -> Any:
 def compile_ahead(function: Callable[[], Any]) -> None:
     """Compiles and loads all kernels that a function launches, each in a thread.
 
-    The function runs without launching any of them: its results mean nothing, but are finite (see `fresh`). The
-    compilers of C and PTX, and Triton's passes, release the GIL.
+    The function runs without launching them: its results are meaningless but finite (see `fresh`). Threads help
+    because Triton's passes and the C and PTX compilers release the GIL.
     """
     global _planned
     plan: Plan = {}

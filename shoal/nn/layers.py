@@ -1,4 +1,4 @@
-"""layer_init, and the stack of linear layers that policies share."""
+"""Activations, orthogonal initialization, and the stack of linear layers that policies share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# in place where the gradient allows it: allocating a batch of activations costs more than the arithmetic
+# in place if the gradient allows it: allocating memory costs more than the arithmetic
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu_,
     "tanh": torch.tanh_,
@@ -29,7 +29,7 @@ def layer_init(layer: Any, std: float = 2.0**0.5, bias: float = 0.0) -> Any:
 class MLP(nn.Module):
     """Linear layers from sizes[0] to sizes[-1], each followed by the activation.
 
-    One module, not one for each layer: for a few rows, calling modules takes longer than the arithmetic.
+    It is one module: for a few rows, calling a module for each layer takes longer than the arithmetic.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu") -> None:

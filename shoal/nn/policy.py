@@ -1,4 +1,4 @@
-"""Policy: encoder, optional recurrent core, actor and critic. Also what the trainer asks of a policy of the user's.
+"""Policy: encoder, optional recurrent core, actor and critic. Also how any policy, stock or custom, is called.
 
 A policy is any `nn.Module` whose call returns `(logits, value)`. One with a recurrent state has an
 `initial_state(rows)`, and its call is `policy(obs, state) -> (logits, value, state)`. `obs` is a batch in the structure
@@ -13,6 +13,7 @@ import copy
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal
 
 import torch
@@ -27,6 +28,7 @@ from shoal.nn.encoders import ENCODERS, SMALL_IMAGE, Encoder
 from shoal.nn.layers import MLP, layer_init
 from shoal.nn.state import clear_state, initial_row, initial_state, state_structure
 from shoal.plugins import make_with_options
+from shoal.spec import map_leaves
 
 __all__ = [
     "Compiled",
@@ -79,9 +81,9 @@ class NetWithOptions(Net):
 class Policy(nn.Module):
     """The policy that `--nn.*` describes. It returns (logits, value), and with a core (logits, value, state).
 
-    `normalized`: running moments already scale the leaves of the observation that are plain numbers
-    (`encoders.is_numeric`). The parts are run by their `forward`: for a few rows, calling modules takes longer than the
-    arithmetic.
+    `normalized`: the actor normalizes the leaves of the observation that are plain numbers (`encoders.is_numeric`), so
+    the encoder does not scale them. Submodules are run by their `forward`: for a few rows, calling modules takes longer
+    than the arithmetic.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class _Body(nn.Module):
         return self.layers.forward(self.encoder.forward(obs))
 
 
-# ---- any policy, the stock one or the user's ----
+# ---- any policy, stock or custom ----
 
 
 def step(policy: Any, obs: Any, state: State) -> tuple[Tensor, Tensor, State]:
@@ -168,7 +170,7 @@ def unroll(policy: Any, obs: Any, state: State, resets: Tensor) -> tuple[Tensor,
     """Flat (logits, values) of whole segments: obs (steps * rows, ...), resets (steps, rows).
 
     Where resets[t] is true, the state before step t is the initial state; resets[0] is ignored, because a segment's
-    state is stored after its reset. A policy without an `unroll` of its own is run step by step.
+    state is stored after its reset. A policy without an `unroll` is run step by step.
     """
     if hasattr(policy, "unroll"):
         nested = state_structure(policy).nest(state) if state else state
@@ -181,14 +183,15 @@ def unroll(policy: Any, obs: Any, state: State, resets: Tensor) -> tuple[Tensor,
 
 
 def _unroll_by_steps(policy: Any, obs: Any, nested: Any, resets: Tensor) -> tuple[Tensor, Tensor]:
-    """`policy.unroll` for a policy with a state that has none."""
+    """Runs a recurrent policy without an `unroll` step by step."""
     steps, rows = resets.shape
     state, initial = state_structure(policy).flatten(nested), initial_state(policy, rows)
     outputs = []
     for t in range(steps):
         if t:
             state = clear_state(state, ~resets[t], initial)
-        logits, values, state = step(policy, _at(obs, t * rows, rows), state)
+        rows_of_step = map_leaves(itemgetter(slice(t * rows, (t + 1) * rows)), obs)
+        logits, values, state = step(policy, rows_of_step, state)
         outputs.append((logits, values))
     return torch.cat([out[0] for out in outputs]), torch.cat([out[1] for out in outputs])
 
@@ -225,7 +228,7 @@ def compiled(policy: Any, **options: Any) -> Compiled:
 
 @contextlib.contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Dropout is off and BatchNorm keeps its statistics inside. Every submodule gets its former mode back."""
+    """A context in which dropout is off and BatchNorm's statistics are fixed. Restores the mode of every submodule."""
     modes = [(part, part.training) for module in modules for part in module.modules()]
     try:
         for module in modules:
@@ -237,7 +240,7 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 
 def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
-    """Runs a policy on a batch before any training, and raises where its outputs do not fit."""
+    """Runs a policy on a batch before training, and raises if its outputs do not fit."""
     state = initial_state(policy, rows)
     structure = state_structure(policy)
     with torch.no_grad(), evaluation_mode(policy):
@@ -271,11 +274,3 @@ def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
 
 def _brief(out: Any) -> str:
     return f"{len(out)} values" if isinstance(out, (tuple, list)) else f"a {type(out).__name__}"
-
-
-def _at(obs: Any, start: int, rows: int) -> Any:
-    if isinstance(obs, dict):
-        return {key: _at(part, start, rows) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_at(part, start, rows) for part in obs)
-    return obs[start : start + rows]

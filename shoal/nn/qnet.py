@@ -1,7 +1,7 @@
 """QNet: from an observation to the value of every action, as a number or a distribution. QHead: epsilon-greedy.
 
-Several agents may each have a network and still be one module: their weights lie side by side, and a layer is one
-batched matrix product over all of them.
+Networks of several agents are one module: their weights are stacked, and a layer is one batched matrix product over
+all of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from shoal.nn.encoders import Encoder
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Net
 
-# gradients of the activations: (gradient by the output, output) -> gradient by the input
-SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "relu": lambda slopes, out: torch.ops.aten.threshold_backward(slopes, out, 0.0),
-    "tanh": lambda slopes, out: torch.ops.aten.tanh_backward(slopes, out),
+# (gradient by the activation's output, that output) -> gradient by its input
+ACTIVATION_GRADS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda grads, out: torch.ops.aten.threshold_backward(grads, out, 0.0),
+    "tanh": lambda grads, out: torch.ops.aten.tanh_backward(grads, out),
 }
 
 
@@ -57,7 +57,7 @@ class QNet(nn.Module):
     """Returns (Q, max Q) as policies do. `outputs` are what the loss is for: values, logits of atoms, or quantiles.
 
     Row r of a batch is agent r % agents of its env. `dueling` (Wang et al. 2016): separate value and advantage streams;
-    the advantages of a state have mean 0. `normalized`: as in `Policy`.
+    the advantages of a state have mean 0. `normalized`: as in `Policy` (nn/policy.py).
     """
 
     atoms: Tensor
@@ -91,12 +91,13 @@ class QNet(nn.Module):
         self.layers = nn.ModuleList([Dense(agents, a, b, math.sqrt(2.0), layer_norm) for a, b in pairwise(sizes)])
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
         self.activation, self.layer_norm = net.activation, layer_norm
-        self._activation, self._slope = ACTIVATIONS[net.activation], SLOPES.get(net.activation)
+        self._activation = ACTIVATIONS[net.activation]
+        self._activation_grad = ACTIVATION_GRADS.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
-        # one network of plain layers, and an encoder without weights: native code computes it on a CPU
-        is_one = agents == 1 and not dueling and distribution == "none" and self._slope is not None
+        # one network of plain layers, and an encoder without weights: on a CPU, C can compute it (algos/fast/)
+        is_one = agents == 1 and not dueling and distribution == "none" and self._activation_grad is not None
         self.is_plain = is_one and not any(True for _ in self.encoder.parameters())
-        self.learns_by_hand = self.is_plain and not layer_norm  # whether `answer` and `put_gradients` compute it
+        self.has_manual_gradient = self.is_plain and not layer_norm  # by `values_and_inputs` and `write_gradients`
 
     def of_agent(self, number: int) -> QNet:
         """One agent's network as a QNet for one agent."""
@@ -124,19 +125,19 @@ class QNet(nn.Module):
         value, advantages = out[:, :1], out[:, 1:]
         return value + advantages - advantages.mean(1, keepdim=True)
 
-    # ---- gradients by hand: on a CPU, for small batches, autograd takes longer than the arithmetic ----
+    # ---- manual gradient: for small batches on a CPU, autograd takes longer than the arithmetic ----
 
-    def answer(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
-        """(rows, choices) as `forward` gives them, and every layer's input, which `put_gradients` needs."""
+    def values_and_inputs(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
+        """Q (rows, choices), and the input of every layer, which `write_gradients` needs."""
         inputs = [self.encoder.forward(obs)]
         for layer in self.layers:
             inputs.append(self._activation(torch.addmm(layer.bias[0], inputs[-1], layer.weight[0])))
         return torch.addmm(self.head.bias[0], inputs[-1], self.head.weight[0]), inputs
 
     @torch.no_grad()
-    def put_gradients(self, inputs: list[Tensor], grads: Tensor) -> None:
-        """Writes the weights' gradients, given the loss's gradients (rows, choices) by the answers."""
-        activation_grad = self._slope
+    def write_gradients(self, inputs: list[Tensor], grads: Tensor) -> None:
+        """Writes the gradients of the weights, given the derivatives (rows, choices) of the loss by Q."""
+        activation_grad = self._activation_grad
         assert activation_grad is not None
         for number, layer in reversed(list(enumerate([*self.layers, self.head]))):
             torch.mm(inputs[number].T, grads, out=layer.weight.grad[0])
@@ -161,7 +162,7 @@ class QNet(nn.Module):
 class QHead(ActionHead):
     """Epsilon-greedy: the choice of the highest value, or with probability epsilon a random one that is allowed.
 
-    `epsilon` is a tensor, so that a captured graph reads its current value. Which rows explore is drawn with the noise.
+    `epsilon` is a tensor, so that a captured graph reads its current value. The noise decides which rows explore.
     """
 
     def __init__(self, space: spaces.Space[Any], epsilon: float = 0.05) -> None:
@@ -179,7 +180,7 @@ class QHead(ActionHead):
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
         """Fills (..., choices + 1): uniform numbers, and 1 where the row explores, else 0."""
         noise.uniform_(generator=generator)
-        if noise.device.type == "cpu":  # numpy is faster for so small an array
+        if noise.device.type == "cpu":  # numpy is faster for an array this small
             explores = noise.numpy()[..., -1]
             np.less(explores, self.epsilon.item(), out=explores)
             return

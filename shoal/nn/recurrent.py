@@ -1,4 +1,4 @@
-"""The stock recurrent cores in one place. `shoal/nn/cores` says what a core is and how to add one."""
+"""The stock recurrent cores in one namespace. shoal/nn/cores/ explains what a core is and how to add one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recurrent state: nested as the policy returns it, a flat tuple everywhere else.
 
-A policy of the user's may return its state as one tensor, or as nested tuples, lists and dicts of tensors, and gets it
-back so. Collectors, rollouts and checkpoints see a `State`: a tuple of (rows, ...) tensors.
+A custom policy may return its state as one tensor, or as nested tuples, lists and dicts of tensors, and gets it back in
+the same structure. Collectors, rollouts and checkpoints use a `State`: a tuple of (rows, ...) tensors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from shoal.nn.cores import State
 def clear_state(state: State, keep: Tensor, initial: State | None = None) -> State:
     """The state where `keep` (rows,) is true, and the initial state elsewhere.
 
-    `initial` holds (1, ...) or (rows, ...) tensors; None stands for zeros. What is replaced does not matter: not even
-    nan remains. No argument is changed.
+    `initial` holds (1, ...) or (rows, ...) tensors; None stands for zeros. Replaced values may be nan. No argument is
+    changed.
     """
     cleared = []
     for number, part in enumerate(state):
@@ -30,14 +30,14 @@ def clear_state(state: State, keep: Tensor, initial: State | None = None) -> Sta
 
 
 class StateStructure:
-    """How a policy nests its state. `example` is any state of it."""
+    """How a policy nests its state. `example` is any of its states."""
 
     def __init__(self, example: Any) -> None:
         self._nested = _shape_of(example)
         self.is_flat = type(self._nested) is tuple and all(part is None for part in self._nested)
 
     def flatten(self, state: Any) -> State:
-        """The tensors of a nested state, in the structure's order. Raises where the state has another structure."""
+        """The tensors of a nested state, in the structure's order. Raises if the state has another structure."""
         if state is None:
             state = ()
         if self.is_flat and type(state) is tuple and len(state) == len(self._nested):
@@ -45,7 +45,7 @@ class StateStructure:
         return tuple(_leaves(self._nested, state))
 
     def nest(self, state: State) -> Any:
-        """The state as the policy knows it."""
+        """The state in the policy's own structure."""
         return state if self.is_flat else _nest(self._nested, iter(state))
 
 
@@ -59,7 +59,7 @@ def state_structure(policy: Any) -> StateStructure:
 
 
 def initial_state(policy: Any, rows: int) -> State:
-    """The policy's state at the start of an episode; empty where it has none."""
+    """The policy's state at the start of an episode; empty if it has none."""
     if not hasattr(policy, "initial_state"):
         return ()
     return state_structure(policy).flatten(policy.initial_state(rows))
@@ -68,8 +68,8 @@ def initial_state(policy: Any, rows: int) -> State:
 def initial_row(policy: Any) -> State | None:
     """What `clear_state` takes as `initial` for this policy: its initial state for one row, or None for zeros.
 
-    A learned initial state is never None, and changes with every update: call this again after each. Call it outside
-    of torch.inference_mode, where nothing has a gradient.
+    A learned initial state is never None and changes with every update: call this after each. Call it outside of
+    torch.inference_mode, in which no tensor requires a gradient.
     """
     with torch.enable_grad():
         state = initial_state(policy, 1)
@@ -77,7 +77,10 @@ def initial_row(policy: Any) -> State | None:
     return None if is_zero else tuple(part.detach() for part in state)
 
 
-# ---- nesting: a leaf is None ----
+# ---- nesting ----
+#
+# A structure has None where the state has a tensor. spec.map_leaves is not enough here: states may also be lists and
+# named tuples, and a state of another structure must be reported.
 
 
 def _shape_of(state: Any) -> Any:

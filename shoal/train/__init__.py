@@ -5,8 +5,7 @@
     run = train("cartpole", seed=1, train={"total_steps": "500k"})
     print(run.summary["eval"])
 
-`Trainer` is the loop's body, for loops of your own: `trainer.iterate()` is one iteration. Knows everything but the
-command line.
+`Trainer` is for your own training loop: `trainer.iterate()` is one iteration. Knows everything but the command line.
 """
 
 from __future__ import annotations

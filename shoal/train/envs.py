@@ -18,14 +18,14 @@ from shoal.vector.base import VecEnv
 from shoal.vector.threads import available_cores
 
 NATIVE_ENVS = 1024
-OVERLAP_FROM = 1024  # native envs from which on one half steps in threads while the policy acts for the other half
+OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
 PYTHON_ENVS_PER_CORE = 4
 
 
 def env_seed(seed: int, *name: str | int) -> int:
-    """The seed of the first env of a run; env i gets the seed after it by i.
+    """The seed of a run's first env; env i has this seed plus i.
 
-    30 bits: some Python envs take only seeds of 31 or 32 bits, and evaluation adds 2^30 for held-out seeds.
+    It has 30 bits: some Python envs accept only 31 or 32, and evaluation adds 2^30 for held-out seeds.
     """
     return stream_seed(seed, "envs", *name, bits=30)
 
@@ -45,7 +45,7 @@ def make_vec(env: Any, options: Options) -> VecEnv:
 
 
 def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) -> VecEnv:
-    """Envs for evaluation: Python envs on the backend, and at most as many, as in training."""
+    """Envs for evaluation. Python envs use the backend of training, and at most as many envs."""
     if is_native(env):
         return make(env, num_envs, seed=seed, **options.env)
     count = min(num_envs, options.vec.num_envs or PYTHON_ENVS_PER_CORE * available_cores())
@@ -55,7 +55,10 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
 def _make_native(env: Any, options: Options) -> VecEnv:
     vec = options.vec
     if vec.surplus_envs:
-        raise ConfigError("--vec.surplus-envs is for Python envs in processes; native envs are never late.")
+        raise ConfigError(
+            f"--vec.surplus-envs {vec.surplus_envs} is for Python envs in processes: native envs have no slow workers. "
+            "Use 0."
+        )
     count = vec.num_envs or NATIVE_ENVS
     on_gpu = vec.backend == "cuda" or (
         vec.backend == "auto" and device_of(options) == "cuda" and gpu_backend_available()
@@ -99,8 +102,8 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
 
 
 def check_surplus(surplus: int, num_envs: int, workers: int) -> None:
-    """Raises unless the surplus envs are whole workers, and not all of them."""
-    envs = num_envs // workers  # of a worker
+    """Raises unless the surplus envs are those of whole workers, and at least one worker is left."""
+    envs = num_envs // workers  # of each worker
     if surplus % envs or surplus >= num_envs:
         options = [str(envs * k) for k in range(1, min(workers, 5))]
         raise ConfigError(

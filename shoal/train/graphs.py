@@ -1,10 +1,10 @@
-"""CUDA graphs of an iteration: what stays on the GPU is captured once and replayed.
+"""CUDA graphs of an iteration: work that stays on the GPU is captured once and replayed.
 
-    graph 1   the rollout: T times policy, sampling, env kernel            (where the envs are on the GPU too)
-    graph 2   for each policy, the update: advantages, every minibatch of every epoch
+    collecting   `horizon` times policy, sampling, env kernel           (if the envs are on the GPU too)
+    update       for each policy: advantages, every minibatch of every epoch
 
-The host replays them and reads nothing until it logs. Capturing runs the code for real, so the run's state is saved
-before and put back after.
+The host replays them and reads no result until it logs. The warm-up before capturing runs the code, so the trainer
+saves the run's state before and restores it after.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Graphs:
 
 
 def capture(function: Callable[[], Any], generators: Sequence[torch.Generator]) -> Callable[[], None]:
-    """Captures a function without arguments; the result replays it on the current stream."""
+    """Captures a function without arguments; returns a function that replays it on the current stream."""
     graph = torch.cuda.CUDAGraph()
     for generator in generators:
         graph.register_generator_state(generator)
@@ -52,7 +52,7 @@ def capture(function: Callable[[], Any], generators: Sequence[torch.Generator]) 
 
 
 def warm_up(function: Callable[[], Any], times: int = 2) -> None:
-    """Runs a function on a side stream, as capturing requires: libraries choose their kernels and workspaces."""
+    """Runs a function on a side stream, as capturing requires: libraries choose their kernels and workspaces then."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -63,13 +63,13 @@ def warm_up(function: Callable[[], Any], times: int = 2) -> None:
 
 
 class Pace:
-    """Lets the host run one iteration ahead of the GPU, and no further."""
+    """Lets the host run at most one iteration ahead of the GPU."""
 
     def __init__(self) -> None:
         self._last: Any = None
 
     def step(self) -> None:
-        """An iteration was launched: waits for the one before."""
+        """Called after an iteration was launched: waits for the one before."""
         before, self._last = self._last, torch.cuda.Event()
         self._last.record()
         if before is not None:
@@ -77,7 +77,7 @@ class Pace:
 
 
 def copy_into(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copies values into tensors that graphs hold. One without a value did not exist at the start: it becomes zero."""
+    """Copies values into tensors that graphs hold. A tensor without a value did not exist then: it becomes zero."""
     for name, tensor in targets.items():
         if name in values:
             tensor.copy_(values[name])

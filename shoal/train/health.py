@@ -1,4 +1,4 @@
-"""What went wrong: values that are not finite and where they came from, too little GPU memory, a missing compiler."""
+"""Errors of a run and their causes: values that are not finite, too little GPU memory, a missing compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shoal.errors import CompilerMissing, ConfigError, TrainingError
 from shoal.train.envs import NATIVE_ENVS
 from shoal.train.options import Options
 
-# options that decide how much memory a run takes, of any algorithm, and what to try
+# options of any algorithm that decide how much memory a run needs, and what to try
 SMALLER = {
     "num_envs": "fewer --vec.num-envs",
     "horizon": "a shorter --train.horizon",
@@ -30,7 +30,7 @@ SMALLER = {
 
 @contextlib.contextmanager
 def gpu_errors_explained(options: Options) -> Iterator[None]:
-    """Turns errors of a GPU that is too small, or of a machine on which Triton cannot build, into advice."""
+    """Turns out-of-memory errors and failures of Triton's compiler into errors that say what to do."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -55,7 +55,7 @@ def gpu_errors_explained(options: Options) -> Iterator[None]:
 
 
 def check_finite(metrics: Mapping[str, Any], rollouts: Sequence[tuple[Rollout, Role]], context: Context) -> None:
-    """Raises TrainingError where a metric (a number, or a tensor of one) is not finite, and says where it began."""
+    """Raises TrainingError if a metric (a number, or a tensor of one) is not finite, and names the cause."""
     watched = [value for name, value in metrics.items() if name != "explained_variance"]
     tensors = [value for value in watched if isinstance(value, Tensor)]
     numbers = [value for value in watched if not isinstance(value, Tensor)]
@@ -72,7 +72,7 @@ def check_finite(metrics: Mapping[str, Any], rollouts: Sequence[tuple[Rollout, R
 
 
 class Context:
-    """Where a run stands, for messages."""
+    """The progress of a run, for messages."""
 
     def __init__(self, step: int, iteration: int, learning_rate: float, agents: int) -> None:
         self.when = f"step {step:,} (iteration {iteration + 1})"
@@ -80,19 +80,20 @@ class Context:
 
 
 def _bad_value(rollout: Rollout, role: Role, agents: int) -> str:
-    """The first value of an env that is not finite; empty where all are."""
+    """Describes the first value of an env that is not finite; empty if all are finite."""
     names = [leaf.name for leaf in rollout.layout.leaves]
     places = [(f"observation{n}", leaf) for n, leaf in zip(names, rollout.obs) if leaf.dtype.is_floating_point]
-    places.append(("reward", rollout.rewards))  # obs[t] is seen before rewards[t] is received
+    places.append(("reward", rollout.rewards))  # obs[t] comes before rewards[t]
     for what, values in sorted(places, key=lambda place: _first_bad(place[1])):
         flat = values.reshape(len(values), rollout.rows, -1)
         if len(bad := (~torch.isfinite(flat)).nonzero()):
             t, row, element = (int(x) for x in bad[0])
             return f"the {what} of {_who(row, role, agents)} is {float(flat[t, row, element])} (element {element})"
-    for part in rollout.truncations:
-        truncated = part.flags.any(0)
-        rows = torch.arange(rollout.rows, device=truncated.device) if isinstance(part.rows, slice) else part.rows
-        for name, leaf in zip(names, part.obs):
+    for truncation in rollout.truncations:
+        truncated, rows = truncation.flags.any(0), truncation.rows
+        if isinstance(rows, slice):
+            rows = torch.arange(rollout.rows, device=truncated.device)
+        for name, leaf in zip(names, truncation.obs):
             flat = leaf.reshape(len(leaf), -1)
             if len(bad := (~torch.isfinite(flat) & truncated.unsqueeze(1)).nonzero()):
                 k, element = (int(x) for x in bad[0])

@@ -21,7 +21,7 @@ from shoal.vector.base import VecEnv
 
 
 def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
-    """Who plays which agent, and the options with scripted robots as env options and runs as paths of checkpoints."""
+    """Who plays which agent, and the options: scripted robots become env options, runs become paths of checkpoints."""
     opponents = seats.parse(options.opponents)
     if not opponents:
         return {}, options
@@ -40,18 +40,18 @@ def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[
 
 
 def _checkpoint_of(who: str, root: Path) -> Path:
-    """The folder of a checkpoint: the one that is named, or a run's best."""
+    """The folder of a checkpoint: `who` itself, or the best of the run `who`."""
     path = Path(who)
     if (path / "meta.json").is_file():
         return path.resolve()
     best = runs.find(who, root).best
     if best is None:
-        raise ConfigError(f"{who} has no checkpoint.")
+        raise ConfigError(f"{who} has no checkpoint. Train it until it has saved one.")
     return best.resolve()
 
 
 def load_opponents(opponents: Mapping[int, str], vec: VecEnv) -> list[tuple[Actor, Role]]:
-    """The actors of runs that play seats of an env, each with all seats that it plays."""
+    """The actors of the runs that play seats of an env, each with the seats that it plays."""
     loaded: dict[tuple[str, int, int], tuple[Actor, list[int]]] = {}
     for seat, who in opponents.items():
         if who in seats.scripts(vec.native_spec, seat):
@@ -59,26 +59,25 @@ def load_opponents(opponents: Mapping[int, str], vec: VecEnv) -> list[tuple[Acto
         path = Path(who)
         player, _ = load_player(Run(path.parent.parent), path)
         agents = list(player.judged or range(player.agents))
-        source = seat if seat in agents else agents[0]  # a run of one seat plays any other as it played its own
+        source = seat if seat in agents else agents[0]  # a run that learned one seat plays any other seat the same way
         number = next(n for n, role in enumerate(player.roles) if role.agents is None or source in role.agents)
         role = player.roles[number]
         place = source if role.agents is None else role.agents.index(source)
-        has_networks = getattr(player.actors[number].policy, "agents", 1) > 1
-        key = (who, number, place if has_networks else 0)
+        key = (who, number, place if player.actors[number].networks > 1 else 0)
         if key not in loaded:
             actor = player.actors[number].of_agent(place)
             if isinstance(actor.head, QHead):
-                actor.head.epsilon.zero_()  # it no longer explores
+                actor.head.epsilon.zero_()  # no exploration
             loaded[key] = actor, []
         loaded[key][1].append(seat)
     roles = assign_roles(vec, "shared")
     seated = []
-    for (who, *_), (actor, taken) in loaded.items():
-        whole = next(role for role in roles if role.agents is None or taken[0] in role.agents)
-        role = seats.only(whole, taken)
+    for (who, *_), (actor, played) in loaded.items():
+        shared = next(role for role in roles if role.agents is None or played[0] in role.agents)
+        role = seats.only(shared, played)
         if (actor.space, actor.head.space) != (role.observation_space, role.action_space):
             raise ConfigError(
-                f"--opponents {taken[0]}={who}: that run observes {actor.space} and acts in {actor.head.space}; the "
+                f"--opponents {played[0]}={who}: that run observes {actor.space} and acts in {actor.head.space}; the "
                 f"agent here observes {role.observation_space} and acts in {role.action_space}. Name a run of this env."
             )
         seated.append((actor, role))

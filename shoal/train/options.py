@@ -39,7 +39,7 @@ class Vec:
     backend: str = opt(
         "auto", "auto: threads for native envs (cuda on a GPU), process for Python envs", choices=_backends
     )
-    num_groups: int = opt(0, "native: groups of envs that step in turns; 0: 2 where it pays", low=0, high=64)
+    num_groups: int = opt(0, "native: groups of envs that step in turns; 0: 2 from 1024 envs on", low=0, high=64)
     num_threads: int = opt(0, "native: threads that step envs; 0: one per core", low=0, high=1024)
     num_workers: int = opt(0, "Python: worker processes; 0: one per core", low=0, high=4096)
     overlap: bool = opt(True, "Python: one half of the workers steps while the policy acts for the other half")
@@ -57,7 +57,7 @@ class Eval:
 
     episodes: int = opt(100, "held-out episodes at the end; 0: no evaluation", low=0, high=1_000_000)
     every: int = opt(0, "steps between evaluations during training; 0: only at the end", low=0, is_count=True)
-    greedy: bool = opt(True, "the headline score takes the likeliest actions; False: samples actions")
+    greedy: bool = opt(True, "the headline score takes the most probable actions; False: samples actions")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ TABLES = tuple(f.name for f in _FIELDS if f.name not in _NOT_TABLES)  # tables t
 
 
 def tuned(env: str) -> dict[str, Any]:
-    """The tables of the env's own TOML file; empty where it has none. `score` is the score that they reached."""
+    """The tables of the env's TOML file; empty if it has none. `score` is the score that they reached."""
     prefix, _, name = env.rpartition(":")
     if is_native(env):
         try:
@@ -120,8 +120,8 @@ def tuned(env: str) -> dict[str, Any]:
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
     """The options, overridden by tables. Unknown keys and wrong types raise.
 
-    With another algorithm `train` starts from its defaults: each has options of its own. A preset of a native env is a
-    complete set of values: it replaces the env values of lower layers.
+    With another algorithm, `train` starts from that algorithm's defaults. A preset of a native env is a complete set of
+    values: it replaces the env values of lower layers.
     """
     if "algo" in tables:
         before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
@@ -172,8 +172,8 @@ def _merge_plugin_table(options: Options, name: str, value: Any, chooser: str, w
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     """Defaults, then the env's tuned values, then the layers, each overriding the one before.
 
-    A table `cuda`, of the tuned values or of a layer, holds tables for runs on a GPU, where batches are larger. Tuned
-    values for another algorithm than the file's own are in a table of its name: `[dqn.train]`.
+    A table `cuda` in the tuned values or in a layer holds tables for runs on a GPU, where batches are larger. Tuned
+    values for an algorithm other than the file's `algo` are in a table of that algorithm's name: `[dqn.train]`.
     """
     own = tuned(env) if isinstance(env, str) else {}
     algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
@@ -193,7 +193,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
 
 
 def as_tables(options: Options) -> dict[str, Any]:
-    """The options as the tables of a TOML file, but for env options that TOML cannot hold (`unsaved`)."""
+    """The options as the tables of a TOML file, without the env options that TOML cannot hold (`unsaved`)."""
     tables: dict[str, Any] = {name: getattr(options, name) for name in PLAIN}
     for name in (*TABLES, *PLUGIN_TABLES):
         if dataclasses.fields(values := getattr(options, name)):
@@ -202,11 +202,11 @@ def as_tables(options: Options) -> dict[str, Any]:
     return {**tables, "env": {key: encode(value) for key, value in options.env.items() if key not in skipped}}
 
 
-# ---- env options: any keyword argument, written so that the same value is read again ----
+# ---- env options: any keyword argument, encoded so that the same value is read back ----
 
 
 def encode(value: Any) -> Any:
-    """A value as TOML can hold it. Tuples, None, arrays and dicts with other keys than str become tagged tables."""
+    """A value in a form that TOML can hold. Tuples, None, arrays and dicts with other keys become tagged tables."""
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         return value.item()
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Actors of a run: made from its options, loaded from a checkpoint, and seated as a player."""
+"""Actors of a run: made from its options, loaded from a checkpoint, and combined into a player."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_actors(roles: list[Role], options: Options, policy: Any, device: Any, a
 
 
 def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:
-    """Loads a checkpoint's weights into an actor, or says what does not fit."""
+    """Loads a checkpoint's weights into an actor, or raises an error that says what does not fit."""
     own = under(weights, f"{number}.")
     for name, value in actor.state_dict().items():
         if name in own and own[name].dtype != value.dtype:
@@ -83,12 +83,12 @@ def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:3]]
         raise CheckpointError(
-            f"the checkpoint is of another policy: {' '.join(lines)} Give the --nn options it was trained with."
+            f"the checkpoint has another policy: {' '.join(lines)} Use the --nn options it was trained with."
         ) from None
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
+    """The tensors whose names start with a prefix, by their names without it."""
     return {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}
 
 
@@ -119,10 +119,10 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
 
     name = run.facts.get("env", run.env)
     if not run.facts.get("env_is_a_name", True):
-        raise ConfigError(f"{run.id} was trained on {name}, a function: evaluate it from Python, with the function.")
+        raise ConfigError(f"{run.id} was trained on {name}, a function: evaluate it from Python, with that function.")
     path = at or run.best
     if path is None:
-        raise ConfigError(f"{run.folder} has no checkpoint.")
+        raise ConfigError(f"{run.folder} has no checkpoint. Train the run until it has saved one.")
     if run.facts.get("custom_policy"):
         raise ConfigError(
             f"{run.id} was trained with a custom policy ({run.facts['custom_policy']}), which a run folder does not "
@@ -144,10 +144,10 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
 
 
 def check_env_options(run: Run, given: Mapping[str, Any] | None = None) -> None:
-    """Raises where the run's env had options that its folder could not hold, and they are not given."""
+    """Raises if the run's env had options that its folder could not hold, and they are not given."""
     missing = [name for name in run.facts.get("unsaved_env_options", ()) if name not in (given or {})]
     if missing:
         raise ConfigError(
             f"{run.id} was trained with the env options {', '.join(missing)}, which are objects that a run folder "
-            f"cannot hold. Give them again from Python: env={{{missing[0]!r}: ...}}."
+            f"cannot hold. Pass them again from Python: env={{{missing[0]!r}: ...}}."
         )

@@ -33,33 +33,33 @@ def parse(text: str) -> dict[int, str]:
 
 
 def write(opponents: Mapping[int, str]) -> str:
-    """What `parse` reads."""
+    """The text that `parse` reads."""
     return ",".join(f"{seat}={who}" for seat, who in sorted(opponents.items()))
 
 
 def scripts(spec: Any, seat: int) -> tuple[str, ...]:
-    """The scripted robots that an env has for a seat; `learner` is none of them."""
+    """The scripted robots that an env has for a seat, without `learner`."""
     params = {} if spec is None else {param.name: param for param in spec.params}
     param = params.get(f"robot_{seat}")
     return () if param is None else tuple(word for word in param.choices or () if word != "learner")
 
 
 def scripted(spec: Any, opponents: Mapping[int, str]) -> dict[str, str]:
-    """The env's params that seat its own robots."""
+    """The env params that choose its scripted robots."""
     return {f"robot_{seat}": who for seat, who in opponents.items() if who in scripts(spec, seat)}
 
 
 def check(opponents: Mapping[int, str], agents: int) -> None:
-    """Raises for a seat that is not there, and where no seat is left to learn in."""
+    """Raises if a seat does not exist, or if no seat is left for the learner."""
     for seat in opponents:
         if seat >= agents:
             raise ConfigError(f"--opponents {seat}={opponents[seat]}: the env has agents 0 to {agents - 1}.")
     if len(opponents) == agents:
-        raise ConfigError(f"--opponents names all {agents} agents, and none is left to learn. Leave one out.")
+        raise ConfigError(f"--opponents names all {agents} agents, so none is left to learn. Leave one out.")
 
 
 def check_robots(robots: Mapping[str, str], env_options: Mapping[str, Any]) -> None:
-    """Raises where an env option names another robot for a seat than --opponents does."""
+    """Raises if an env option and --opponents name different robots for a seat."""
     for param, who in robots.items():
         given = env_options.get(param, who)
         if given not in (who, "learner"):
@@ -73,20 +73,20 @@ def check_robots(robots: Mapping[str, str], env_options: Mapping[str, Any]) -> N
 def not_found(who: str, seat: int, spec: Any, reason: str) -> ConfigError:
     """The error for a player that is neither a robot of the env nor a run."""
     known = scripts(spec, seat)
-    robots = f" The env's robots: {', '.join(known)}." if known else " The env has no robots of its own."
+    robots = f" The env's robots: {', '.join(known)}." if known else " The env has no scripted robots."
     return ConfigError(f"--opponents {seat}={who}:{did_you_mean(who, known)}{robots} As a run: {reason}")
 
 
 def without(roles: list[Role], seats: Mapping[int, str], agents: int) -> list[Role]:
-    """The roles that are left for the learner."""
+    """The roles without the agents that opponents play."""
     if not seats:
         return roles
-    left = [only(role, [k for k in role.agents or range(agents) if k not in seats]) for role in roles]
-    return [role for role in left if role.agents]
+    learning = [only(role, [k for k in role.agents or range(agents) if k not in seats]) for role in roles]
+    return [role for role in learning if role.agents]
 
 
 def only(role: Role, agents: list[int]) -> Role:
-    """A part of a role."""
-    held = list(role.agents or ())
-    names = tuple(role.names[held.index(k)] for k in agents) if role.names else ()
+    """A role restricted to some of its agents."""
+    all_agents = list(role.agents or ())
+    names = tuple(role.names[all_agents.index(k)] for k in agents) if role.names else ()
     return replace(role, agents=tuple(agents), names=names)

@@ -1,4 +1,4 @@
-"""One run in its folder: train() builds it; a session logs, saves checkpoints, evaluates and ends it."""
+"""One run and its folder: `train` makes it; a session logs, saves checkpoints, evaluates and finishes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from shoal.train.players import check_env_options
 from shoal.train.trainer import Trainer
 from shoal.vector.threads import available_cores
 
-LOG_EVERY_S = 0.25  # at first; later every 1/200 of the time so far, so that a log stays small
+LOG_EVERY_S = 0.25  # at first; later 1/200 of the elapsed time, so that a log stays small
 EVALUATION_ENVS = 128
 
 
@@ -113,7 +113,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Session:
-    """A trainer at work in a run's folder."""
+    """Trains in a run's folder."""
 
     def __init__(self, run: Run, trainer: Trainer, loggers: Loggers) -> None:
         self.run, self.trainer, self.loggers, self.options = run, trainer, loggers, trainer.options
@@ -158,7 +158,7 @@ class Session:
         return self.run
 
     def _note_overshoot(self) -> None:
-        """Iterations are whole: a run may do more steps than it was asked for."""
+        """Notes when a run will take more steps than `total_steps`: it ends with a whole iteration."""
         trainer, total = self.trainer, self.options.train.total_steps
         each = trainer.steps_per_iteration
         planned = trainer.step + -(-max(total - trainer.step, 0) // each) * each
@@ -222,7 +222,7 @@ class Session:
         self.saved_at, self.saved_step, self.score = time.perf_counter(), trainer.step, (0.0, 0)
 
     def _evaluate(self) -> evaluate.Evaluation | None:
-        """Plays held-out episodes with the current policy, by its likeliest actions and by sampling."""
+        """Plays held-out episodes with the current policy: with its most probable actions, and with sampled ones."""
         options, trainer = self.options, self.trainer
         make = partial(make_evaluation_vec, trainer.env, options)
         episodes, seed = max(1, options.eval.episodes), env_seed(options.seed)
@@ -347,7 +347,7 @@ def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
 
 
 def run_facts(run: Run, trainer: Trainer) -> RunFacts:
-    """What loggers are given of a run before its first step."""
+    """What loggers are told about a run before its first step."""
     options, metrics = trainer.options, trainer.algorithm.metrics
     return RunFacts(
         folder=run.folder,

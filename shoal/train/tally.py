@@ -12,22 +12,22 @@ from torch import Tensor
 class Tally:
     """Sums of the metrics of updates: numbers on the host, tensors on their device. A CUDA graph can hold `add`."""
 
-    MOST = 32  # metrics
+    MAX_METRICS = 32
 
     def __init__(self, device: torch.device) -> None:
         self.names: list[str] = []
-        self.totals = torch.zeros(self.MOST, device=device)
+        self.totals = torch.zeros(self.MAX_METRICS, device=device)
         self.numbers: dict[str, float] = {}
 
     def add(self, metrics: Mapping[str, Any]) -> None:
-        """Adds those of one update: the same names each time."""
+        """Adds the metrics of one update. They have the same names each time."""
         tensors = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
         for name, value in metrics.items():
             if name not in tensors:
                 self.numbers[name] = self.numbers.get(name, 0.0) + value
         if tensors:
-            self.names, whole = list(tensors), self.totals[: len(tensors)]
-            whole += torch.stack([x.to(whole.dtype) for x in tensors.values()])
+            self.names, totals = list(tensors), self.totals[: len(tensors)]
+            totals += torch.stack([x.to(totals.dtype) for x in tensors.values()])
 
     def drain(self) -> dict[str, float]:
         """The sums since the last call."""
@@ -46,7 +46,7 @@ class ReturnTally:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all episodes."""
+        """Removes all episodes."""
         self.totals.zero_()
         self.extremes[0], self.extremes[1] = torch.inf, -torch.inf
 

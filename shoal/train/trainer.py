@@ -1,7 +1,7 @@
-"""Trainer: envs, actors and learners of one run, and where it stands. `iterate` collects a rollout and learns from it.
+"""Trainer: envs, actors and learners of one run, and its progress. `iterate` collects a rollout and learns from it.
 
-Two runs with the same seed write the same weights. A run that is stopped and resumed writes the weights of one that was
-not, to the bit, where the envs can give their state (all native envs can).
+Two runs with the same seed write the same weights. A run that is stopped and resumed writes the same weights, bit for
+bit, as one that was not, if its envs can save their state (all native envs can).
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from shoal.vector.base import VecEnv
 from shoal.vector.foreign import as_vec_env
 from shoal.vector.threads import available_cores
 
-SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, a second torch thread costs more than it gives
+SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, one torch thread is faster than several
 
 
 class Trainer:
-    """One run in training, without a folder: for loops of your own.
+    """One run in training, without a folder: for your own training loop.
 
     Args:
         env: what `shoal.make` takes.
         options: `options_for(env, ...)`.
         vec: a vector env to train on, instead of one made from env and options.
         policy: a custom `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
-        first_seed: of the envs' first reset; default: derived from the run's seed.
+        first_seed: the seed of the envs' first reset; default: derived from the run's seed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Trainer:
         self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
         self.step = self.iteration = 0
         self.wall_s = 0.0
-        self.exact = True  # whether a resume so far was bit-exact
+        self.exact = True  # whether all resumes were bit-exact
         self._started = False
         self._updates = 0  # since the last drain
         self._learn_s = 0.0
@@ -108,9 +108,10 @@ class Trainer:
         self.algorithm = ALGORITHMS.find(options.algo)
         if options.vec.surplus_envs and not self.algorithm.takes_late_steps:
             raise ConfigError(
-                f"--vec.surplus-envs is for --algo ppo: {options.algo} learns from complete rollouts. Use 0."
+                f"--vec.surplus-envs {options.vec.surplus_envs} is not supported by --algo {options.algo}, which needs "
+                "complete rollouts. Use 0, or --algo ppo."
             )
-        # masks of Python envs are declared nowhere: the infos of the first reset show them
+        # Python envs do not declare action masks: the infos of the first reset show them
         first = None if vec.native_spec is not None else vec.reset(seed=self.first_seed)
         infos = {} if first is None else first[1]
         self.actors = make_actors(self.roles, options, policy, self.device, self.agents)
@@ -131,7 +132,7 @@ class Trainer:
         learning = zip(self.actors, self.roles, self.learners)
         self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
         self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
-        # against opponents, returns are the learners' own; the env's are means over all agents
+        # against opponents, the returns of the learners are summed here: the env's are means over all agents
         self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
         self._ended = ReturnTally(self.device)
         self._tallies = [Tally(self.device) for _ in self.learners]
@@ -140,7 +141,7 @@ class Trainer:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
         self.threads = options.vec.torch_threads or self._torch_threads()
-        # results depend on the order of sums, so on threads and groups: what repeats a run is saved with it
+        # results depend on the order of sums, so on threads and groups: they are saved, so that a run can be repeated
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
         if vec.native_spec is not None and not vec.is_on_gpu:
             chosen["num_groups"] = len(vec.ranges)
@@ -172,16 +173,16 @@ class Trainer:
         width = max(self.options.nn.hidden, *encoders, 1)  # an image has many features
         return available_cores() if rows * width >= SMALL_WORK else 1
 
-    # ---- where it stands ----
+    # ---- progress ----
 
     @property
     def num_params(self) -> int:
-        """Weights that are trained."""
+        """The number of weights that are trained."""
         return sum(p.numel() for actor in self.actors for p in actor.policy.parameters())
 
     @property
     def steps_per_iteration(self) -> int:
-        """Transitions of one rollout, over all rows that it waits for."""
+        """Environment steps of one rollout, over all rows that it waits for."""
         horizon: int = self.options.train.horizon
         return horizon * (self.num_rows - self.options.vec.surplus_envs * (self.agents - len(self.opponents)))
 
@@ -202,7 +203,7 @@ class Trainer:
     def start(self, seed: Any = None) -> None:
         """Resets the envs for a new run, by the run's seed or by another."""
         seed = self.first_seed if seed is None else seed
-        if not (self._started and self.step == 0 and seed is self.first_seed):  # Python envs were reset to build it
+        if not (self._started and self.step == 0 and seed is self.first_seed):  # Python envs were reset while building
             self.collector.start(seed)
         self._started = True
 
@@ -264,12 +265,12 @@ class Trainer:
 
     def _update(self, number: int) -> None:
         metrics = self.algorithm.update(self.learners[number])
-        if not self.on_gpu:  # there, once per log: reading means waiting
+        if not self.on_gpu:  # on a GPU once per log, because reading waits for the device
             self._check_finite(metrics)
         self._tallies[number].add(metrics)
 
     def drain(self) -> dict[str, float]:
-        """Means and sums since the last call: losses, episodes, seconds by kind."""
+        """Means and sums since the last call: losses, episodes, seconds by activity."""
         self.wait()
         record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
         if self._updates:
@@ -292,7 +293,7 @@ class Trainer:
         return record
 
     def _with_own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
-        """The env's statistics, with episodes and returns of the learners alone where opponents play."""
+        """The env's statistics; against opponents, with the episodes and returns of the learners alone."""
         if not self.opponents:
             return stats
         stats.pop("return", None)
@@ -308,16 +309,16 @@ class Trainer:
         )
 
     def close(self) -> None:
-        """Closes the envs, and puts torch's settings back."""
+        """Closes the envs and restores torch's settings."""
         self.vec.close()
         self.torch_settings.restore()
 
     # ---- CUDA graphs ----
 
     def capture(self) -> None:
-        """Captures what stays on the GPU as graphs, and puts the state back to what it was before.
+        """Captures the work on the GPU as graphs, and restores the state from before.
 
-        Collecting is captured where the envs are on the GPU too, and learning unless truncations have no fixed size.
+        Collecting is captured if the envs are on the GPU too, learning if truncations have fixed sizes.
         """
         self._is_captured = True
         if not self.vec.is_on_gpu and not self.learners[0].rollout.truncations.is_fixed:
@@ -330,14 +331,14 @@ class Trainer:
         self._put_back(saved)
 
     def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
-        """A copy of the state. A replay is copied to the host: the GPU may have no room for a second one."""
+        """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
         return {
             name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
             for name, part in self.state().items()
         }
 
     def _put_back(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copies a state into the very tensors that graphs hold."""
+        """Copies a state into the tensors that the graphs use."""
         for name, tensors in self._tensors().items():
             copy_into(tensors, files[name])
         for name, stream in self._streams().items():
@@ -372,7 +373,7 @@ class Trainer:
         }
 
     def _row_tensors(self) -> dict[str, Tensor]:
-        """Those of single rows: they do not fit a run with another number of rows."""
+        """Tensors with an entry for each row: they do not fit a run with another number of rows."""
         tensors = {
             f"{k}.{name}": x for k, learner in enumerate(self.learners) for name, x in learner.row_tensors().items()
         }
@@ -394,7 +395,7 @@ class Trainer:
         return {**facts, "envs_saved": self.vec.can_snapshot, "rows": self.num_rows}
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint. Envs that cannot give their state start new episodes, and `exact` is False."""
+        """Continues from a checkpoint. Envs that cannot save their state start new episodes, and `exact` is False."""
         try:
             self._restore(files["weights"], files["state"], meta)
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
@@ -409,11 +410,13 @@ class Trainer:
             load_actor(actor, weights, k)
             if not fits(learner.optimizer, under(state, f"{k}.optimizer.")):
                 kind = type(learner.optimizer).__name__
-                raise CheckpointError(f"the checkpoint's optimizer state is not of this {kind}.")
+                raise CheckpointError(
+                    f"the checkpoint's optimizer state does not fit {kind}. Use its --train.optimizer."
+                )
         for name, stream in self._streams().items():
             stream.set_state(state[name])
         for name, tensor in self._state_tensors().items():
-            # rewards that were not normalized before may be from now on
+            # a resume may turn on the normalization of rewards
             _put(tensor, state.get(name), name, must=name in state or ".reward_norm." not in name)
         same_rows = meta.get("rows") == self.num_rows
         if same_rows:
@@ -431,14 +434,15 @@ class Trainer:
     def _check_streams(self, state: Mapping[str, Tensor]) -> None:
         if "0.generator" in state and "0.stream.actions" not in state:
             raise CheckpointError(
-                "the checkpoint is of Shoal before 0.2, which had one random stream for each policy. Its weights can "
-                "be evaluated ('shoal eval'), but training cannot be resumed. Start a new run."
+                "the checkpoint is from Shoal before 0.2, which had one random stream for each policy. Its weights "
+                "can be evaluated ('shoal eval'), but training cannot be resumed. Start a new run."
             )
         for name, stream in self._streams().items():
             if len(state[name]) != len(stream.get_state()):
                 other = "cpu" if self.on_gpu else "cuda"
                 raise CheckpointError(
-                    f"the checkpoint's random streams are not of {self.device.type}. Resume with --device {other}."
+                    f"the checkpoint's random streams are those of {other}, not of {self.device.type}. "
+                    f"Resume with --device {other}."
                 )
 
     def _restore_envs(self, state: Mapping[str, Tensor]) -> None:
@@ -454,7 +458,7 @@ class Trainer:
             learner.restart_episodes()
         for seat in self.frozen:
             seat.rollout.reset_state()
-        # not the seeds of the start again: those episodes have been seen
+        # other seeds than at the start: the policy has already learned from those episodes
         self.collector.start(env_seed(self.options.seed, "resumed", self.step))
 
 
@@ -470,7 +474,7 @@ def _put(into: Tensor, value: Tensor | None, name: str, must: bool = True) -> No
 
 
 class TorchSettings:
-    """Settings of torch that training changes, as they were before."""
+    """Settings of torch that training changes, saved to be restored."""
 
     def __init__(self) -> None:
         self.threads = torch.get_num_threads()
@@ -479,7 +483,7 @@ class TorchSettings:
         self.workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
     def restore(self) -> None:
-        """Puts them back."""
+        """Restores them."""
         torch.set_num_threads(self.threads)
         torch.backends.cudnn.deterministic = self.deterministic
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self.tf32
@@ -488,18 +492,18 @@ class TorchSettings:
 
 
 def use_deterministic_kernels(precision: str) -> None:
-    """Makes cuBLAS and cuDNN repeat their results to the bit, in the precision of `--train.precision`."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS may sum in another order next time
+    """Makes cuBLAS and cuDNN repeat their results bit for bit, in the precision of `--train.precision`."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # otherwise the order of cuBLAS's sums may change
     torch.backends.cudnn.deterministic = True
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
 def keep_freed_memory() -> None:
-    """Tells the C library to keep freed memory for reuse, not to return every large tensor to the system.
+    """Makes the C library keep freed memory for reuse instead of returning every large tensor to the system.
 
-    Otherwise each activation of each minibatch is fresh memory whose pages fault in one by one, which takes longer than
-    computing it. (glibc only; 32 MB is the largest threshold that it takes.)
+    Otherwise the activations of every minibatch are new memory, whose page faults take longer than the arithmetic.
+    (glibc only; 32 MB is the largest threshold that it accepts.)
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,10 +1,10 @@
-"""Plays policies on vector envs and fills their rollouts. One file for each place where envs and policy can be.
+"""Plays policies on vector envs and fills their rollouts. One file for each combination of CPU and GPU:
 
     host.py        envs and policy on the CPU
     device.py      envs and policy on the same GPU
     host_envs.py   envs on the CPU, policy on a GPU
 
-Knows rollouts, actors and vector envs; has never heard of learning.
+Knows rollouts, actors and vector envs, but nothing of learning.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Seat:
 
 @dataclass
 class Times:
-    """Seconds spent, by kind."""
+    """Seconds spent in envs, in inference and in copies."""
 
     env: float = 0.0
     inference: float = 0.0
     copy: float = 0.0
 
     def drain(self) -> dict[str, float]:
-        """The seconds since the last call."""
+        """Returns the seconds since the last call."""
         seconds = {"env": self.env, "inference": self.inference, "copy": self.copy}
         self.env = self.inference = self.copy = 0.0
         return seconds
 
 
 def begin(seat: Seat) -> None:
-    """A seat's rollout begins: noise is drawn, and a learned initial state is read again."""
+    """Begins a rollout of a seat: draws noise, and reads a learned initial state again."""
     seat.rollout.begin(seat.stream)
     if seat.rollout.initial is not None:
         seat.rollout.initial = tuple(part.detach() for part in seat.actor.initial_state(1))
 
 
 def act_into(actor: Actor, views: StepViews) -> State:
-    """Decides for the rows of some views and stores what was decided; returns the next recurrent state."""
+    """Acts for the rows of some views and stores the decision in them; returns the next recurrent state."""
     decision = actor.act(views.obs, views.state, mask=views.mask, noise=views.noise)
     views.logits.copy_(decision.logits)
     views.values.copy_(decision.values)

@@ -1,9 +1,9 @@
-"""DeviceCollector: envs and policy on the same GPU. No step of it waits for the device, so a CUDA graph can hold it.
+"""DeviceCollector: envs and policy on the same GPU. It never waits for the device, so a CUDA graph can hold it.
 
-    T times: policy -> sample -> env kernel, which writes rewards, flags and the next observation in place
+    horizon times: policy -> sample -> env kernel, which writes rewards, flags and the next observation in place
 
-All sizes are fixed: a truncated row's last observation has a place for each window of steps in which the row can be
-truncated once.
+All sizes are fixed. A row has one entry for its last observation in each window of steps in which it can be truncated
+once (`Truncations.reserve`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from shoal.nn.launch import has_triton, launch
 class DeviceCollector:
     """Plays policies on envs of the same GPU and fills their rollouts.
 
-    The env's kernel writes straight into the rollout of a policy that plays every agent. Where several policies play,
-    it writes into the envs' own memory, from which each takes its agents' rows.
+    If one policy plays every agent, the env's kernel writes directly into its rollout. With several policies it writes
+    into the envs' memory, and each policy copies the rows of its agents.
     """
 
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Sequence[Any] = ()) -> None:
@@ -36,24 +36,24 @@ class DeviceCollector:
         self.envs, self.horizon = len(vec.actions) // self.agents, seats[0].rollout.horizon
         zeros = partial(torch.zeros, device=device)
         self.env_actions = zeros(vec.actions.shape, dtype=vec.actions.dtype)
-        self.flags = zeros((2, len(vec.actions)), dtype=torch.bool)  # terminated, and truncated where nobody asks
+        self.flags = zeros((2, len(vec.actions)), dtype=torch.bool)  # terminated; truncated, if there is no time limit
         self.plays_all = seats[0].rollout.rows == len(vec.actions)
         self.agent_index = [torch.tensor(seat.role.agents or range(self.agents), device=device) for seat in seats]
-        self.actions = [self.env_actions]  # of each seat
+        self.actions = [self.env_actions]  # by seat
         if not self.plays_all:
             self.actions = [self.env_actions.new_zeros((s.rollout.rows, *vec.actions.shape[1:])) for s in seats]
         for seat in seats:
             if vec.time_limit and seat.learns:
                 seat.rollout.truncations.reserve(vec.time_limit)
-        vec.struct.final_cut = 1
+        vec.struct.final_cut = 1  # final_obs is written only where an episode was truncated
 
     def start(self, seed: int) -> None:
-        """Resets the envs: the first observations become the end of an empty rollout."""
+        """Resets the envs. Their observations become the last step of an empty rollout: `collect` continues there."""
         obs, infos = self.vec.reset(seed=seed)
         self.resume(obs, infos)
 
     def resume(self, obs: Any, infos: dict[str, Any]) -> None:
-        """Continues from restored envs: their observations become the end of an empty rollout."""
+        """Continues from restored envs. Their observations become the last step of an empty rollout."""
         for number, seat in enumerate(self.seats):
             rollout = seat.rollout
             rollout.obs[0][-1].copy_(self._rows(number, obs))
@@ -86,7 +86,7 @@ class DeviceCollector:
         if self.plays_all:
             self._step_in_place(t)
         else:
-            self._step_and_share(t)
+            self._step_and_copy(t)
         for number, seat in enumerate(self.seats):
             rollout = seat.rollout
             if rollout.alive is not None:
@@ -97,7 +97,7 @@ class DeviceCollector:
                 _carry(rollout, t, part, new)
 
     def _act(self, number: int, t: int) -> State:
-        """Decides for a seat at step t; returns its policy's next recurrent state."""
+        """Acts for a seat at step t; returns the next recurrent state of its policy."""
         seat, actions = self.seats[number], self.actions[number]
         views = seat.rollout.step(t)
         state = act_into(seat.actor, views)
@@ -119,10 +119,10 @@ class DeviceCollector:
             **outputs,
         )
 
-    def _step_and_share(self, t: int) -> None:
-        whole = self.env_actions.view(self.envs, self.agents, -1)
+    def _step_and_copy(self, t: int) -> None:
+        by_agent = self.env_actions.view(self.envs, self.agents, -1)
         for index, actions in zip(self.agent_index, self.actions):
-            whole.index_copy_(1, index, actions.view(self.envs, len(index), -1))
+            by_agent.index_copy_(1, index, actions.view(self.envs, len(index), -1))
         self.vec.launch_step(actions=self.env_actions)
         tensors = self.vec.tensors
         for number, seat in enumerate(self.seats):
@@ -136,18 +136,18 @@ class DeviceCollector:
                 truncations.fixed_flags[t].copy_(truncated)
                 stored.copy_(torch.where(truncated.view(-1, *[1] * (stored.ndim - 1)), last, stored))
 
-    def _rows(self, number: int, whole: Tensor) -> Tensor:
-        """The rows of a seat's agents."""
+    def _rows(self, number: int, tensor: Tensor) -> Tensor:
+        """The rows of a seat's agents, from a tensor over all rows."""
         if self.plays_all:
-            return whole
-        by_agent = whole.view(self.envs, self.agents, *whole.shape[1:])
+            return tensor
+        by_agent = tensor.view(self.envs, self.agents, *tensor.shape[1:])
         return by_agent.index_select(1, self.agent_index[number]).flatten(0, 1)
 
 
 def _carry(rollout: Rollout, t: int, part: int, new: Tensor) -> None:
-    """A step's new recurrent state becomes the state, or the initial one where an episode ended.
+    """Sets part number `part` of the recurrent state to `new`, or to the initial state where an episode ended.
 
-    What truncated rows had is stored with their last observations.
+    The new state of truncated rows is stored with their last observations.
     """
     state, alive, truncations = rollout.state[part], rollout.alive, rollout.truncations
     truncated = stored = None
@@ -157,11 +157,11 @@ def _carry(rollout: Rollout, t: int, part: int, new: Tensor) -> None:
         from shoal.algos.fast import kernels
 
         size = state[0].numel()
-        now, later = (None, None) if alive is None else (alive[t], alive[t + 1])
+        is_alive, next_alive = (None, None) if alive is None else (alive[t], alive[t + 1])
         launch(
             kernels.carry, (-(-state.numel() // BLOCK),),
-            new, state, rollout.dones[t], now, later, truncated, stored, len(state),
-            CUT=truncated is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
+            new, state, rollout.dones[t], is_alive, next_alive, truncated, stored, len(state),
+            TRUNCATES=truncated is not None, ALIVE=alive is not None, S=size, PART=BLOCK, num_warps=4,
         )  # fmt: skip
         return
     shape = (-1, *[1] * (state.ndim - 1))

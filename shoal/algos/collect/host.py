@@ -3,8 +3,8 @@
     recv envs -> copy obs, rewards, flags into the rollout -> policy -> sample -> send actions -> recv the next envs
 
 Each observation is copied once, from the envs' memory into the rollout, where the policy reads it. While the policy
-works on one range of envs, the other ranges step. Each range is at a step of its own, and noise is drawn for the whole
-rollout beforehand, so the order in which ranges come back changes nothing.
+acts for one range of envs, the other ranges step. Ranges may be at different steps. The noise of a whole rollout is
+drawn before its first step, so the order in which ranges return does not change the results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EnvRange:
     hi: int
     env_id: Array
     views: list[list[StepViews]] = field(default_factory=list)
-    t: int = 0  # steps of the rollout that are done
+    t: int = 0  # steps of the rollout that it has finished
     is_stepping: bool = False
 
     @property
@@ -58,33 +58,36 @@ class HostCollector:
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
         self._native = [fast.native_acting(seat.actor, seat.rollout) for seat in seats]
-        self._acts_natively = [False] * len(seats)  # in this rollout
+        self._acts_natively = [False] * len(seats)  # whether C acts in this rollout, by seat
 
     def start(self, seed: Any) -> None:
-        """Resets the envs: the first observations become the end of an empty rollout."""
+        """Resets the envs. Their observations become the last step of an empty rollout: `collect` continues there."""
         self.vec.async_reset(seed=seed)
-        games = 0
-        while games < self.vec.num_envs:
+        started = 0
+        while started < self.vec.num_envs:
             obs, *_, infos = self.vec.recv()
-            part = self._range(infos["env_id"])
-            games += part.num_envs
+            envs = self._range(infos["env_id"])
+            started += envs.num_envs
             for number, seat in enumerate(self.seats):
-                self._take_obs(seat, part.views[number][-1], obs, infos, part)
+                self._take_obs(seat, envs.views[number][-1], obs, infos, envs)
 
     def resume(self, obs: Any, infos: dict[str, Any]) -> None:
-        """Continues from restored envs: their observations become the end of an empty rollout."""
+        """Continues from restored envs. Their observations become the last step of an empty rollout."""
         for lo, hi in self.vec.ranges:
-            part = self._range(np.arange(lo, hi, dtype=np.int32))
+            envs = self._range(np.arange(lo, hi, dtype=np.int32))
             rows = slice(lo * self.agents, hi * self.agents)
-            some = {key: value[rows] for key, value in infos.items() if key.lstrip("_") in ("alive", "action_mask")}
+            range_infos = {
+                key: value[rows] for key, value in infos.items() if key.lstrip("_") in ("alive", "action_mask")
+            }
+            range_obs = map_leaves(operator.itemgetter(rows), obs)
             for number, seat in enumerate(self.seats):
-                self._take_obs(seat, part.views[number][-1], map_leaves(operator.itemgetter(rows), obs), some, part)
+                self._take_obs(seat, envs.views[number][-1], range_obs, range_infos, envs)
 
     def collect(self) -> None:
         """Fills every rollout with `horizon` steps of every row.
 
-        With surplus envs it does not wait for the slowest ranges: once all but that many envs are full, those are
-        learned from, and the others continue in the next rollout.
+        With `surplus_envs` it does not wait for the slowest ranges. It returns once all but that many envs have played
+        the horizon: these are marked as ready, and the others continue in the next rollout.
         """
         for seat in self.seats:
             begin(seat)
@@ -103,35 +106,35 @@ class HostCollector:
             self.times.inference += time.perf_counter() - before
 
     def _fill(self) -> None:
-        clock, left = time.perf_counter, self.vec.num_envs - self.surplus_envs
-        for part in self.ranges.values():
-            if part.t == self.horizon or not part.is_stepping:
-                part.t, part.is_stepping = 0, True
-                self._act(part)
-        while left > 0:
+        clock, unfinished = time.perf_counter, self.vec.num_envs - self.surplus_envs
+        for envs in self.ranges.values():
+            if envs.t == self.horizon or not envs.is_stepping:
+                envs.t, envs.is_stepping = 0, True
+                self._act(envs)
+        while unfinished > 0:
             before = clock()
             obs, rewards, terminated, truncated, infos = self.vec.recv()
             after = clock()
             self.times.env += after - before
-            part = self.ranges[int(infos["env_id"][0])]
+            envs = self.ranges[int(infos["env_id"][0])]
             for number, seat in enumerate(self.seats):
-                views = part.views[number][part.t]
-                self._take_flags(seat, views, rewards, terminated, truncated, infos, part)
-                self._take_obs(seat, views, obs, infos, part)
+                views = envs.views[number][envs.t]
+                self._take_flags(seat, views, rewards, terminated, truncated, infos, envs)
+                self._take_obs(seat, views, obs, infos, envs)
             self.times.copy += clock() - after
-            part.t += 1
-            if part.t < self.horizon:
-                self._act(part)
+            envs.t += 1
+            if envs.t < self.horizon:
+                self._act(envs)
             else:
-                left -= part.num_envs
+                unfinished -= envs.num_envs
 
     # ---- the steps of the loop ----
 
-    def _act(self, part: EnvRange) -> None:
-        """One inference for a range's rows, and their actions on the way to the envs."""
+    def _act(self, envs: EnvRange) -> None:
+        """Acts for a range's rows, and sends the actions to the envs."""
         began, actions = time.perf_counter(), []
         for number, seat in enumerate(self.seats):
-            views = part.views[number][part.t]
+            views = envs.views[number][envs.t]
             if self._acts_natively[number]:
                 self._native[number].act(views)
             else:
@@ -140,13 +143,13 @@ class HostCollector:
                 for state, new in zip(views.state, act_into(seat.actor, views)):
                     state.copy_(new)
             actions.append(seat.actor.head.to_env(views.env_actions))
-        self._send(actions, part, began)
+        self._send(actions, envs, began)
 
-    def _send(self, actions: list[Any], part: EnvRange, began: float) -> None:
-        """Puts the seats' actions together and sends them; `began` is when inference did."""
-        whole = gather(actions, self._roles, self._heads, part.num_envs, self.agents)
+    def _send(self, actions: list[Any], envs: EnvRange, began: float) -> None:
+        """Joins the seats' actions and sends them to the envs. `began` is the time at which inference began."""
+        joined = gather(actions, self._roles, self._heads, envs.num_envs, self.agents)
         inferred = time.perf_counter()
-        self.vec.send(whole, part.env_id)
+        self.vec.send(joined, envs.env_id)
         self.times.inference += inferred - began
         self.times.env += time.perf_counter() - inferred
 
@@ -158,9 +161,9 @@ class HostCollector:
         terminated: Array,
         truncated: Array,
         infos: Any,
-        part: EnvRange,
+        envs: EnvRange,
     ) -> None:
-        """Copies what came of a step: rewards and ends of episodes, and what truncated rows saw last."""
+        """Copies the rewards and dones of a step, and the last observations of truncated rows."""
         role, rollout = seat.role, seat.rollout
         if role.agents is not None:
             rewards, terminated, truncated = (pick(x, role, self.agents) for x in (rewards, terminated, truncated))
@@ -169,20 +172,20 @@ class HostCollector:
         if not has_true(views.dones):
             return
         if truncated.any():
-            cut = np.flatnonzero(truncated & ~terminated)
-            if len(cut) and seat.learns:
-                rows, index = self._rows(seat, part), torch.from_numpy(cut)
+            ended = np.flatnonzero(truncated & ~terminated)
+            if len(ended) and seat.learns:
+                rows, index = self._rows(seat, envs), torch.from_numpy(ended)
                 if "final_obs" in infos:
                     final = pick_obs(infos["final_obs"], role, rollout.layout, self.agents)
-                else:  # an env that resets itself has lost it: the observation before stands in for it
-                    final = [leaf[part.t, rows].numpy() for leaf in rollout.obs]
-                last = [torch.from_numpy(leaf[cut]) for leaf in final]
+                else:  # an env that resets itself does not return it: use the observation before the step
+                    final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
+                last = [torch.from_numpy(leaf[ended]) for leaf in final]
                 index += rows.start
-                rollout.truncations.add(part.t, index, last, self._truncated_state(seat, index, part))
-        self._clear_state(seat, ~views.dones, part)
+                rollout.truncations.add(envs.t, index, last, self._truncated_state(seat, index, envs))
+        self._clear_state(seat, ~views.dones, envs)
 
-    def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], part: EnvRange) -> None:
-        """Copies what the rows see next, what they may do there, and who is in the game."""
+    def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], envs: EnvRange) -> None:
+        """Copies the next observations, action masks and alive flags."""
         for stored, leaf in zip(views.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents)):
             np.copyto(stored, leaf, casting="unsafe")
         if views.next_mask is not None:
@@ -192,25 +195,25 @@ class HostCollector:
             views.next_alive[...] = pick(infos["alive"], seat.role, self.agents)
             alive = views.next_alive if views.alive is None else views.next_alive & views.alive
             if not alive.all():
-                self._clear_state(seat, alive, part)
+                self._clear_state(seat, alive, envs)
 
-    def _truncated_state(self, seat: Seat, rows: torch.Tensor, part: EnvRange) -> State:
-        """The recurrent state that comes with the last observations of truncated rows."""
+    def _truncated_state(self, seat: Seat, rows: torch.Tensor, envs: EnvRange) -> State:
+        """The recurrent state that belongs to the last observations of truncated rows."""
         return tuple(state[rows] for state in seat.rollout.state)
 
-    def _clear_state(self, seat: Seat, keep: Array, part: EnvRange) -> None:
-        """The recurrent state of a range's rows becomes the initial one where it is not kept."""
+    def _clear_state(self, seat: Seat, keep: Array, envs: EnvRange) -> None:
+        """Resets the recurrent state of a range's rows, except where `keep`."""
         if seat.rollout.state:
-            seat.rollout.clear_state(self._rows(seat, part), torch.from_numpy(keep))
+            seat.rollout.clear_state(self._rows(seat, envs), torch.from_numpy(keep))
 
     def _mark_ready(self) -> None:
-        full = [part for part in self.ranges.values() if part.t == self.horizon]
+        full = [envs for envs in self.ranges.values() if envs.t == self.horizon]
         for seat in self.seats:
-            rows = [self._rows(seat, part) for part in full]
-            seat.rollout.ready = torch.cat([torch.arange(part.start, part.stop) for part in rows])
+            spans = [self._rows(seat, envs) for envs in full]
+            seat.rollout.ready = torch.cat([torch.arange(span.start, span.stop) for span in spans])
 
     def _last_values(self, seat: Seat) -> None:
-        """V of what each row saw last."""
+        """Computes the value of each row's last observation."""
         rollout = seat.rollout
         if rollout.needs_last_value:
             last = rollout.observations([leaf[-1] for leaf in rollout.obs])
@@ -218,19 +221,22 @@ class HostCollector:
 
     # ---- rows and agents ----
 
-    def _rows(self, seat: Seat, part: EnvRange) -> slice:
+    def _rows(self, seat: Seat, envs: EnvRange) -> slice:
         """A seat's rows of a range."""
         count = seat.role.count(self.agents)
-        return slice(part.lo * count, part.hi * count)
+        return slice(envs.lo * count, envs.hi * count)
 
     def _range(self, env_id: Array) -> EnvRange:
         lo, hi = int(env_id[0]), int(env_id[-1]) + 1
         if hi - lo != len(env_id):
-            raise ConfigError("recv() returned envs that are not neighbours. Use zero_copy=True, or no batch_size.")
+            raise ConfigError(
+                f"recv() returned {len(env_id)} envs from {lo} to {hi - 1}, which are not contiguous. "
+                "Use zero_copy=True, or no batch_size."
+            )
         if lo not in self.ranges:
-            part = EnvRange(lo, hi, np.array(env_id))
+            envs = EnvRange(lo, hi, np.array(env_id))
             for seat in self.seats:
-                rows = self._rows(seat, part)
-                part.views.append([seat.rollout.step(t, rows) for t in range(self.horizon)])
-            self.ranges[lo] = part
+                rows = self._rows(seat, envs)
+                envs.views.append([seat.rollout.step(t, rows) for t in range(self.horizon)])
+            self.ranges[lo] = envs
         return self.ranges[lo]

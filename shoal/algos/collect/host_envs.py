@@ -1,8 +1,8 @@
 """HostEnvCollector: envs on the CPU, one policy on a GPU.
 
-Envs write into the host's half of the rollout, which is pinned. Each range of envs has a CUDA stream of its own, by
-which its observations go to the GPU and its actions come back, while the other ranges step. What learning needs besides
-(rewards, flags) follows in one piece when the rollout is full.
+The rollout exists twice: `host` in pinned memory, which the envs fill, and `home` on the GPU, which the policy reads.
+Each range of envs has its own CUDA stream: its observations go to the GPU and its actions come back while other ranges
+step. Rewards and flags are copied once, when the rollout is full.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HostEnvCollector(HostCollector):
         )
         super().__init__(vec, [Seat(seat.actor, seat.role, self.host, seat.stream)])
         self._streams: dict[int, Any] = {}
-        if vec.time_limit:  # a row is truncated at most once in that many steps, and an update can be a CUDA graph
+        if vec.time_limit:  # fixed sizes, so that an update can be a CUDA graph
             home.truncations.reserve(vec.time_limit)
             self._flags = torch.zeros((home.horizon, home.rows), dtype=torch.bool)
 
@@ -60,12 +60,12 @@ class HostEnvCollector(HostCollector):
             stream.wait_stream(torch.cuda.current_stream())
         super().collect()
 
-    def _act(self, part: EnvRange) -> None:
-        began, t, rows = time.perf_counter(), part.t, self._rows(self.seats[0], part)
+    def _act(self, envs: EnvRange) -> None:
+        began, t, rows = time.perf_counter(), envs.t, self._rows(self.seats[0], envs)
         host, home = self.host, self.home
-        with self._stream(part):
-            for mine, theirs in zip(home.obs, host.obs):
-                mine[t, rows].copy_(theirs[t, rows], non_blocking=True)
+        with self._stream(envs):
+            for device_leaf, host_leaf in zip(home.obs, host.obs):
+                device_leaf[t, rows].copy_(host_leaf[t, rows], non_blocking=True)
             if home.masks is not None and host.masks is not None:
                 home.masks[t, rows].copy_(host.masks[t, rows], non_blocking=True)
             home.save_start(t, rows)
@@ -79,26 +79,26 @@ class HostEnvCollector(HostCollector):
             if home.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()
         actions = [self.actor.head.to_env(host.actions[t, rows].numpy())]
-        self._send(actions, part, began)
+        self._send(actions, envs, began)
 
-    def _truncated_state(self, seat: Seat, rows: torch.Tensor, part: EnvRange) -> State:
-        with self._stream(part):
+    def _truncated_state(self, seat: Seat, rows: torch.Tensor, envs: EnvRange) -> State:
+        with self._stream(envs):
             return tuple(state[rows.to(state.device)] for state in self.home.state)
 
-    def _clear_state(self, seat: Seat, keep: Array, part: EnvRange) -> None:
+    def _clear_state(self, seat: Seat, keep: Array, envs: EnvRange) -> None:
         if self.home.state:
-            with self._stream(part):
-                self.home.clear_state(self._rows(seat, part), torch.from_numpy(keep).to(self.home.device))
+            with self._stream(envs):
+                self.home.clear_state(self._rows(seat, envs), torch.from_numpy(keep).to(self.home.device))
 
     def _last_values(self, seat: Seat) -> None:
-        """Copies what learning needs to the GPU, and computes V of what each row saw last there."""
+        """Copies rewards, flags and last observations to the GPU, and computes the values of the latter there."""
         home, host = self.home, self.host
         for stream in self._streams.values():
             torch.cuda.current_stream().wait_stream(stream)
         home.rewards.copy_(host.rewards, non_blocking=True)
         home.dones.copy_(host.dones, non_blocking=True)
-        for mine, theirs in zip(home.obs, host.obs):
-            mine[-1].copy_(theirs[-1], non_blocking=True)
+        for device_leaf, host_leaf in zip(home.obs, host.obs):
+            device_leaf[-1].copy_(host_leaf[-1], non_blocking=True)
         if home.alive is not None and host.alive is not None:
             home.alive.copy_(host.alive, non_blocking=True)
         if home.masks is not None and host.masks is not None:
@@ -111,24 +111,26 @@ class HostEnvCollector(HostCollector):
             home.values[-1].copy_(self.actor.step(last, home.state)[1])
 
     def _take_truncations(self) -> None:
+        """Copies the truncations of the host's rollout to the GPU's."""
         truncations, device = self.home.truncations, self.home.device
         if truncations.fixed_flags is None:
             truncations.clear()
-            for part in self.host.truncations:
-                assert isinstance(part.rows, torch.Tensor)
-                last = [leaf.to(device) for leaf in part.obs]
-                truncations.add(part.steps.start, part.rows.to(device), last, part.state)
+            for truncation in self.host.truncations:
+                assert isinstance(truncation.rows, torch.Tensor)
+                last = [leaf.to(device) for leaf in truncation.obs]
+                truncations.add(truncation.steps.start, truncation.rows.to(device), last, truncation.state)
             return
         self._flags.zero_()
-        for part in self.host.truncations:
-            self._flags[part.steps, part.rows] = True
-            truncations.put(part)
+        for truncation in self.host.truncations:
+            self._flags[truncation.steps, truncation.rows] = True
+            truncations.put(truncation)
         truncations.fixed_flags.copy_(self._flags)
 
-    def _stream(self, part: EnvRange) -> Any:
+    def _stream(self, envs: EnvRange) -> Any:
+        """A context in which the GPU works on the range's stream."""
         if self.home.device.type != "cuda":
             return contextlib.nullcontext()
-        if part.lo not in self._streams:
-            self._streams[part.lo] = torch.cuda.Stream()
-            self._streams[part.lo].wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self._streams[part.lo])
+        if envs.lo not in self._streams:
+            self._streams[envs.lo] = torch.cuda.Stream()
+            self._streams[envs.lo].wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._streams[envs.lo])

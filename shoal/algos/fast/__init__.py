@@ -1,7 +1,7 @@
-"""The computations of algos/*.py again, faster, for what they cover: kernels of a GPU, and C on a CPU. Knows algos.
+"""Faster implementations of computations in algos/*.py, for small networks: GPU kernels, and C on a CPU. Knows algos.
 
-Each is chosen here, by a list of what it covers: an exact type of network, core, optimizer and head. Anything else, a
-subclass included, takes the plain path, which is the meaning; the tests compare the two.
+They are chosen here, by lists of the exact types of network, core, optimizer and head that they cover. Anything else,
+subclasses included, takes the plain path in algos/*.py, which defines the results. The tests compare the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shoal.nn.launch import has_triton
 
 
 def fused_ppo(learner: Any) -> Any:
-    """Kernels that act and learn for a PPO learner on a GPU; None where they do not cover it."""
+    """GPU kernels that act and learn for a PPO learner; None if they do not cover it."""
     if learner.device.type != "cuda" or not has_triton():
         return None
     from shoal.algos.fast import fused, fused_core
@@ -25,14 +25,14 @@ def fused_ppo(learner: Any) -> Any:
 
 
 def ppo_loss(learner: Any) -> Callable[..., Any] | None:
-    """PPO's loss with its gradient worked out by hand, for one choice of n."""
+    """PPO's loss with a manual gradient, for a single discrete action; None for other actions."""
     from shoal.algos.fast.choice_loss import choice_loss as loss
 
     return loss if type(learner.head) is ActionHead and learner.head.is_one_choice else None
 
 
 def native_acting(actor: Any, rollout: Any) -> Any:
-    """Acting in C for a Q-network of plain layers on a CPU; None where it does not cover it."""
+    """Acting in C, for a small Q-network on a CPU; None if C does not cover it."""
     from shoal.algos.fast import q_native
 
     if not rollout.allows_native_acting or rollout.state or not q_native.covers(actor, rollout.rows):
@@ -41,7 +41,7 @@ def native_acting(actor: Any, rollout: Any) -> Any:
 
 
 def native_q_learning(learner: Any, batch_rows: int) -> Any:
-    """DQN's gradient step in C for a Q-network of plain layers on a CPU; None where it does not cover it."""
+    """DQN's gradient step in C, for a small Q-network on a CPU; None if C does not cover it."""
     from shoal.algos.fast import q_native
     from shoal.algos.optimizers.adam import Adam
 

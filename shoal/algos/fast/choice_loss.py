@@ -1,9 +1,9 @@
-"""PPO's loss for one choice of n, with the gradient worked out by hand: in C on a CPU, in torch on a GPU.
+"""PPO's loss for a single discrete action, with a manual gradient: in C on a CPU, in torch on a GPU.
 
-The meaning is `clipped_loss` of algos/ppo.py, which the tests compare it with. Forward computes the gradients at once:
+It computes the same as `clipped_loss` of algos/ppo.py; the tests compare them. The forward pass computes the gradients:
 
-    dL/dlogits = g (onehot(a) - p) + entropy_coef p (log p + H) / n,   g = -A r / n where the clip does not bind
-    dL/dV      = value_coef (V - R) / n                                where the clip does not bind
+    dL/dlogits = g (onehot(a) - p) + entropy_coef p (log p + H) / n,   g = -A r / n where the ratio is not clipped
+    dL/dV      = value_coef (V - R) / n                                where the value is not clipped
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.native import lib
 
 
 def choice_loss(config: Any, head: Any, logits: Tensor, values: Tensor, targets: Any) -> tuple[Tensor, Tensor]:
-    """As `clipped_loss` of algos/ppo.py."""
+    """The same as `clipped_loss` of algos/ppo.py."""
     loss, metrics = _ChoiceLoss.apply(logits, values, targets, config)
     return loss, metrics
 
@@ -55,21 +55,23 @@ def _in_torch(logits: Tensor, values: Tensor, targets: Any, config: Any) -> tupl
     entropies = -(p * logp).sum(-1)
     log_ratio = logp.gather(-1, targets.actions).squeeze(-1) - targets.logprobs
     ratio = log_ratio.exp()
-    free, held = targets.advantages * ratio, targets.advantages * ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    clipped_ratio = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    surrogate, clipped = targets.advantages * ratio, targets.advantages * clipped_ratio
     error = values - targets.returns
-    errors, slope = error.square(), error
+    squares, derivative = error.square(), error
     if config.value_clip:
-        move = values - targets.values
-        step = move.clamp(-config.value_clip, config.value_clip)
-        near = targets.values + step - targets.returns
-        clipped = near.square()
-        slope = torch.where(errors >= clipped, error, near * (move == step))
-        errors = torch.maximum(errors, clipped)
-    pull = (free * (free <= held) * share).unsqueeze(-1)  # -g
-    d_logits = (p * pull).scatter_add_(-1, targets.actions, -pull)
+        change = values - targets.values
+        clipped_change = change.clamp(-config.value_clip, config.value_clip)
+        clipped_error = targets.values + clipped_change - targets.returns
+        clipped_squares = clipped_error.square()
+        derivative = torch.where(squares >= clipped_squares, error, clipped_error * (change == clipped_change))
+        squares = torch.maximum(squares, clipped_squares)
+    minus_g = (surrogate * (surrogate <= clipped) * share).unsqueeze(-1)
+    d_logits = (p * minus_g).scatter_add_(-1, targets.actions, -minus_g)
     weight = config.entropy_coef * share
     d_logits += (logp + entropies.unsqueeze(-1)) * p * (weight if targets.counts is None else weight.unsqueeze(-1))
-    moved = ((ratio - 1.0).abs() > config.clip).to(p.dtype)
-    rows = torch.stack([-torch.minimum(free, held), 0.5 * errors, entropies, ratio - 1.0 - log_ratio, moved])
+    is_clipped = ((ratio - 1.0).abs() > config.clip).to(p.dtype)
+    policy_losses, kls = -torch.minimum(surrogate, clipped), ratio - 1.0 - log_ratio
+    rows = torch.stack([policy_losses, 0.5 * squares, entropies, kls, is_clipped])
     metrics = rows.sum(1) * share if targets.counts is None else rows @ share
-    return d_logits, slope * (config.value_coef * share), metrics
+    return d_logits, derivative * (config.value_coef * share), metrics

@@ -1,17 +1,17 @@
-"""PPO for a small network in a few GPU kernels.
+"""PPO for a small network in a few GPU kernels (kernels.py). algos/ppo.py defines the results.
 
-    act       policy -> sample -> store, one kernel for each step
-    learn     gather -> policy -> loss -> all gradients, one kernel for each minibatch; each block keeps its own sums
-    reduce    those sums to the gradient, in a fixed order, and its squares
-    adam      clip, and move the weights
+    act       policy -> sample -> store: one kernel for each step
+    learn     gather -> policy -> loss -> gradients: one kernel for each minibatch, which leaves a sum for each block
+    reduce    adds the blocks' sums to the gradient, in a fixed order, and sums its squares
+    adam      clips the gradient and updates the weights
 
-It takes a network of two layers of up to 128 units, one choice of up to 15 and observations of up to 128 numbers:
-everything that lies between an observation and the gradients then fits into the registers and the shared memory of one
-block. The plain path writes and reads each layer's activations some ten times and starts about a hundred kernels for
-each minibatch, so its minibatches must be large to be fast, and large minibatches learn less from a step. Here they may
-be small. fused_core.py is the same with a recurrent core between layers and heads.
+It covers networks of two layers of up to 128 units, one discrete action of up to 15 choices and observations of up to
+128 numbers. Everything between an observation and the gradients then fits into the registers and shared memory of one
+block. The plain path writes and reads the activations about ten times and launches about a hundred kernels for each
+minibatch, so it needs large minibatches to be fast. Here small minibatches are fast too, and they learn more per step.
+fused_core.py adds a recurrent core between layers and heads.
 
-Matrices are multiplied in bfloat16 with float32 sums, from a copy of the weights; they, loss and optimizer are float32.
+Matrix products are bfloat16 with float32 sums, on a copy of the weights. Weights, loss and optimizer are float32.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
 from shoal.nn.recurrent import LSTM, MinGRU, State
 
-WIDEST = 128  # units of a layer, and numbers of an observation
-CHOICES = 15  # with the value they are the 16 columns of the last product
+WIDEST = 128  # units of a layer, or numbers of an observation
+CHOICES = 15  # logits and the value are the 16 columns of the last product
 ACTIVATION_IDS = {"relu": 0, "tanh": 1}
-FEW = 64 * 132  # transitions: no more are tiles of 64, one for each processor of a large GPU; more are tiles of 128
-BLOCKS = 512  # of `learn` at a time: their sums take 70 MB, and the next ones are added to the gradient
-REDUCE_PART, ADAM_PART = 32, 256  # weights that one block takes
+FEW = 64 * 132  # up to this many transitions the tiles have 64 rows (one for each of 132 multiprocessors), above 128
+BLOCKS = 512  # of `learn` at a time: their sums take 70 MB; `reduce` adds them up before the next ones
+REDUCE_PART, ADAM_PART = 32, 256  # weights of one block
 
 
 # the exact types that the kernels compute: a subclass may compute something else
@@ -47,7 +47,7 @@ OPTIMIZERS = (Adam, AdamW, Muon)
 
 
 def not_covered(learner: Any) -> str:
-    """What keeps a learner on the plain path; empty where the kernels cover it."""
+    """Why a learner takes the plain path; empty if the kernels cover it."""
     config, actor = learner.config, learner.actor
     policy, head = actor.policy, actor.head
     if type(policy) is not Policy:
@@ -59,10 +59,10 @@ def not_covered(learner: Any) -> str:
     if policy.critic_body is not None:
         return "--nn.separate"
     if type(head) is not ActionHead or not head.is_one_choice or head.choices > CHOICES:
-        return f"actions that are not one choice of up to {CHOICES}"
+        return f"actions other than one Discrete of up to {CHOICES} choices"
     encoder = policy.body.encoder
     if len(encoder.parts) != 1 or type(encoder.parts[0]) is not Numbers or encoder.features > WIDEST:
-        return f"observations that are not up to {WIDEST} numbers"
+        return f"observations other than up to {WIDEST} numbers"
     widths = [layer.out_features for layer in policy.body.layers.layers]
     if len(widths) != 2 or widths[0] not in (16, 32, 64, 128):
         return "--nn.layers other than 2, or --nn.hidden other than 16, 32, 64 or 128"
@@ -90,9 +90,9 @@ def _activation(policy: Policy) -> str:
 
 
 class Fused:
-    """A learner's kernels and the memory that they share."""
+    """Acts and learns for a learner, and owns the memory that its kernels share."""
 
-    reduce_blocks = 128  # that a block of `reduce` loads at once
+    reduce_blocks = 128  # rows of `partial` that a block of `reduce` loads at once
 
     def __init__(self, learner: Any, tile: int = 0, exact: bool = False) -> None:
         from shoal.algos.fast import kernels
@@ -104,11 +104,11 @@ class Fused:
         self.weights: Tensor = learner.weights
         self.size = self.weights.numel()
         core = actor.policy.core
-        of_core = 0 if core is None else sum(p.numel() for p in core.parameters())
-        assert self.size == hidden * (features + hidden + 2) + of_core + (choices + 1) * (hidden + 1)
+        core_size = 0 if core is None else sum(p.numel() for p in core.parameters())
+        assert self.size == hidden * (features + hidden + 2) + core_size + (choices + 1) * (hidden + 1)
         self.moments = next(iter(actor.moments.values()), None)
         self.mean, self.scale = (torch.zeros(features, device=device) for _ in range(2))
-        self.shape: dict[str, Any] = {
+        self.shape: dict[str, Any] = {  # constants of the kernels, explained in kernels.py
             "D": features,
             "DP": triton_size(features),
             "H": hidden,
@@ -117,24 +117,27 @@ class Fused:
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
             "MASKED": rollout.masks is not None,
-            "KIND": kernels.FLOAT32 if exact else kernels.BFLOAT16,
+            "DTYPE": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
-        each, more = divmod(rollout.horizon * rollout.rows // rollout.segment, config.minibatches)
-        self.counts = [(each + (k < more)) * rollout.segment for k in range(config.minibatches)]
+        # as torch.tensor_split divides: the first minibatches have one segment more
+        quotient, remainder = divmod(rollout.horizon * rollout.rows // rollout.segment, config.minibatches)
+        self.counts = [(quotient + (k < remainder)) * rollout.segment for k in range(config.minibatches)]
         self.starts = edges = [0, *accumulate(self.counts)]
         self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
-        self.tile = tile or (64 if max(self.counts) <= FEW or is_narrow(device) else 128)
+        self.tile = tile or (64 if max(self.counts) <= FEW or has_small_shared_memory(device) else 128)
         self.parts = -(-self.size // REDUCE_PART)
         zeros = partial(torch.zeros, device=device)
-        self.core: dict[str, Any] = {"G": 0, "HIDDEN": False}  # gates, and whether they look at what was put out
-        kind = torch.float32 if exact else torch.bfloat16
-        self.narrow = torch.zeros(self.size + hidden * (self.shape["DP"] - features), dtype=kind, device=device)
-        self._make_room()
-        self.spare = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
-        self.spare_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
-        self.squares, self.metrics, self.spreads = zeros(self.parts), zeros(8), zeros((config.minibatches, 4))
+        self.core: dict[str, Any] = {"G": 0, "RECURRENT": False}  # gates, and whether they use the hidden state
+        dtype = torch.float32 if exact else torch.bfloat16
+        self.narrow = torch.zeros(self.size + hidden * (self.shape["DP"] - features), dtype=dtype, device=device)
+        self._allocate()
+        # outputs of `act` that are not needed: logits and actions after the last step, actions in the env's dtype
+        self.unused = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
+        self.unused_env_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
+        self.squares, self.metrics, self.stats = zeros(self.parts), zeros(8), zeros((config.minibatches, 4))
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
+        """Allocates what `learn` leaves for `reduce`."""
         blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
         self.partial = torch.zeros((blocks, self.size), device=self.weights.device)
         self.sums = torch.zeros((blocks, 8), device=self.weights.device)
@@ -142,7 +145,7 @@ class Fused:
     # ---- collecting ----
 
     def begin(self) -> None:
-        """Takes over the moments of observations, which stay as they are for a whole iteration, and the weights."""
+        """Copies the weights, and the mean and variance of observations, which are constant during an iteration."""
         weights, units, features, padded = self.weights.detach(), *(self.shape[name] for name in ("H", "D", "DP"))
         first = self.narrow[: units * padded].view(units, padded)
         first[:, :features].copy_(weights[: units * features].view(units, features))
@@ -152,36 +155,37 @@ class Fused:
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
 
     def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
-        """Logits, values and actions of some rows at step t; after the last step, only their values.
+        """Stores logits, values and actions of some rows at step t; after the last step, only their values.
 
-        Returns the next state of a recurrent policy, which the next call overwrites.
+        Returns the next state of a recurrent policy, whose memory the next call overwrites.
         """
-        seen, said = self._seen_and_said(t, env_actions, rows)
-        count = len(seen[0])
-        launch(self.kernels.act, (-(-count // 64),), *seen, *said, count, **self.shape, BM=64, num_warps=4)
+        inputs, outputs = self._act_arguments(t, env_actions, rows)
+        count = len(inputs[0])
+        launch(self.kernels.act, (-(-count // 64),), *inputs, *outputs, count, **self.shape, BM=64, num_warps=4)
         return ()
 
-    def _seen_and_said(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
-        """What `act` takes, and where it puts what it finds."""
+    def _act_arguments(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
+        """Inputs and outputs of the kernel `act`."""
         rollout, masks = self.learner.rollout, self.learner.rollout.masks
         is_last = t == rollout.horizon
-        # one kernel for both, so that no second one is compiled: what it draws after the last step is no one's
+        # the same kernel after the last step, so that no second one is compiled: its actions are not used
         noise = rollout.noise[0 if is_last else t, rows]
-        logits, actions = self.spare if is_last else (rollout.logits[t], rollout.actions[t])
+        logits, actions = self.unused if is_last else (rollout.logits[t], rollout.actions[t])
         allowed = None if masks is None else masks[t, rows]
-        taken = self.spare_actions[rows] if env_actions is None else env_actions
-        seen = [rollout.obs[0][t, rows], self.weights, self.narrow, self.mean, self.scale, noise, allowed]
-        return seen, [logits[rows], rollout.values[t, rows], actions[rows], taken]
+        if env_actions is None:
+            env_actions = self.unused_env_actions[rows]
+        inputs = [rollout.obs[0][t, rows], self.weights, self.narrow, self.mean, self.scale, noise, allowed]
+        return inputs, [logits[rows], rollout.values[t, rows], actions[rows], env_actions]
 
     # ---- learning ----
 
     def epoch(self, batch: Any, order: Tensor) -> Tensor:
-        """One pass over the rollout in minibatches of `order`; returns the sums of METRICS over them."""
+        """One pass over the rollout in minibatches of `order`; returns the sums of STEP_METRICS (algos/ppo.py)."""
         config, learner = self.learner.config, self.learner
         counted = batch.counts is not None
         launch(
-            self.kernels.spread_of_parts, (config.minibatches,),
-            batch.advantages, batch.counts, order, self.spreads, self.edges,
+            self.kernels.advantage_stats, (config.minibatches,),
+            batch.advantages, batch.counts, order, self.stats, self.edges,
             COUNTED=counted, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048, num_warps=8,
         )  # fmt: skip
         optimizer, grad = learner.optimizer, self.weights.grad
@@ -192,44 +196,44 @@ class Fused:
         sizes = {name: self.shape[name] for name in ("D", "DP", "H")} | {"G": self.core["G"]}
         self.metrics.zero_()
         for k, count in enumerate(self.counts):
-            self._gradient(batch, order, self.starts[k], count, self.spreads[k])
+            self._gradient(batch, order, self.starts[k], count, self.stats[k])
             if is_muon:
                 scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]
                 launch(
                     self.kernels.muon, (len(optimizer.matrices),),
                     self.weights, self.narrow, grad, mean, self.squares, rate, self.parts, config.max_grad_norm,
                     fixed["weight_decay"], *scales, **sizes, MOMENTUM=optimizer.MOMENTUM,
-                    STEPS=5, **parts, KIND=self.shape["KIND"], num_warps=8,
+                    STEPS=5, **parts, DTYPE=self.shape["DTYPE"], num_warps=8,
                 )  # fmt: skip
             launch(
                 self.kernels.adam, (-(-self.size // ADAM_PART),),
                 self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, rate, self.size,
                 self.parts,
                 config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-                **sizes, HIDDEN=self.core["HIDDEN"],
+                **sizes, RECURRENT=self.core["RECURRENT"],
                 MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
             )  # fmt: skip
         return self.metrics[:6]
 
-    def _gradient(self, batch: Any, order: Tensor, first: int, count: int, spread: Tensor) -> None:
-        """Of one minibatch, into the weights' `grad`."""
+    def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:
+        """Computes the gradient of the minibatch `order[first : first + count]` into the weights' `grad`."""
         config = self.learner.config
         for lo in range(0, count, BLOCKS * self.tile):
-            some = min(count - lo, BLOCKS * self.tile)
-            blocks = -(-some // self.tile)
+            size = min(count - lo, BLOCKS * self.tile)
+            blocks = -(-size // self.tile)
             launch(
                 self.kernels.learn, (blocks,),
                 batch.obs[0], self.weights, self.narrow, self.mean, self.scale, batch.masks, order[first + lo :],
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
-                spread, self.partial, self.sums, some,
+                stats, self.partial, self.sums, size,
                 config.clip, config.value_clip, config.value_coef, config.entropy_coef,
                 **self.shape, COUNTED=batch.counts is not None, CLIPPED=config.value_clip > 0.0, BM=self.tile,
                 num_warps=8,
             )  # fmt: skip
-            self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + some == count)
+            self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + size == count)
 
     def _reduce(self, blocks: int, tiles: int, *, is_first: bool = True, is_last: bool = True) -> None:
-        """Adds up the first `blocks` of the partial gradients, and metrics of so many tiles."""
+        """Adds up the first `blocks` rows of `partial`, and the metrics of the first `tiles` tiles."""
         step = self.learner.optimizer.state["step"]
         launch(
             self.kernels.reduce, (self.parts,),
@@ -238,12 +242,12 @@ class Fused:
         )  # fmt: skip
 
 
-def is_narrow(device: torch.device) -> bool:
-    """Whether a block has 99 KB of shared memory, as on an RTX 4090: `learn` takes up to 132 KB with tiles of 128."""
-    kind = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
-    return kind in ((8, 6), (8, 9)) or kind >= (12, 0)
+def has_small_shared_memory(device: torch.device) -> bool:
+    """Whether a block has only 99 KB of shared memory, as on an RTX 4090. `learn` needs 132 KB for tiles of 128."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+    return capability in ((8, 6), (8, 9)) or capability >= (12, 0)
 
 
 def triton_size(count: int) -> int:
-    """The size of a block that covers so many: a power of two, and no less than a matrix product takes."""
+    """The smallest block size for `count` elements: a power of two, and at least 16, as matrix products need."""
     return max(16, 1 << (count - 1).bit_length())

@@ -1,4 +1,4 @@
-"""A replay on a CPU, stored and sampled in C, row by row (native/core/qlearn.c). The meaning is algos/replay.py."""
+"""Stores and samples a replay on a CPU in C, row by row (native/core/qlearn.c). algos/replay.py defines the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.native import qlearn
 
 
 class NativeReplay:
-    """A replay on a CPU as C sees it. The same results as the methods in torch, to the bit but for powers of gamma."""
+    """A replay's memory for C. Results equal those of torch bit for bit, except for powers of gamma."""
 
     def __init__(self, replay: Any, make_batch: Any) -> None:
         self.replay, self.lib, self._make_batch = replay, qlearn.load(), make_batch
@@ -21,8 +21,8 @@ class NativeReplay:
         self.ends = torch.zeros(replay.rows, dtype=torch.int64)
         self.counts = replay.counts.numpy()
         self.leaves = addresses(replay.obs)
-        parts = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
-        parts |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
+        tensors = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
+        tensors |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
         self.memory = qlearn.Replay(
             rows=replay.rows,
             agents=replay.agents,
@@ -34,82 +34,83 @@ class NativeReplay:
             obs=ctypes.addressof(self.leaves),
             masks=None if replay.masks is None else replay.masks.data_ptr(),
             ends=self.ends.data_ptr(),
-            **{name: part.data_ptr() for name, part in parts.items()},
+            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
         )
         self.address = ctypes.addressof(self.memory)
-        self._from: tuple[Any, ...] = (None,)  # the rollout that was stored last, and how C sees it
-        self._into: tuple[Any, ...] = (None,)  # the batch that was drawn last, and how C sees it
+        self._last_rollout: tuple[Any, ...] = (None,)  # the rollout that was stored last, and its C struct
+        self._last_batch: tuple[Any, ...] = (None,)  # the batch that was sampled last, and its C struct
 
     def store(self, rollout: Any) -> None:
-        """As Replay.store."""
-        if self._from[0] is not rollout:
-            self._from = rollout, *self._describe(rollout)
-        what = self._from[1]
-        truncated = list(rollout.truncations)
-        if truncated:
+        """The same as `Replay.store`."""
+        if self._last_rollout[0] is not rollout:
+            self._last_rollout = rollout, *self._describe(rollout)
+        struct = self._last_rollout[1]
+        truncations = list(rollout.truncations)
+        if truncations:
             flags, last = rollout.truncations.flags(), torch.empty(rollout.dones.shape, dtype=torch.int64)
-            what.cuts, what.last = flags.data_ptr(), last.data_ptr()
-        self.lib.store(ctypes.addressof(what))
-        if truncated:
-            what.cuts = what.last = None
-        for part in truncated:  # one that does not count has no place
-            t = part.steps.start
-            counts = slice(None) if rollout.alive is None else rollout.alive[t, part.rows]
-            for stored, leaf in zip(self.replay.obs, part.obs):
-                stored[last[t, part.rows[counts]]] = leaf[counts].to(stored.dtype)
+            struct.cuts, struct.last = flags.data_ptr(), last.data_ptr()
+        self.lib.store(ctypes.addressof(struct))
+        if truncations:
+            struct.cuts = struct.last = None
+        for truncation in truncations:  # rows whose agent was out of the game have no place
+            t, rows = truncation.steps.start, truncation.rows
+            counts = slice(None) if rollout.alive is None else rollout.alive[t, rows]
+            for stored, leaf in zip(self.replay.obs, truncation.obs):
+                stored[last[t, rows[counts]]] = leaf[counts].to(stored.dtype)
 
     def _describe(self, rollout: Any) -> tuple[Any, ...]:
+        """The C struct of a rollout, and what it points to."""
         leaves = addresses(rollout.obs)
-        parts = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
-        if self.replay.masks is None or rollout.masks is None:
-            parts["masks"] = None
-        pointers = {name: part.data_ptr() for name, part in parts.items() if part is not None}
-        what = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
-        return what, leaves, parts
+        tensors = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
+        if self.replay.masks is None:
+            tensors["masks"] = None
+        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+        struct = qlearn.Store(replay=self.address, steps=rollout.horizon, obs=ctypes.addressof(leaves), **pointers)
+        return struct, leaves, tensors
 
     def sample(self, chance: Tensor, n_step: int, gamma: float, reuse: Any) -> Any:
-        """As Replay.sample, without priorities."""
+        """The same as `Replay.sample` without priorities; chance: (groups, count) uniform random numbers."""
         groups, count = chance.shape
         batch = self._batch(groups * count, reuse)
-        what = self._into[1]
-        what.groups, what.count, what.chances = groups, count, chance.data_ptr()
-        what.n_step, what.gamma = n_step, gamma
-        self.lib.draw(ctypes.addressof(what))
-        self.lib.windows(ctypes.addressof(what))
+        struct = self._last_batch[1]
+        struct.groups, struct.count, struct.chances = groups, count, chance.data_ptr()
+        struct.n_step, struct.gamma = n_step, gamma
+        self.lib.draw(ctypes.addressof(struct))
+        self.lib.windows(ctypes.addressof(struct))
         return batch
 
     def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Any:
-        """What began at some places, (batch,)."""
+        """The windows that start at the places `index` (batch,)."""
         batch = self._batch(len(index), None)
         batch.index.copy_(index)
         batch.weights.copy_(weights)
-        what = self._into[1]
-        what.groups, what.count, what.n_step, what.gamma = 1, len(index), n_step, gamma
-        self.lib.windows(ctypes.addressof(what))
+        struct = self._last_batch[1]
+        struct.groups, struct.count, struct.n_step, struct.gamma = 1, len(index), n_step, gamma
+        self.lib.windows(ctypes.addressof(struct))
         return batch
 
     def _batch(self, count: int, reuse: Any) -> Any:
-        """Memory for a batch: an earlier one's if it has the size, and is the last one that was drawn."""
-        if reuse is not None and reuse is self._into[0] and len(reuse.index) == count:
+        """Memory for a batch: that of `reuse` if it is the last batch and has this size."""
+        if reuse is not None and reuse is self._last_batch[0] and len(reuse.index) == count:
             return reuse
         replay = self.replay
-        numbers = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
-        whole = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
+        floats = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
+        integers = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
         obs, next_obs = ([leaf.new_empty((count, *leaf.shape[1:])) for leaf in replay.obs] for _ in range(2))
         masks = None if replay.masks is None else replay.masks.new_empty((count, replay.masks.shape[1]))
-        batch = self._make_batch(obs=obs, next_obs=next_obs, next_masks=masks, **numbers, **whole)
+        batch = self._make_batch(obs=obs, next_obs=next_obs, next_masks=masks, **floats, **integers)
         leaves, next_leaves = addresses(obs), addresses(next_obs)
-        what = qlearn.Draw(
+        struct = qlearn.Draw(
             replay=self.address,
             obs=ctypes.addressof(leaves),
             next_obs=ctypes.addressof(next_leaves),
             next_masks=None if masks is None else masks.data_ptr(),
-            **{name: part.data_ptr() for name, part in (numbers | whole).items()},
+            **{name: tensor.data_ptr() for name, tensor in (floats | integers).items()},
         )
-        self._into = batch, what, leaves, next_leaves
+        self._last_batch = batch, struct, leaves, next_leaves
         return batch
 
 
 def addresses(leaves: list[Tensor]) -> Any:
-    """Where some tensors lie, as an array of C."""
+    """The addresses of tensors, as a C array."""
     return (ctypes.c_void_p * len(leaves))(*[leaf.data_ptr() for leaf in leaves])

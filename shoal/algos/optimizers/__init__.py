@@ -1,12 +1,12 @@
-"""Optimizers for weights that are one piece of memory: one file each, found by name (`--train.optimizer`).
+"""Optimizers for weights in one flat tensor: one file each, found by name (`--train.optimizer`). Knows nn.
 
 An optimizer is a class that a file assigns to OPTIMIZER:
 
     OPTIMIZER = Adam        # Adam(weights, policy, config, rate)
 
 `weights` is a flat tensor with a `.grad`, `policy` the module whose parameters are views of it, `config` the options of
-the algorithm. `state` holds its tensors, which checkpoints save; `step()` moves the weights; `set_rate(rate)` sets the
-learning rate of the next steps. Knows nn.
+the algorithm, `rate` the learning rate. `state` holds the tensors that checkpoints save, `step()` updates the weights,
+and `set_rate(rate)` sets the learning rate of later steps.
 
 An optimizer with options of its own names their dataclass in `options`. They are the flags of `--optimizer.*`, and its
 fifth argument:
@@ -30,15 +30,15 @@ OPTIMIZERS = Plugins("optimizer", package="shoal.algos.optimizers", marker="OPTI
 
 
 class Optimizer(Protocol):
-    """What a learner asks of an optimizer."""
+    """What a learner needs from an optimizer."""
 
     state: dict[str, Tensor]
 
     def set_rate(self, rate: float) -> None:
-        """Sets the learning rate from the next step on."""
+        """Sets the learning rate of later steps."""
 
     def step(self) -> None:
-        """Moves the weights against their gradient."""
+        """Updates the weights from their gradient."""
 
 
 def make_optimizer(name: str, weights: Tensor, policy: nn.Module, config: Any, options: Any = None) -> Any:
@@ -50,6 +50,6 @@ def make_optimizer(name: str, weights: Tensor, policy: nn.Module, config: Any, o
 
 
 def fits(optimizer: Optimizer, state: dict[str, Tensor]) -> bool:
-    """Whether saved tensors are the state of such an optimizer for such weights."""
+    """Whether saved tensors have the names, shapes and dtypes of the optimizer's state."""
     expected = {name: (value.shape, value.dtype) for name, value in optimizer.state.items()}
     return expected == {name: (value.shape, value.dtype) for name, value in state.items()}

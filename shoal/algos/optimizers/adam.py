@@ -1,6 +1,6 @@
 """Adam: the same numbers as torch.optim.Adam with `fused=True`.
 
-torch's own imports its compiler when it is made, which takes a second of every run's start.
+torch.optim imports torch's compiler when an optimizer is made, which delays the start of a run by a second.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 
 class Adam:
-    """Kingma & Ba 2015."""
+    """Adam (Kingma & Ba 2015)."""
 
-    MEAN = "exp_avg"  # the state's name for the running mean of the gradient
-    decoupled = False  # weight decay
+    MEAN = "exp_avg"  # name in `state` of the running mean of the gradient
+    decoupled = False  # whether weight decay is applied to the weights, not to the gradient
 
     def __init__(self, weights: Tensor, policy: nn.Module, config: Any, rate: Any) -> None:
         self.weights = weights
-        self.rate = rate  # a float, or a tensor where a graph reads it
+        self.rate = rate  # a float, or on a GPU a tensor
         self.fixed = {
             "beta1": getattr(config, "adam_beta1", 0.9),
             "beta2": getattr(config, "adam_beta2", 0.999),
@@ -33,11 +33,11 @@ class Adam:
 
     @staticmethod
     def weight_decay(config: Any) -> float:
-        """Adam has none."""
+        """The weight decay: 0 for Adam."""
         return 0.0
 
     def set_rate(self, rate: float) -> None:
-        """Sets the learning rate. A graph holds the tensor: its value changes, not the tensor."""
+        """Sets the learning rate. A CUDA graph reads the tensor, so its value is changed in place."""
         if isinstance(self.rate, Tensor):
             self.rate.fill_(rate)
         else:
@@ -45,18 +45,19 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Moves the weights against their gradient."""
+        """Updates the weights from their gradient."""
         self.state["step"] += 1
         self._adam([slice(None)])
 
-    def _adam(self, parts: Sequence[slice]) -> None:
+    def _adam(self, spans: Sequence[slice]) -> None:
+        """Updates these spans of the weights."""
         step, mean, square = self.state.values()
         grad = self.weights.grad
         assert grad is not None
-        lists = [[x.detach()[part] for part in parts] for x in (self.weights, grad, mean, square)]
+        lists = [[x.detach()[span] for span in spans] for x in (self.weights, grad, mean, square)]
         options = {"amsgrad": False, "maximize": False, "grad_scale": None, "found_inf": None, **self.fixed}
         run = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
-        run(*lists, [], [step] * len(parts), lr=self.rate, **options)
+        run(*lists, [], [step] * len(spans), lr=self.rate, **options)
 
 
 OPTIMIZER = Adam

@@ -14,7 +14,7 @@ class AdamW(Adam):
 
     @staticmethod
     def weight_decay(config: Any) -> float:
-        """`--train.weight-decay`."""
+        """The value of `--train.weight-decay`."""
         return float(getattr(config, "weight_decay", 0.0))
 
 

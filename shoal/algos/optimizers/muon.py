@@ -1,4 +1,4 @@
-"""Muon for the hidden matrices, AdamW for everything else. torch's own Muon cannot be captured in a CUDA graph."""
+"""Muon for the hidden matrices, AdamW for the other weights. A CUDA graph cannot capture torch.optim.Muon."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shoal.algos.optimizers.adamw import AdamW
 class Muon(AdamW):
     """Muon (Jordan et al. 2024) for the hidden matrices, AdamW for the other weights.
 
-    A matrix moves by the orthogonal matrix nearest to its (Nesterov) momentum, scaled so that its
-    entries move about as far as AdamW would move them (Liu et al. 2025): both take the same learning rate.
+    A matrix's update is the orthogonal matrix nearest to its Nesterov momentum, scaled to about the size of AdamW's
+    updates (Liu et al. 2025), so that both use the same learning rate.
     """
 
     MEAN = "momentum"
@@ -30,27 +30,27 @@ class Muon(AdamW):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Moves the weights against their gradient."""
+        """Updates the weights from their gradient."""
         state, rate, decay, grad = self.state, self.rate, self.fixed["weight_decay"], self.weights.grad
         assert grad is not None
         state["step"] += 1
         for start, rows, columns in self.matrices:
-            everything = (self.weights.detach(), grad, state[self.MEAN])
-            matrix, gradient, momentum = (x[start : start + rows * columns].view(rows, columns) for x in everything)
+            flat = (self.weights.detach(), grad, state[self.MEAN])
+            matrix, gradient, momentum = (x[start : start + rows * columns].view(rows, columns) for x in flat)
             momentum.lerp_(gradient, 1.0 - self.MOMENTUM)
-            move = orthogonal(gradient.lerp(momentum, self.MOMENTUM))
+            update = orthogonal(gradient.lerp(momentum, self.MOMENTUM))
             matrix *= 1.0 - rate * decay
-            matrix -= move * (rate * muon_scale(rows, columns))
+            matrix -= update * (rate * muon_scale(rows, columns))
         if self._rest:
             self._adam(self._rest)
 
 
 def muon_scale(rows: int, columns: int) -> float:
-    """The factor by which a matrix moves as far as with AdamW at the same learning rate."""
+    """The factor that scales an orthogonal update to the size of AdamW's."""
     return 0.2 * math.sqrt(max(rows, columns))
 
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's coefficients: fast rather than exact
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of Jordan et al., chosen for speed over accuracy
 
 
 def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Tensor:
@@ -66,9 +66,9 @@ def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Te
 
 
 def hidden_matrices(policy: nn.Module) -> list[tuple[int, int, int]]:
-    """The matrices that Muon takes, as (start, rows, columns) in the flat weights: no heads, no embedding tables.
+    """The matrices that Muon updates, as (start, rows, columns) in the flat weights: no heads, no embedding tables.
 
-    A recurrent core's gates are stacked in one matrix; each is a matrix of its own (`gate_rows` of the core).
+    A recurrent core stacks its gates in one parameter; each gate is a separate matrix (`gate_rows` of the core).
     """
     tables = {id(m.weight) for m in policy.modules() if isinstance(m, nn.Embedding)}
     cores = [m for m in policy.modules() if getattr(m, "gate_rows", None)]

@@ -15,7 +15,7 @@ The file's stem is the name that `--nn.core` takes. Other packages use the entry
     unroll(x, state, resets)      a segment: (steps, rows, inputs) -> (steps, rows, features)
 
 `resets` is (steps, rows) bool. Where resets[t] is true, an episode began: the row's state is its initial state before
-step t. Row t = 0 of it is ignored, because the stored state of a segment is already that of a new episode.
+step t. resets[0] is ignored, because a segment's state is stored after its reset.
 
 A core may have:
 
@@ -58,5 +58,5 @@ class Core(Protocol):
 
 
 def time_scales(size: int) -> Tensor:
-    """Biases of forget gates by which units remember for 1 to LONGEST steps (Tallec & Ollivier 2018), evenly spread."""
+    """Forget gate biases with which units remember for 1 to LONGEST steps, evenly spaced (Tallec & Ollivier 2018)."""
     return torch.linspace(1.0, LONGEST, size).log()

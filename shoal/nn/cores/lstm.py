@@ -10,7 +10,7 @@ from shoal.nn.cores import State, time_scales
 
 
 class LSTM(nn.Module):
-    """Hochreiter & Schmidhuber 1997, the same numbers as torch.nn.LSTMCell."""
+    """Hochreiter & Schmidhuber 1997. Computes the same as torch.nn.LSTMCell."""
 
     def __init__(self, inputs: int, size: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class LSTM(nn.Module):
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of (rows, inputs)."""
-        # the kernels compute this very class: a subclass may compute something else
+        # only for this exact class: a subclass may compute something else
         if type(self) is LSTM and fused.is_for(x) and not torch.is_grad_enabled():
             hidden, cell = fused.lstm_step(self.input(x), self.hidden.weight, *state)
             return hidden, (hidden, cell)
@@ -39,7 +39,7 @@ class LSTM(nn.Module):
         return hidden, (hidden, cell)
 
     def unroll(self, x: Tensor, state: State, resets: Tensor) -> Tensor:
-        """(steps, rows, inputs) -> (steps, rows, size), through time."""
+        """(steps, rows, inputs) -> (steps, rows, size)."""
         gates, keep = self.input(x), (~resets).to(x.dtype).unsqueeze(-1)
         hidden, cell = state
         if type(self) is LSTM and fused.is_for(x):
@@ -55,7 +55,7 @@ class LSTM(nn.Module):
 
 
 def lstm_gates(gates: Tensor, cell: Tensor) -> State:
-    """c' = f c + i g, h' = o tanh(c'), from the inputs of the four gates (i, f, g, o), which lie side by side."""
+    """c' = f c + i g, h' = o tanh(c'), from the four gates (i, f, g, o) before their activations, concatenated."""
     i, f, g, o = gates.chunk(4, -1)
     cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(cell), cell

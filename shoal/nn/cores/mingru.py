@@ -34,7 +34,7 @@ class MinGRU(nn.Module):
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One step of (rows, inputs)."""
-        # the kernels compute this very class: a subclass may compute something else
+        # only for this exact class: a subclass may compute something else
         if type(self) is MinGRU and fused.is_for(x) and not torch.is_grad_enabled():
             no_resets = torch.zeros((1, len(x)), dtype=torch.bool, device=x.device)
             out, hidden = fused.mingru(self.gates(x).unsqueeze(0), self.skip(x).unsqueeze(0), state[0], no_resets)
@@ -54,7 +54,7 @@ class MinGRU(nn.Module):
         return torch.lerp(self._wide(self.skip(x)), hidden, highway)
 
     def _wide(self, x: Tensor) -> Tensor:
-        """In the dtype of the weights and the state: sums over time are not in half precision."""
+        """Converts to the dtype of the weights and the state: sums over time need full precision."""
         return x.to(self.gates.weight.dtype)
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -37,12 +37,12 @@ ENCODERS = Plugins("encoder", package="shoal.nn.encoders", marker="ENCODER")
 
 IDS_AS_ONE_HOT = 32  # a Discrete with more choices is embedded
 EMBEDDING = 32
-WIDEST_RANGE = 65535.0  # between bounds that scale values: all of 8 and 16 bits. Wider bounds are no scale.
-SMALL_IMAGE = 40  # pixels a side: "auto" takes grid for images below it, where Nature's strides leave little
+WIDEST_RANGE = 65535.0  # of bounds that scale values: that of 16 bits. Wider bounds say nothing about the values.
+SMALL_IMAGE = 40  # pixels a side: below, "auto" uses grid, because Nature's strides leave too few pixels
 
 
 def is_numeric(space: spaces.Space[Any]) -> bool:
-    """Whether a leaf is plain numbers, which running moments may scale: floats, or integers with loose bounds."""
+    """Whether a leaf is plain numbers, which `normalize_obs` normalizes: floats, or integers with wide bounds."""
     return isinstance(space, spaces.Box) and (_is_float(space) or not _has_tight_bounds(space))
 
 
@@ -51,7 +51,7 @@ def _is_float(space: spaces.Box) -> bool:
 
 
 def _has_tight_bounds(space: spaces.Box) -> bool:
-    """Whether the bounds say how large the values are. Those of a wide dtype's limits, or like them, do not."""
+    """Whether the bounds say how large the values are. Bounds like the limits of a wide dtype do not."""
     low, high = float(np.min(space.low)), float(np.max(space.high))
     return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST_RANGE
 
@@ -138,7 +138,7 @@ class Ids(nn.Module):
         tables = iter(self.tables)
         parts = []
         for k, (count, start) in enumerate(zip(self.counts, self.starts)):
-            # clamped: the zeros of an agent that is out may be outside the space
+            # clamped: an agent that is out of the game observes zeros, which may be outside the space
             ids = (columns[:, k] - start).clamp(0, count - 1)
             if count > IDS_AS_ONE_HOT:
                 parts.append(next(tables)(ids))
@@ -150,8 +150,8 @@ class Ids(nn.Module):
 class Encoder(nn.Module):
     """Every leaf of the space through its own encoder, concatenated.
 
-    `kind` is the value of `--nn.encoder`. `normalized`: running moments already scale the leaves that `is_numeric`
-    names, so their bounds do not scale them once more. `options` are those of the image encoder.
+    `kind` is the value of `--nn.encoder`. `normalized`: the actor already normalizes the leaves that are numeric
+    (`is_numeric`), so they are not scaled by their bounds. `options` are those of the image encoder.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Encoder(nn.Module):
         leaves = leaf_spaces(space)
         self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf), options) for leaf in leaves])
         self.features = sum(part.features for part in self.parts)
-        # in a list: the module tree holds it already
+        # in a list, so that the module tree does not hold it twice
         self._only = [self.parts[0]] if len(self.parts) == 1 and not self.paths[0] else []
 
     def forward(self, obs: Any) -> Tensor:
