@@ -34,6 +34,9 @@ META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
 COUNT_LIMIT = 1 << 63  # steps and iterations are below
 CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or of a tensor that is not contiguous
 FILES = ("weights", "state")
+LEFTOVER = re.compile(
+    r"\.(?P<checkpoint>[0-9]{12,})\.[0-9]+\.(?P<kind>tmp|old)"
+)  # names that `save` uses while it writes
 # safetensors' names, in the order of its own writer: large elements first, so that every tensor is aligned
 DTYPES = {
     torch.uint64: "U64",
@@ -279,17 +282,17 @@ def _sync(path: Path) -> None:
 
 
 def recover(folder: str | Path) -> None:
-    """Removes what a killed save left behind, and restores what it was about to replace.
+    """Removes what a killed `save` left in the folder, and restores the checkpoint that it was about to replace.
 
-    Only the process that writes checkpoints here may call it.
+    Other files and folders are never touched. Only the process that writes these checkpoints may call it.
     """
     folder = Path(folder)
-    for path in folder.glob(".*.old"):
-        name = re.match(r"\.([0-9]+)\.", path.name)
-        final = folder / name[1] if name else None
-        if final is None or checkpoint_step(final) is None or final.exists():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
+    for path in folder.glob(".*"):
+        leftover = LEFTOVER.fullmatch(path.name)
+        if leftover is None:  # not written by `save`
+            continue
+        final = folder / leftover["checkpoint"]
+        if leftover["kind"] == "old" and not final.exists():
             path.rename(final)
-    for path in folder.glob(".*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)

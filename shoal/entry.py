@@ -105,12 +105,6 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "PROCESS_OPTIONS":  # the old name, for shoal.puffer
-        return dict(BACKENDS.find("process").options)
-    raise AttributeError(f"module 'shoal.entry' has no attribute '{name}'")
-
-
 def _default_backend(kind: str, count: int, given: Mapping[str, Any]) -> str:
     has_cores = threads.available_cores() > 1
     if kind == "native":

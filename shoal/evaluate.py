@@ -28,6 +28,7 @@ from gymnasium.vector import AutoresetMode
 from shoal import video
 from shoal.errors import ConfigError, ShoalError
 from shoal.spec import Array
+from shoal.stats import ci95, mean
 from shoal.vector.base import VecEnv
 
 HELD_OUT = 1 << 30
@@ -182,37 +183,6 @@ def show(value: float) -> str:
         return f"{value:.1f}"
     digits = 1 - math.floor(math.log10(abs(value)))
     return f"{value:,.{min(max(digits, 1), 6)}f}"
-
-
-def mean(values: tuple[float, ...]) -> float:
-    """The mean, by exact sums: it does not depend on the order."""
-    return math.fsum(values) / len(values)
-
-
-def ci95(values: tuple[float, ...]) -> float:
-    """Half the width of the 95 % confidence interval of the mean, by Student's t: t s / sqrt(n). One value: infinite.
-
-    Not by bootstrap: t needs no random numbers, so that the same episodes give the same interval, and with few episodes
-    the intervals of the bootstrap are too narrow.
-    """
-    count = len(values)
-    if count < 2:
-        return math.inf
-    middle = mean(values)
-    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
-    return t_975(count - 1) * math.sqrt(variance / count)
-
-
-def t_975(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t: from a table, then Fisher's expansion in 1 / freedom (to 4 digits)."""
-    table = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
-    if freedom <= len(table):
-        return table[freedom - 1]
-    z, v = 1.959963984540054, float(freedom)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / v + second / v**2 + third / v**3
 
 
 def play(

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import shoal
-from shoal import evaluate, video
+from shoal import evaluate, stats, video
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.evaluate import HELD_OUT, RandomPlayer, Score, ScriptedPlayer, play, record
@@ -302,14 +302,14 @@ def test_student_t():
         99: 1.984,
         9999: 1.960,
     }
-    assert {freedom: round(evaluate.t_975(freedom), 3) for freedom in table} == table
+    assert {freedom: round(stats.t_975(freedom), 3) for freedom in table} == table
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     for count in (3, 20):
         samples = rng.normal(7.0, 2.0, (2000, count))
-        held = [abs(sample.mean() - 7.0) <= evaluate.ci95(tuple(sample)) for sample in samples]
+        held = [abs(sample.mean() - 7.0) <= stats.ci95(tuple(sample)) for sample in samples]
         assert np.mean(held) == pytest.approx(0.95, abs=0.015)
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from shoal import conformance, registry
-from shoal.cli import bench
+from shoal.cli import bench_env
 from shoal.cli import main as cli
 from shoal.native import build, lib, simd
 
@@ -96,7 +96,7 @@ def test_check_and_bench_say_it(tmp_path, capsys):
     assert slow.status == "warned"
     assert f"quiet.h:{NUMBER}:" in slow.text
     assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
-    bench._note_simd(cli.console(), str(path))
+    bench_env._note_simd(cli.console(), str(path))
     assert f"quiet.h:{NUMBER}" in capsys.readouterr().out
 
 

@@ -211,7 +211,8 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shoal.evaluate import MAX_STEPS, ci95, mean, show
+    from shoal.evaluate import MAX_STEPS, show
+    from shoal.stats import ci95, mean
 
     head = f"{run.env}, run {run.id}, checkpoint of step {int(checkpoint.name):,}"
     screen.print(Text(head, "bold"), soft_wrap=True)

@@ -63,14 +63,14 @@ def prebuild(args: Sequence[str]) -> None:
     if not args or any(word in ("-h", "--help") for word in args):
         return
     from shoal import registry
-    from shoal.native import ahead
+    from shoal.native import prebuild as prebuilding
 
     with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake that `parse` reports
         args = aliases.translate(args)
         header, file = registry.find(args[0]), _value(args, "--config")
         tables = {} if file is None else config.read_toml(Path(file))
         if (_value(args, "--device") or tables.get("device")) != "cpu":
-            ahead.begin(header)
+            prebuilding.start(header)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from gymnasium import spaces
 
 from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
-from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
+from shoal.puffer.env import BUFFERS, Forwarding, PufferEnv, Wrapper, new_actions
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import AgentSpaces
 from shoal.vector.block import Block
-from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
+from shoal.vector.slots import SAME_STEP, Info, InfoRows, VectorSlot, slot_for
 
 ROW = "puffer_row"  # the agent of a row whose env resets itself: by this name the parent process knows such envs
 SELF_RESET = "puffer_infos"  # the key of the list of infos that such an env returned
@@ -231,23 +231,10 @@ def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
     return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
 
 
-class PettingZooWrapper:
-    """Around a PettingZoo parallel env: what a subclass does not define is the wrapped env's."""
+class PettingZooWrapper(Forwarding):
+    """Wraps a PettingZoo parallel env. Attributes that it does not define are the wrapped env's."""
 
     has_game_infos = False  # whether infos are one dict for the whole game
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    @property
-    def unwrapped(self) -> Any:
-        """The env without any wrapper."""
-        return getattr(self.env, "unwrapped", self.env)
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
         """Starts a game, also of an env whose reset takes no options."""
@@ -321,7 +308,7 @@ class PufferSlot(VectorSlot):
         ):
             raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
 
-    def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
+    def reset(self, seed: Any, options: Info | None, mail: InfoRows) -> None:
         """Starts episodes; the seed is that of the first row."""
         if options and "reset_mask" in options:
             raise BadOutput("a PufferEnv with in-place buffers resets its agents itself: it cannot reset some of them")
@@ -330,7 +317,7 @@ class PufferSlot(VectorSlot):
         self.ticks[:], self.totals[:], self.flags[:] = 0, 0.0, False
         self._mail(infos, mail)
 
-    def step(self, mail: Mail) -> None:
+    def step(self, mail: InfoRows) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
         buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
@@ -360,7 +347,7 @@ class PufferSlot(VectorSlot):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value
 
-    def _mail(self, infos: Any, mail: Mail) -> None:
+    def _mail(self, infos: Any, mail: InfoRows) -> None:
         if isinstance(infos, dict):
             infos = [infos] if infos else []
         if not isinstance(infos, list):

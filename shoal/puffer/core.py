@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
 from shoal.errors import UsageError, did_you_mean
 from shoal.puffer import adapt
@@ -17,12 +16,13 @@ from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 from shoal.vector.base import VecEnv, check_num_envs
-from shoal.vector.process import ProcessVec
+from shoal.vector.process import BACKEND, ProcessVec
 from shoal.vector.python import PythonSerial
-from shoal.vector.runner import VectorSlot, slot_for
+from shoal.vector.slots import VectorSlot, slot_for
 from shoal.vector.threads import available_cores
 
 Info = dict[str, Any]
+PROCESS_OPTIONS = BACKEND.options
 COMMON = {"seed": None, "copy": False, "render_mode": None}
 NOT_OF_ROWS = ("alive", "action_mask", "env_id", "final_obs", "final_info")  # keys that are no info of an env
 

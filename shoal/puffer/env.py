@@ -167,8 +167,8 @@ def new_actions(space: Any, count: int) -> Array:
     return np.zeros((count, *space.shape), space.dtype if isinstance(space, spaces.Box) else np.int32)
 
 
-class Wrapper:
-    """A wrapper of one env or of a vector. Attributes that it does not define are the wrapped env's."""
+class Forwarding:
+    """Holds an `env`. Attributes that a subclass does not define are that env's."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -182,6 +182,10 @@ class Wrapper:
     def unwrapped(self) -> Any:
         """The env without any wrapper."""
         return getattr(self.env, "unwrapped", self.env)
+
+
+class Wrapper(Forwarding):
+    """A wrapper of one env or of a vector."""
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """The wrapped env's."""

@@ -20,7 +20,7 @@ from shoal.puffer import core, names
 from shoal.puffer.env import BUFFERS, PufferEnv
 from shoal.puffer.exceptions import missing_names
 from shoal.registry import known_names
-from shoal.vector.runner import VectorSlot
+from shoal.vector.slots import VectorSlot
 
 __all__ = ["OceanEnv", "env_creator"]
 

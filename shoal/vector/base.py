@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -165,22 +166,14 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     @property
     def spec_env(self) -> EnvSpec | None:
         """Deprecated: the old name of `native_spec`."""
+        warnings.warn("VecEnv.spec_env is deprecated: use native_spec.", DeprecationWarning, stacklevel=2)
         return self.native_spec
-
-    @spec_env.setter
-    def spec_env(self, spec: EnvSpec | None) -> None:
-        self.native_spec = spec
 
     @property
     def face(self) -> AgentSpaces:
-        """Deprecated: the old name of `agent_spaces`, which native envs did not have: callers ask by hasattr."""
-        if self.native_spec is not None:
-            raise AttributeError("native envs have no 'face': use agent_spaces")
+        """Deprecated: the old name of `agent_spaces`."""
+        warnings.warn("VecEnv.face is deprecated: use agent_spaces.", DeprecationWarning, stacklevel=2)
         return self.agent_spaces
-
-    @face.setter
-    def face(self, agent_spaces: AgentSpaces) -> None:
-        self.agent_spaces = agent_spaces
 
     # ---- refusals ----
 

@@ -15,9 +15,6 @@ from shoal.spec import AgentSpaces, Array, Layout
 ALIGNMENT = 128  # two cache lines: adjacent ones are fetched in pairs
 
 
-Face = AgentSpaces  # the old name, for shoal.puffer
-
-
 class Block:
     """The arrays. Rows of env i are [i * agents, (i + 1) * agents)."""
 
@@ -28,11 +25,6 @@ class Block:
         self.arrays: dict[str, Array] = {
             name: np.ndarray(shape, dtype, memory, offset) for name, (offset, shape, dtype) in places.items()
         }
-
-    @property
-    def face(self) -> AgentSpaces:
-        """The old name of `agent_spaces`, for shoal.puffer."""
-        return self.agent_spaces
 
     @staticmethod
     def bytes_needed(spaces: AgentSpaces, num_envs: int) -> int:

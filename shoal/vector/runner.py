@@ -15,12 +15,17 @@ import numpy as np
 from shoal.errors import BadOutput
 from shoal.spec import Array
 from shoal.vector.block import Block
-from shoal.vector.slots import SAME_STEP as SAME_STEP  # also by their old place, for shoal.puffer
-from shoal.vector.slots import Info as Info
-from shoal.vector.slots import InfoRows, SingleSlot, batch_action_reader, brief, info_dict, is_number
-from shoal.vector.slots import Mail as Mail
-from shoal.vector.slots import VectorSlot as VectorSlot
-from shoal.vector.slots import slot_for as slot_for
+from shoal.vector.slots import (
+    SAME_STEP,
+    Info,
+    InfoRows,
+    SingleSlot,
+    VectorSlot,
+    batch_action_reader,
+    brief,
+    info_dict,
+    is_number,
+)
 
 SMALL_OBS = 4096  # bytes: smaller observations are faster stacked first and written at once
 

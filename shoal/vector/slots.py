@@ -20,7 +20,6 @@ from shoal.vector.block import Block
 
 Info = dict[str, Any]
 InfoRows = list[tuple[int, bool, Info]]  # (row, whether it is of the episode that ended, info)
-Mail = InfoRows  # the old name, for shoal.puffer
 Creator = Callable[[], Any]
 
 SAME_STEP, NEXT_STEP, DISABLED = "same_step", "next_step", "disabled"
@@ -96,15 +95,6 @@ class Slot:
     agent_spaces: AgentSpaces
     env: Any
     envs = 1
-
-    @property
-    def face(self) -> AgentSpaces:
-        """The old name of `agent_spaces`, for shoal.puffer."""
-        return self.agent_spaces
-
-    @face.setter
-    def face(self, agent_spaces: AgentSpaces) -> None:
-        self.agent_spaces = agent_spaces
 
 
 class SingleSlot(Slot):
