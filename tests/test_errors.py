@@ -118,7 +118,7 @@ def test_send_needs_a_group_that_waits():
     with pytest.raises(errors.UsageError, match="Call recv"):
         vec.send(np.zeros(64, np.int64))
     _, _, _, _, infos = vec.recv()
-    with pytest.raises(errors.ConfigError, match=r"env_id must be one of the groups \(0..63, 64..127\)"):
+    with pytest.raises(errors.ConfigError, match=r"env_id must be one of the ranges 0..63, 64..127"):
         vec.send(np.zeros(10, np.int64), env_id=np.arange(10))
     vec.send(np.zeros(64, np.int64), env_id=infos["env_id"])
     for call in (vec.snapshot, vec.drain_stats, lambda: vec.set_params(gravity=1.0)):
@@ -193,7 +193,7 @@ class TestBuilding:
     def test_bounds_of_the_wrong_length(self, tmp_path):
         text = (BROKEN / "out_of_range.h").read_text().replace("ENV_OBS_LOW -1.0f", "ENV_OBS_LOW -1.0f, -1.0f, -1.0f")
         (tmp_path / "bounds.h").write_text(text)
-        with pytest.raises(errors.BuildError, match="ENV_OBS_LOW has 3 values. Give one for all, or 2"):
+        with pytest.raises(errors.BuildError, match="ENV_OBS_LOW has 3 values. Give 1 value, or 2"):
             shoal.make(tmp_path / "bounds.h")
 
     def test_no_compiler(self, monkeypatch, tmp_path):

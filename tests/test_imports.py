@@ -26,7 +26,7 @@ WALLS = {
     "entry": {"errors", "spec", "plugins", "registry", "native", "vector"},
     "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
     "measure": {"vector"},
-    "tune": {"errors", "entry", "measure", "vector"},
+    "tune": {"errors", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
     "config": {"errors"},
     "runs": {"errors", "config"},

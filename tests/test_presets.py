@@ -181,7 +181,7 @@ def test_choices_are_given_by_name_or_number(header):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('X("reach", 0.05, 1)', 'X("reahc", 0.05, 1)', "ENV_LIMITS has 'reahc', and no param or const is called so"),
+        ('X("reach", 0.05, 1)', 'X("reahc", 0.05, 1)', "ENV_LIMITS names 'reahc', which matches no param or const"),
         ('X("reach", 0.05, 1)', 'X("reach", 0.3, 1)', "reach=0.2.* must be in 0.3 .. 1"),
         ('X("wind", "calm', 'X("fall", "calm', "ENV_CHOICES has 'fall', which is not an int"),
         ('"reach=0.5 wind=calm"', '"reach=0.5 winds=calm"', "no param 'winds'. Did you mean 'wind'"),

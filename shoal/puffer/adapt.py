@@ -308,16 +308,16 @@ class PufferSlot(VectorSlot):
         ):
             raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
 
-    def reset(self, seed: Any, options: Info | None, mail: InfoRows) -> None:
+    def reset(self, seed: Any, options: Info | None, info_rows: InfoRows) -> None:
         """Starts episodes; the seed is that of the first row."""
         if options and "reset_mask" in options:
             raise BadOutput("a PufferEnv with in-place buffers resets its agents itself: it cannot reset some of them")
         _, infos = self.env.reset() if seed is None else self.env.reset(seed=int(seed[0]))
         self._take([getattr(self.env, name) for name in BUFFERS])
         self.ticks[:], self.totals[:], self.flags[:] = 0, 0.0, False
-        self._mail(infos, mail)
+        self._add_infos(infos, info_rows)
 
-    def step(self, mail: InfoRows) -> None:
+    def step(self, info_rows: InfoRows) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
         buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
@@ -339,7 +339,7 @@ class PufferSlot(VectorSlot):
         if done.any():
             arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
             self.ticks[done], self.totals[done] = 0, 0.0
-        self._mail(result[4], mail)
+        self._add_infos(result[4], info_rows)
 
     def _take(self, values: list[Any]) -> None:
         """Copies the arrays that are not the block's own."""
@@ -347,10 +347,10 @@ class PufferSlot(VectorSlot):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value
 
-    def _mail(self, infos: Any, mail: InfoRows) -> None:
+    def _add_infos(self, infos: Any, info_rows: InfoRows) -> None:
         if isinstance(infos, dict):
             infos = [infos] if infos else []
         if not isinstance(infos, list):
             raise BadOutput(f"infos is a {type(infos).__name__}, not a list of dicts")
         if infos:
-            mail.append((self.first, False, {SELF_RESET: infos}))
+            info_rows.append((self.first, False, {SELF_RESET: infos}))

@@ -19,6 +19,7 @@ from shoal.puffer.ocean import OceanEnv
 from shoal.puffer.vectorization import Infos
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
+from shoal.vector.python import PythonVec
 
 Info = dict[str, Any]
 
@@ -62,8 +63,7 @@ def _steady(vec: VecEnv) -> VecEnv:
 
 def _returns_ranges(vec: Any) -> bool:
     """Whether every batch of `recv` is a range of envs, not just those that are ready first."""
-    units = getattr(vec, "units", ())
-    return bool(getattr(vec, "zero_copy", True)) or getattr(vec, "_need", len(units)) >= len(units)
+    return not isinstance(vec, PythonVec) or vec.returns_ranges
 
 
 class Around(VecEnv):
@@ -144,6 +144,10 @@ class Around(VecEnv):
     def drain_stats(self) -> Info:
         """The wrapped env's."""
         return self.vec.drain_stats()  # type: ignore[no-any-return]
+
+    def drain_events(self) -> list[str]:
+        """The wrapped env's."""
+        return self.vec.drain_events()  # type: ignore[no-any-return]
 
     def close(self, **kwargs: Any) -> None:
         """Closes the wrapped env."""
