@@ -270,7 +270,7 @@ def test_list_survives_a_header_that_does_not_build(capsys, monkeypatch, tmp_pat
     monkeypatch.setitem(registry._registered, "odd", header)
     assert main(["envs"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^odd .*does not build", out, re.MULTILINE)
+    assert re.search(r"^odd .*does not compile", out, re.MULTILINE)
     assert "cartpole" in out
     assert main(["envs", "--json"]) == 0
     listed = {entry["name"]: entry for entry in strict_json(capsys.readouterr().out)}

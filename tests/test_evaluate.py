@@ -582,7 +582,7 @@ def test_eval_of_a_run_without_checkpoints(capsys, run):
     for path in (run.folder / "checkpoints").glob("*/meta.json"):
         path.unlink()
     assert main(["eval", "last"]) == 2
-    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert "has no checkpoint. Training saves one" in capsys.readouterr().err
 
 
 def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, run):
@@ -615,4 +615,4 @@ def test_eval_keeps_the_score_when_the_video_fails(capsys, monkeypatch, run):
 def test_eval_says_how_many_episodes_were_cut(capsys, monkeypatch, run):
     monkeypatch.setattr(evaluate, "play_modes", partial(evaluate.play_modes, max_steps=10))
     assert main(["eval", "last", "--episodes", "3", "--video", "none"]) == 0
-    assert "3 sampled episodes were cut at" in capsys.readouterr().out
+    assert "3 sampled episodes were stopped at" in capsys.readouterr().out

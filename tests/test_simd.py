@@ -85,7 +85,7 @@ def test_these_forms_do_not_and_the_line_is_named(tmp_path, line):
     found = simd.report(build.Source.env(header(tmp_path, line)), lib.best_variant())
     assert found.is_simd is False
     assert f"quiet.h:{NUMBER}:" in found.text
-    assert "the loop over env_step is not SIMD code" in found.text
+    assert "the loop over env_step is not vectorized" in found.text
 
 
 @gcc

@@ -1,4 +1,4 @@
-"""`shoal check`: runs every check of an env header and explains what fails."""
+"""`shoal check`: runs every check of an env header and explains the failures."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check(
         waiting = f" {left} checks were not run: they need the ones that failed." if left else ""
         console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{waiting}")
     else:
-        console.print(f"\n[bold green]{escape(path)} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
+        console.print(f"\n[bold green]{escape(path)} passes[/] all {len(outcomes)} checks ({seconds:.0f} s).")
         console.print(f"Next: shoal bench env {escape(path)}")
     return _code(outcomes)
 

@@ -68,7 +68,7 @@ def fit(line: Iterable[Span], width: int) -> Line:
 
 
 def chart(values: Sequence[float], width: int, rows: int = 1, floor: float = math.inf) -> list[str]:
-    """A curve in blocks, `width` cells wide and `rows` lines high, the top line first. The lowest value is at the bottom."""
+    """A curve in blocks, `width` cells wide and `rows` lines high, top line first. Its bottom is the lowest value."""
     shown = _resample(values, width)
     if not shown:
         return [""] * rows

@@ -67,7 +67,7 @@ class Jsonl(Logger):
 
 
 def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
-    """Appends to the run's file. A resumed run continues from its checkpoint: later lines are moved to a second file."""
+    """Appends to the run's file. After a resume, lines later than the checkpoint are moved to a second file."""
     path = facts.folder / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -76,7 +76,7 @@ def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
 
 
 def _rewind(path: Path, step: float) -> None:
-    """Keeps the complete lines up to this step and moves later ones to a second file: a resumed run writes them again."""
+    """Keeps the complete lines up to this step. Later ones, which a resumed run writes again, go to a second file."""
     lines = path.read_bytes().splitlines(keepends=True)
     earlier = [line for line in lines if _step(line) <= step]
     if len(earlier) == len(lines):

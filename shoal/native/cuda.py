@@ -2,7 +2,8 @@
 
 NVRTC is called through `cuda-bindings`, which PyTorch's Linux wheels install. As on the CPU there is no FMA
 contraction, no fast-math and no libm: a GPU gives the same bytes as a CPU. The cache keeps compiled code by source,
-flags, architecture and version of NVRTC. Kernels are launched on torch's current stream, so that CUDA graphs capture them.
+flags, architecture and version of NVRTC. Kernels are launched on torch's current stream, so that CUDA graphs capture
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adapts the envs of PufferLib's users to what Shoal's runner steps."""
+"""Adapts envs written for PufferLib to Shoal's runner."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from shoal.spec import AgentSpaces
 from shoal.vector.block import Block
 from shoal.vector.slots import SAME_STEP, Info, InfoRows, VectorSlot, slot_for
 
-ROW = "puffer_row"  # the agent of a row whose env resets itself: by this name the parent process knows such envs
-SELF_RESET = "puffer_infos"  # the key of the list of infos that such an env returned
+ROW = "puffer_row"  # name of the agent of a row whose env resets itself: the parent process recognizes such envs by it
+SELF_RESET = "puffer_infos"  # key of the list of infos that such an env returned
 
 
 def slot(env: Any) -> Any:
-    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` takes."""
+    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` accepts."""
     inner = env.unwrapped if isinstance(env, Wrapper) else env
     if hasattr(env, "as_slot"):
         if env is inner:
             return env.as_slot()
         if not isinstance(inner, PufferEnv):
-            raise APIUsageError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
+            raise APIUsageError(f"{type(env).__name__} wraps a vector inside a vector. Wrap the outermost one.")
     if isinstance(inner, PufferEnv):
         if inner.is_in_place or inner.emulated:
             return PufferSlot(env)
@@ -98,12 +98,12 @@ class GuideEnv:
 
 
 def is_old_gym(env: Any) -> bool:
-    """Whether the class of an env is of the old gym package."""
+    """Whether an env is of the old gym package."""
     return any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__)
 
 
 class OldGymEnv(GuideEnv):
-    """An env of old gym whose reset takes no seed and returns obs alone, with any version of gym."""
+    """An env of old gym whose reset takes no seed and returns only obs, for any version of gym."""
 
     def __init__(self, env: Any) -> None:
         adapted = adapt_other(env)  # has Gymnasium's spaces; raises if shimmy is not installed
@@ -128,7 +128,7 @@ class GuideAgents:
         self.env = env
         self.agents: list[Any] = []
         names = getattr(env, "possible_agents", None)
-        if names is None:  # the names are in what reset returns
+        if names is None:  # reset returns a dict by name
             obs, _ = split_reset(env.reset(), None)
             if not isinstance(obs, Mapping):
                 raise APIUsageError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
@@ -177,12 +177,12 @@ class GuideAgents:
 
 TERMINATED, TRUNCATED = "terminated", "truncated"
 EVERYONE = "__all__"
-OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos that are about no single agent; the second is RLlib's
+OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos of the whole game; the second is RLlib's
 TIME_LIMIT = "TimeLimit.truncated"
 
 
 def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]) -> str:
-    """How an agent's episode ended, if it did: its own flags come before those of the whole game."""
+    """How an agent's episode ended; empty if it did not. Its own flags take precedence over those of the whole game."""
     for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
         if flags.get(name):
             return end
@@ -193,10 +193,10 @@ def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any
 
 
 def end_of_done(name: Any, agents: Sequence[Any], dones: Mapping[Any, Any], infos: Mapping[Any, Any]) -> str:
-    """How an agent's episode ended, if it did, where one flag says both.
+    """How an agent's episode ended, for envs with one `done` flag; empty if it did not end.
 
-    `TimeLimit.truncated` marks a time limit: in the agent's own info, or, where `__all__` ended the game, in an info of
-    the whole game. An agent whose own flag is set while another's is not has ended by itself.
+    `TimeLimit.truncated` marks a time limit: in the agent's info or, if `__all__` ended the game, in an info of the
+    whole game. An agent whose flag is set while another agent's is not has ended by itself.
     """
     is_whole_game = bool(dones.get(EVERYONE))
     if not (is_whole_game or dones.get(name)):
@@ -226,7 +226,7 @@ def seeded_reset(env: Any, seed: int | None) -> Any:
 
 
 def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
-    """(obs, info) of a reset that returns both, or obs alone."""
+    """(obs, info) of a reset that returns both, or only obs."""
     pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
     return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
 
@@ -250,9 +250,9 @@ class PettingZooWrapper(Forwarding):
 
 
 class GameInfos(PettingZooWrapper):
-    """A parallel env whose infos are one dict for the whole game, as an env that gives them to its first agent.
+    """Assigns the infos of a parallel env that has one dict for the whole game to its first agent.
 
-    A vector has infos by row, and a game has no row of its own.
+    A vector has infos by row, and a game has no row.
     """
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
@@ -270,10 +270,10 @@ class GameInfos(PettingZooWrapper):
 
 
 class PufferSlot(VectorSlot):
-    """An env in style (b): each of its agents is a row, which the env resets itself.
+    """An env in style (b) (see env.py): each of its agents is a row, which the env resets itself.
 
-    An env that is made here (`make`, once the block is known) gets the block's memory as `buf`. An env that was made
-    before has buffers of its own, which are copied into the block. There is no final_obs: the env has overwritten it.
+    With `make`, `bind` makes the env and passes the block's memory as `buf`. An existing env has its own buffers, which
+    are copied into the block. There is no final_obs: the env has overwritten it.
     """
 
     def __init__(self, env: Any, make: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -283,7 +283,7 @@ class PufferSlot(VectorSlot):
         self.agent_spaces = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Sets where in the block this env writes, and makes the env if it is to be made here."""
+        """Sets the rows of the block that this env writes to, and makes the env if `make` was given."""
         if autoreset != SAME_STEP:
             raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
         self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
@@ -300,13 +300,13 @@ class PufferSlot(VectorSlot):
             self._compare()
 
     def _compare(self) -> None:
-        env, spaces_of = self.env, self.agent_spaces
+        env, agent_spaces = self.env, self.agent_spaces
         if (env.num_agents, env.single_observation_space, env.single_action_space) != (
             self.envs,
-            spaces_of.observation_spaces[0],
-            spaces_of.action_spaces[0],
+            agent_spaces.observation_spaces[0],
+            agent_spaces.action_spaces[0],
         ):
-            raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
+            raise APIUsageError("its spaces or num_agents differ from those of the first env. All envs must be equal.")
 
     def reset(self, seed: Any, options: Info | None, info_rows: InfoRows) -> None:
         """Starts episodes; the seed is that of the first row."""
@@ -320,13 +320,15 @@ class PufferSlot(VectorSlot):
     def step(self, info_rows: InfoRows) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
-        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
+        buffers["terminals"][:], buffers["truncations"][:] = (
+            self.flags
+        )  # the runner cleared them, but the env expects its own
         was_alive = buffers["masks"].copy()
         self.given[:] = self.taken
         result = self.env.step(self.given)
         if not isinstance(result, tuple) or len(result) != 5:
             raise BadOutput("step did not return (observations, rewards, terminals, truncations, infos)")
-        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's own
+        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's buffers
             self._take([*result[:4], self.env.masks])
         else:
             self._take([getattr(self.env, name) for name in BUFFERS])
@@ -342,7 +344,7 @@ class PufferSlot(VectorSlot):
         self._add_infos(result[4], info_rows)
 
     def _take(self, values: list[Any]) -> None:
-        """Copies the arrays that are not the block's own."""
+        """Copies the arrays that are not in the block."""
         for name, value in zip(BUFFERS, values):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value

@@ -1,7 +1,7 @@
-"""Adapts the policies of PufferLib's users to Shoal's trainer, which expects `(logits, value)`, or with a state.
+"""Adapts policies written for PufferLib to Shoal's trainer, which expects `(logits, value)`, with or without a state.
 
 A policy may return
-    (logits, value)              logits a tensor, or a list of one for each choice (MultiDiscrete)
+    (logits, value)              logits: a tensor, or a list with one per choice (MultiDiscrete)
     (mean, std, value)           Box actions, in the units of the env
     (distribution, value)        a torch Normal or Categorical
     (…, state)                   with `forward(obs, state)`; a state of None is the start of an episode

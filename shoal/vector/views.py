@@ -91,7 +91,7 @@ class AgentsEnv:
         """One transition: (obs, rewards, terminated, truncated) by agent, and the infos over rows."""
         if set(actions) != set(self.possible_agents):
             raise ActionError(f"actions are for {list(actions)}, expected {self.possible_agents}. Nothing was stepped.")
-        rows = _interleaved([actions[agent] for agent in self.possible_agents]) if self._alike else actions
+        rows = interleaved([actions[agent] for agent in self.possible_agents]) if self._alike else actions
         obs, *flags, infos = self.vec.step(rows)
         return (self._split(obs) if self._alike else obs, *(self._split(flag) for flag in flags), infos)
 
@@ -109,13 +109,13 @@ class AgentsEnv:
         return {name: map_leaves(itemgetter(slice(k, None, step)), rows) for k, name in enumerate(self.possible_agents)}
 
 
-def _interleaved(batches: list[Any]) -> Any:
+def interleaved(batches: list[Any]) -> Any:
     """The batches of all agents as one batch of rows: the agents of game 0, those of game 1, …"""
     try:
         if isinstance(batches[0], dict):
-            return {key: _interleaved([batch[key] for batch in batches]) for key in batches[0]}
+            return {key: interleaved([batch[key] for batch in batches]) for key in batches[0]}
         if isinstance(batches[0], tuple):
-            return tuple(_interleaved([batch[k] for batch in batches]) for k in range(len(batches[0])))
+            return tuple(interleaved([batch[k] for batch in batches]) for k in range(len(batches[0])))
         stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ActionError(f"the agents' actions differ in structure or shape: {error}. Nothing was stepped.") from None
