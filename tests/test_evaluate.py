@@ -457,7 +457,7 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     assert main(["eval", "cartpole", "--episodes", "20"]) == 0
     out = capsys.readouterr().out
     assert "cartpole, run 20250101-120000, checkpoint of step 2,000" in out
-    assert "20 episodes on held-out seeds for each" in out
+    assert "20 episodes on held-out seeds each" in out
     assert [line.split()[0] for line in out.splitlines() if "mean" in line] == ["sampled", "greedy"]
     assert len(re.findall(r"^return +30\.0 +± 0\.0 +30\.0 +30\.0", out, re.MULTILINE)) == 2
     assert re.search(r"^length +30\.0 ", out, re.MULTILINE)
@@ -562,7 +562,7 @@ def test_eval_as_json(capsys, run, tmp_path):
         (["last", "--episodes", "0"], "--episodes 0"),
         (["last", "--video-episodes", "0"], "--video-episodes 0"),
         (["last", "--checkpoint", "bst"], "--checkpoint bst must be best, last or a step"),
-        (["last", "--checkpoint", "1900"], "The nearest is 2000; it has 3 checkpoints from 1000 to 3000"),
+        (["last", "--checkpoint", "1900"], "The nearest is 2000; there are 3 checkpoints from 1000 to 3000"),
         (["last", "--video", "a.avi"], ".mp4 or .gif"),
         (["last", "--video", "none/a.gif"], "mkdir -p none"),
         (["last", "--fps", "0"], "fps=0"),
@@ -594,7 +594,7 @@ def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, ru
     monkeypatch.setattr(video, "can_write", lambda suffix: False)
     run.asked["kwargs"] = {"env": "cartpole"}
     assert main(["eval", "last", "--episodes", "2"]) == 0
-    assert 'No video: pip install "shoal[video]"' in capsys.readouterr().out
+    assert 'Install one: pip install "shoal[video]"' in capsys.readouterr().out
 
 
 def test_eval_keeps_the_score_when_the_video_fails(capsys, monkeypatch, run):

@@ -75,14 +75,14 @@ def test_a_preset_may_change_while_it_steps(header):
     vec = shoal.make(header)
     vec.set_params(preset="easy")
     assert values(vec)["reach"] == 0.5
-    with pytest.raises(ConfigError, match="lives is fixed when the env is compiled"):
+    with pytest.raises(ConfigError, match="lives is a compile-time const"):
         vec.set_params(preset="hard")
 
 
 def test_an_unknown_preset_is_refused_with_a_suggestion(header):
     with pytest.raises(ConfigError, match=r"my_env has no preset 'hrad'. Did you mean 'hard'\? It has easy, hard."):
         shoal.make(header, preset="hrad")
-    with pytest.raises(ConfigError, match=r"squared has no presets: leave preset='hard' out."):
+    with pytest.raises(ConfigError, match=r"squared has no presets. Leave out preset='hard'."):
         shoal.make("squared", preset="hard")
 
 

@@ -62,8 +62,8 @@ class _Episode:
 class EpisodeStats(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A Gymnasium env whose infos are empty until an episode ends.
 
-    At the end they have `episode_return`, `episode_length` and the sums of all numbers of the env's infos, nested ones by
-    path (`"reward/goal"`).
+    At the end they have `episode_return`, `episode_length` and the sums of all numbers of the env's infos, nested ones
+    by path (`"reward/goal"`).
     """
 
     def __init__(self, env: Any) -> None:

@@ -91,8 +91,8 @@ class LSTMWrapper(nn.Module):
             if not hasattr(policy, name):
                 raise APIUsageError(
                     f"LSTMWrapper needs encode_observations and decode_actions, and {type(policy).__name__} has no "
-                    f"{name}. Split its forward in two, or put an LSTM into it and define forward(obs, state=None) -> (logits, "
-                    "value, state)."
+                    f"{name}. Split its forward in two, or put an LSTM into it and define "
+                    "forward(obs, state=None) -> (logits, value, state)."
                 )
         inputs = input_size or getattr(policy, "hidden_size", None) or 128
         self.policy, self.input_size, self.hidden_size = policy, int(inputs), int(hidden_size or inputs)
