@@ -62,6 +62,7 @@ def evaluate(
         runs: The folder of the runs.
     """
     from shoal import evaluate as playing
+    from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
     from shoal.runs import find
@@ -80,7 +81,7 @@ def evaluate(
     for mode in modes:
         players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY)
     maker = partial(make, **kwargs)
-    limit = PYTHON_ENVS if ":" in str(kwargs["env"]) else NATIVE_ENVS
+    limit = NATIVE_ENVS if registry.is_native(kwargs["env"]) else PYTHON_ENVS
     failed: Exception | None = None
     with screen.status("") as status:
         vec = maker(num_envs=min(episodes, limit), seed=playing.held_out(start))

@@ -154,7 +154,7 @@ def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
     limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
     id = gymnasium_id(header)
-    advice = f'none yet: `shoal.register("{spec.name}", "{_shown(header)}")` gives it one'
+    advice = f'none; `shoal.register("{spec.name}", "{_shown(header)}")` gives it one'
     return [
         *facts,
         ("agents", f"{spec.agents}{many}"),

@@ -88,20 +88,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Session:
-    """Flags of the command itself: they are not options of the run."""
+    """Flags of the command, which are not options of the run."""
 
     config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
     resume: str = opt(
         "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
     )
-    runs: str = opt("runs", "folder that the runs are in", metavar="FOLDER")
+    runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
-        "auto", "progress display; auto: the dashboard on a terminal, lines elsewhere"
+        "auto", "progress display; auto: the dashboard on a terminal, otherwise lines"
     )
 
 
 def parse(args: list[str], verb: str = "train", text: str | None = None) -> Request:
-    """The request of a command line of this verb, whose help begins with `text` (default: that of `train`).
+    """Parses a command line of this verb. `text` is the start of its help (default: that of `train`).
 
     The env, --config, --resume and the flags that choose other defaults are read first: tuned values and the values of
     a resumed run are the defaults of all other flags, and `--help` shows them.
@@ -256,7 +256,7 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
 
     if env is None:
         return []
-    if ":" in env and not env.endswith(".h"):
+    if not registry.is_native(env):
         return None
     spec = lib.load(registry.find(env)).spec
     spec.split(given)  # raises for an unknown name, with a suggestion

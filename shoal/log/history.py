@@ -51,20 +51,22 @@ class Series:
 
 
 class History:
-    """What the screen needs of the records so far."""
+    """The records so far, summarized for the display."""
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
         self.latest: dict[str, float] = {"step": facts.resumed_from}
         self.returns, self.speeds = Series(), Series()
         self.notes: deque[str] = deque(maxlen=5)
-        self.intervals: deque[tuple[float, float, list[float]]] = deque()  # step, wall_s and phases of the recent ones
-        self.recent, self.whole = [0.0] * len(PHASES), [0.0] * len(PHASES)
+        self.intervals: deque[tuple[float, float, list[float]]] = (
+            deque()
+        )  # step, wall_s and phases of the last RECENT_S
+        self.recent, self.totals = [0.0] * len(PHASES), [0.0] * len(PHASES)
         self.best = -math.inf
-        self.began: tuple[float, float] | None = None  # step and wall_s where the first interval began
+        self.began: tuple[float, float] | None = None  # step and wall_s at the start of the first interval
 
     def add(self, record: Record) -> None:
-        """Adds one record. None is a NaN that was written as JSON."""
+        """Adds one record. None stands for NaN, as in JSON."""
         numbers = {key: math.nan if value is None else float(value) for key, value in record.items()}
         self.latest.update(numbers)
         if "episode/return" in numbers:
@@ -74,16 +76,16 @@ class History:
             self.speeds.add(numbers["sps"])
         phases = [max(0.0, numbers.get(f"time/{phase}", 0.0)) for phase in PHASES]
         wall = numbers.get("wall_s", math.nan)
-        if not self.intervals:  # where the first interval began
+        if not self.intervals:  # the start of the first interval
             self.began = self.facts.resumed_from, wall - numbers.get("time/total", sum(phases))
             self.intervals.append((*self.began, []))
         self.intervals.append((numbers.get("step", math.nan), wall, phases))
         for k, seconds in enumerate(phases):
             self.recent[k] += seconds
-            self.whole[k] += seconds
+            self.totals[k] += seconds
         while len(self.intervals) > 2 and self.intervals[1][1] < wall - RECENT_S:
             self.intervals.popleft()
-            self.recent = [have - gone for have, gone in zip(self.recent, self.intervals[0][2])]
+            self.recent = [total - oldest for total, oldest in zip(self.recent, self.intervals[0][2])]
 
     @property
     def step(self) -> float:
@@ -91,7 +93,7 @@ class History:
         return self.latest["step"]
 
     def speed(self, whole: bool = False) -> float:
-        """Steps per second of the last seconds, or of the whole run, by the step counter itself."""
+        """Steps per second over the last RECENT_S or the whole run, from the step counter."""
         if self.began and self.intervals:
             first, began = self.began if whole else self.intervals[0][:2]
             last, ended = self.intervals[-1][:2]
@@ -111,7 +113,7 @@ class History:
 
     def split(self, whole: bool = False) -> dict[str, float]:
         """The share of each phase, over the last RECENT_S or the whole run; empty before the first record."""
-        seconds = self.whole if whole else self.recent
+        seconds = self.totals if whole else self.recent
         total = sum(seconds)
         return {phase: max(0.0, s) / total for phase, s in zip(PHASES, seconds)} if total > 0 else {}
 

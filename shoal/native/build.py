@@ -101,9 +101,8 @@ class Source:
 
 C_FILES = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",)}
 CORE_SOURCE = Source("core")
-QLEARN_SOURCE = Source(
-    "qlearn"
-)  # a library of its own, because it has variants: the core reports which ones this CPU can run
+# a separate library, because it has variants, and the core reports which of them this CPU can run
+QLEARN_SOURCE = Source("qlearn")
 
 
 def _with_includes(header: Path) -> list[Path]:

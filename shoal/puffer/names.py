@@ -89,7 +89,7 @@ def find(name: str) -> Callable[..., Any] | str:
     if name.startswith("pettingzoo-"):
         _need(name, "pettingzoo")
         return _pettingzoo(name)
-    if ":" in name and not name.endswith(".h"):
+    if not registry.is_native(name):
         prefix, _, rest = name.partition(":")
         creator: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
         return creator
@@ -129,7 +129,7 @@ def _plain(name: str) -> str:
 
 
 def _match(name: str, prefix: str) -> str:
-    """The newest Gymnasium id with that prefix whose name is the same, ignoring case and punctuation."""
+    """The newest Gymnasium id with this prefix and name, ignoring case and punctuation."""
     _import_ids(prefix)
     wanted = _plain(name.split("-", 1)[1])
     ids = {id: re.sub(r"-v\d+$", "", id.removeprefix(prefix)) for id in gymnasium.registry if id.startswith(prefix)}
@@ -137,8 +137,8 @@ def _match(name: str, prefix: str) -> str:
     if not matching:
         family = name.split("-", 1)[0]
         known = sorted({f"{family}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', stem).lower()}" for stem in ids.values()})
-        begin = [other for other in known if _plain(other).startswith(_plain(name))]
-        near = f" There are {', '.join(begin[:8])}." if begin else did_you_mean(name, known)
+        starting = [other for other in known if _plain(other).startswith(_plain(name))]
+        near = f" There are {', '.join(starting[:8])}." if starting else did_you_mean(name, known)
         raise UnknownEnv(f"'{name}' is not one of the {len(known)} {family} envs.{near}")
     return max(matching, key=lambda other: int(other.rsplit("-v", 1)[1]))
 

@@ -65,10 +65,10 @@ MATH_FN float m_sqrt(float x) {
 
 // Adding and subtracting 2^23 rounds a positive float below 2^23 to an integer; floats above are integers already.
 MATH_FN float m_floor(float x) {
-    float whole = (m_abs(x) + 8388608.0f) - 8388608.0f;
-    whole = m_from_bits(m_bits(whole) | (m_bits(x) & (int32_t)0x80000000));
-    whole = whole > x ? whole - 1.0f : whole;
-    return m_abs(x) < 8388608.0f ? whole : x;
+    float rounded = (m_abs(x) + 8388608.0f) - 8388608.0f;
+    rounded = m_from_bits(m_bits(rounded) | (m_bits(x) & (int32_t)0x80000000));
+    rounded = rounded > x ? rounded - 1.0f : rounded;
+    return m_abs(x) < 8388608.0f ? rounded : x;
 }
 
 // Adding 1.5 * 2^23 leaves the nearest integer of a float in its low bits (|x| < 2^22), without a branch or a
@@ -203,12 +203,12 @@ MATH_FN float m_pow(float x, float y) {
     float value = wide > 3.4028235677973366e38 ? M_INF : (float)wide;
 
     float y_half = y * 0.5f;
-    int32_t whole = m_floor(y) == y, odd = whole & (m_floor(y_half) != y_half);
+    int32_t is_int = m_floor(y) == y, is_odd = is_int & (m_floor(y_half) != y_half);
     float zero_base = y < 0.0f ? M_INF : 0.0f;
     float inf_base = y < 0.0f ? 0.0f : M_INF;
     value = ax == 0.0f ? zero_base : value;
     value = ax == M_INF ? inf_base : value;
-    float of_negative = odd ? -value : (whole | (ax == 0.0f)) ? value : m_from_bits(0x7fc00000);
+    float of_negative = is_odd ? -value : (is_int | (ax == 0.0f)) ? value : m_from_bits(0x7fc00000);
     value = m_bits(x) < 0 ? of_negative : value;
     value = ((x != x) | (y != y)) ? x + y : value;
     return ((y == 0.0f) | (x == 1.0f)) ? 1.0f : value;
