@@ -167,10 +167,12 @@ def main() -> None:
         table.add_column(column)
     speedups = {}
     for name in (name for name in second if name.endswith(" on 1")):
-        pair = name.removesuffix(" on 1")
-        one, two = second[name], second[f"{pair} on 2"]
-        speedups[pair] = ratio(two, one)
-        table.add_row(pair, millions(one), millions(two), "{:.2f}x [dim]({:.2f} .. {:.2f})[/]".format(*speedups[pair]))
+        label = name.removesuffix(" on 1")
+        one, two = second[name], second[f"{label} on 2"]
+        speedups[label] = ratio(two, one)
+        table.add_row(
+            label, millions(one), millions(two), "{:.2f}x [dim]({:.2f} .. {:.2f})[/]".format(*speedups[label])
+        )
     console.print(table)
 
     table = Table(title="One call of step() with one env, Python to Python")

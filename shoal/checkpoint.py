@@ -1,8 +1,8 @@
 """Checkpoints: folders of safetensors files and a meta.json, written completely or not at all. Never pickle.
 
     checkpoints/000000262144/
-      weights.safetensors    what playing needs
-      state.safetensors      what an exact resume needs as well: optimizer, random streams, envs, counters
+      weights.safetensors    the policy
+      state.safetensors      the rest of an exact resume: optimizer, random streams, envs, counters
       meta.json              step, score, and the size and checksum of each file
 
 A checkpoint is written under a temporary name, synced to the disk and renamed. A kill at any moment leaves the earlier
@@ -31,10 +31,13 @@ from shoal.runs import checkpoint_name, checkpoint_step, write_atomic
 
 FORMAT = 1
 META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
-COUNT_LIMIT = 1 << 63  # steps and iterations are below
-CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or of a tensor that is not contiguous
+COUNT_LIMIT = 1 << 63  # steps and iterations are smaller
+CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or from a tensor that is not contiguous
 FILES = ("weights", "state")
-# safetensors' names, in the order of its own writer: large elements first, so that every tensor is aligned
+LEFTOVER = re.compile(
+    r"\.(?P<checkpoint>[0-9]{12,})\.[0-9]+\.(?P<kind>tmp|old)"
+)  # names that `save` uses while it writes
+# the names of safetensors, in the order of its writer: large elements first, so that every tensor is aligned
 DTYPES = {
     torch.uint64: "U64",
     torch.int64: "I64",
@@ -64,7 +67,7 @@ def save(
 ) -> Path:
     """Writes `folder/<step>`, then removes all checkpoints but the newest `keep` and the best one.
 
-    Tensors are written from where they are: no second copy of them is made in memory.
+    Tensors are written directly: no copy of them is made in memory.
     """
     folder = Path(folder)
     final = folder / checkpoint_name(step)
@@ -80,7 +83,7 @@ def save(
         meta = {"format": FORMAT, "step": step, "files": described, **facts}
         write_atomic(temporary / "meta.json", json.dumps(meta, indent=1).encode())
         _sync(temporary)
-        if final.exists() and _holds(final, described):  # the same step saved again: nothing to replace
+        if final.exists() and _holds(final, described):  # saved before with the same contents
             shutil.rmtree(temporary, ignore_errors=True)
         elif final.exists():
             old = folder / f".{final.name}.{os.getpid()}.old"
@@ -105,7 +108,7 @@ def save(
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Writes a safetensors file, synced to the disk, and returns its size and checksum.
 
-    The bytes are those of safetensors' own `save_file`, which copies every tensor before it writes.
+    The bytes are the same as from safetensors' `save_file`, which copies every tensor before it writes.
     """
     order = {dtype: rank for rank, dtype in enumerate(DTYPES)}
     for name, tensor in tensors.items():
@@ -124,7 +127,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
         for block in (len(text).to_bytes(8, "little"), text, *(tensor for _, tensor in named)):
             for chunk in _chunks(block) if isinstance(block, Tensor) else (memoryview(block),):
                 done = 0
-                while done < len(chunk):  # a nearly full disk takes a part of it
+                while done < len(chunk):  # on a nearly full disk, write() may take only a part
                     done += file.write(chunk[done:]) or 0
                 size, crc = size + len(chunk), zlib.crc32(chunk, crc)
         os.fsync(file.fileno())
@@ -132,14 +135,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def _chunks(tensor: Tensor) -> Iterator[memoryview]:
-    """The bytes of a tensor in C order. A contiguous one on the CPU is not copied, any other chunk by chunk."""
+    """The bytes of a tensor in C order. A contiguous one on the CPU is not copied; others are, chunk by chunk."""
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     if tensor.numel() == 0:
         return
     if tensor.is_contiguous():
-        flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # also where a stride of 1 element is odd
+        flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # a dimension of size 1 may have any stride
         for begin in range(0, len(flat), CHUNK_BYTES):
             yield memoryview(flat[begin : begin + CHUNK_BYTES].cpu().numpy())
         return
@@ -180,11 +183,11 @@ def read_meta(path: str | Path) -> dict[str, Any]:
     file = path / "meta.json"
     if not path.is_dir() or not file.is_file() or file.is_symlink():
         kind = "is not a folder" if path.exists() and not path.is_dir() else "has no meta.json"
-        hint = " Shoal's checkpoints are folders; it never loads pickles." if path.is_file() else ""
+        hint = " Checkpoints of Shoal are folders; it never loads pickles." if path.is_file() else ""
         raise CheckpointError(f"{path} is not a checkpoint: it {kind}.{hint}")
     try:
         if file.stat().st_size > META_LIMIT:
-            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: Shoal did not write it.")
+            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: it was not written by Shoal.")
         meta = json.loads(file.read_text())
         files = {str(name): (int(about["bytes"]), int(about["crc32"])) for name, about in meta["files"].items()}
         step, iteration = int(meta["step"]), int(meta.get("iteration", 0))
@@ -204,8 +207,8 @@ def read_meta(path: str | Path) -> dict[str, Any]:
 def load(path: str | Path, names: Sequence[str] = FILES) -> tuple[Files, dict[str, Any]]:
     """The tensors of a checkpoint's files by file name, and its meta.
 
-    Anything damaged or foreign raises CheckpointError. The tensors are backed by the files until they are read, so
-    that loading does not take twice the memory.
+    A damaged or foreign checkpoint raises CheckpointError. The tensors are mapped from the files, so that loading does
+    not take twice the memory.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -234,7 +237,7 @@ def load_newest(paths: Sequence[str | Path], names: Sequence[str] = FILES) -> tu
             return (Path(path), *load(path, names))
         except CheckpointError as error:
             problems.append(str(error))
-    raise CheckpointError(problems[0] if problems else "this run has no checkpoint yet.")
+    raise CheckpointError(problems[0] if problems else "this run has no checkpoint.")
 
 
 def from_bytes(data: bytes) -> Tensor:
@@ -258,7 +261,7 @@ def _holds(path: Path, described: Mapping[str, Mapping[str, int]]) -> bool:
 
 
 def _is_intact(file: Path, size: int, crc: int) -> bool:
-    """Whether a file has this size and checksum. A link is never followed: a checkpoint holds its own files."""
+    """Whether a file has this size and checksum. Links are not followed."""
     return not file.is_symlink() and file.is_file() and file.stat().st_size == size and _crc(file) == crc
 
 
@@ -279,17 +282,17 @@ def _sync(path: Path) -> None:
 
 
 def recover(folder: str | Path) -> None:
-    """Removes what a killed save left behind, and restores what it was about to replace.
+    """Removes what a killed `save` left in the folder, and restores the checkpoint that it was about to replace.
 
-    Only the process that writes checkpoints here may call it.
+    Other files and folders are never touched. Only the process that writes these checkpoints may call it.
     """
     folder = Path(folder)
-    for path in folder.glob(".*.old"):
-        name = re.match(r"\.([0-9]+)\.", path.name)
-        final = folder / name[1] if name else None
-        if final is None or checkpoint_step(final) is None or final.exists():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
+    for path in folder.glob(".*"):
+        leftover = LEFTOVER.fullmatch(path.name)
+        if leftover is None:  # not written by `save`
+            continue
+        final = folder / leftover["checkpoint"]
+        if leftover["kind"] == "old" and not final.exists():
             path.rename(final)
-    for path in folder.glob(".*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)

@@ -61,15 +61,15 @@ def opt(
     """A field of an options dataclass.
 
     Args:
-        default: its value where none is given.
+        default: its default value.
         help: its meaning, a phrase without a full stop: `discount per step`.
-        low: the least value that is accepted.
-        high: the greatest value that is accepted.
+        low: the lowest value that is accepted.
+        high: the highest value that is accepted.
         sweep: the range that a sweep draws from.
         is_count: an int that may be written as 20M, 4096 or 1e6.
-        choices: lists the values that a str may have, where they are not known when the dataclass is written
-            (`CORES.names`); a Literal lists them where they are.
-        metavar: what stands for the value in `--help`: FILE.
+        choices: a function that lists the values of a str (`CORES.names`), for choices that depend on plugins. For
+            fixed choices the type is a Literal.
+        metavar: the placeholder of the value in `--help`: FILE.
     """
     metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
     return dataclasses.field(default=default, metadata={**metadata, "choices": choices, "metavar": metavar})
@@ -99,13 +99,13 @@ def check(config: Any, where: str) -> None:
             if value != value:
                 raise ConfigError(f"{name} is not a number.")
             if low is not None and value < low:
-                raise ConfigError(f"{name} is below {low}, the least value.")
+                raise ConfigError(f"{name} is below {low}, the lowest value.")
             if high is not None and value > high:
-                raise ConfigError(f"{name} is above {high}, the greatest value.")
+                raise ConfigError(f"{name} is above {high}, the highest value.")
 
 
 def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
-    """The type of a field: a Literal of its choices, where it has them."""
+    """The type of a field: a Literal of its choices, if it has any."""
     choices = field.metadata.get("choices")
     return typing.Literal[tuple(choices())] if choices is not None else hint
 
@@ -128,13 +128,13 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The options as a table; None has no TOML and is left out."""
+    """The options as a table, without those that are None, which TOML cannot express."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The contents of a TOML file. One that cannot be read raises ConfigError with the reason."""
+    """The contents of a TOML file. Raises ConfigError with the reason if it cannot be read."""
     try:
         data: dict[str, Any] = toml.loads(path.read_text())
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A value in TOML's notation (True and False also in Python's), or else the text itself."""
+    """A value in TOML's notation (True and False also in Python's); otherwise the text itself."""
     try:
         return toml.loads(f"value = {text.lower() if text in ('True', 'False') else text}")["value"]
     except toml.TOMLDecodeError:
@@ -166,7 +166,7 @@ def flags(cls: type[T]) -> type[T]:
     import tyro
     from tyro.constructors import PrimitiveConstructorSpec
 
-    hints = typing.get_type_hints(cls)  # without what an earlier call added
+    hints = typing.get_type_hints(cls)  # without the annotations of an earlier call
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         hint = hint_of(field, hints[field.name])
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -183,7 +183,7 @@ def flags(cls: type[T]) -> type[T]:
 
 
 def default_hint(default: str) -> str:
-    """What `--help` says of a default. An empty one is none."""
+    """The text of a default in `--help`. An empty one is shown as none."""
     return f"(default: {default if default not in ('', repr('')) else 'none'})"
 
 
@@ -199,7 +199,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    """The value in the field's type. One of another type raises ConfigError."""
+    """The value in the field's type, or a ConfigError."""
     origin, choices = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         if value not in choices:

@@ -1,7 +1,7 @@
-"""What every env header must keep, as a list of checks that explain their failures. `shoal check` and the tests run it.
+"""The checks that every env header must pass, run by `shoal check` and by the tests. Each explains its failures.
 
-A check is a function of the subject that returns a note for the reader, raises Failure with what is wrong and what
-to do about it, or raises Skip with why it could not be made here.
+A check is a function of the subject. It returns a note for the reader, raises Failure with what is wrong and how to fix
+it, or raises Skip with the reason why it cannot run on this machine.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from shoal.vector.threads import ThreadsVec
 
 
 class Failure(Exception):
-    """The env breaks the contract: the fact and the next move."""
+    """The env fails a check: the fact and the next move."""
 
 
 class Warn(Exception):
-    """The env keeps the contract, but not as well as it could: the fact and the next move."""
+    """The env passes, but could be better: the fact and the next move."""
 
 
 class Skip(Exception):
-    """The check cannot be made on this machine: why."""
+    """The check cannot run on this machine: the reason."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one check went."""
+    """The result of one check."""
 
     name: str
     status: str  # passed, warned, failed or skipped
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass
 class Subject:
-    """The header under check, and how hard to look."""
+    """The header to check, and how thoroughly."""
 
     header: Path
     steps: int = 2000
@@ -63,12 +63,12 @@ class Subject:
 
     @property
     def source(self) -> build.Source:
-        """What its libraries are made from."""
+        """What its libraries are compiled from."""
         return build.Source.env(self.header, self.consts)
 
     @cached_property
     def module(self) -> Module:
-        """The env as it is built for this machine."""
+        """The env, compiled for this machine."""
         return lib.load(self.header, self.consts)
 
     def vec(self, num_envs: int = 64, module: Module | None = None) -> NativeVec:
@@ -77,12 +77,12 @@ class Subject:
         vec.reset(seed=0)
         return vec
 
-    def compile(self, language: str, *extra: str, unit: str = "module.c", out: str = "out.o") -> Path:
-        """Compiles the env in some language; CompileFailed says why not, by the header's own lines."""
+    def compile(self, language: str, *extra: str, file: str = "module.c", out: str = "out.o") -> Path:
+        """Compiles the env in a language. CompileFailed has the compiler's message, with lines of the header."""
         compiler = build.find_compiler(("c++", "g++", "clang++")) if language == "c++17" else build.find_compiler()
         target = self.workdir / out
         source = self.source
-        common = [f"-I{build.NATIVE}", *source.defines(), str(build.CORE / unit), "-o", str(target)]
+        common = [f"-I{build.NATIVE}", *source.defines(), str(build.CORE / file), "-o", str(target)]
         common += [] if "-c" in extra else ["-lm"]
         build.run_compiler([*compiler, *build.LANGUAGES[language], *extra, *common], source)
         return target
@@ -97,9 +97,9 @@ def check_c11(subject: Subject) -> str:
 def check_cpp17(subject: Subject) -> str:
     """compiles as C++17 without a warning"""
     if not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
-        raise Skip("no C++ compiler here")
+        raise Skip("no C++ compiler on this machine")
     _compile_strictly(subject, "c++17")
-    return "the header is C++ too, as CUDA needs"
+    return "CUDA needs the header to be C++ as well"
 
 
 def _compile_strictly(subject: Subject, language: str) -> None:
@@ -113,14 +113,14 @@ def check_cuda(subject: Subject) -> str:
     """compiles as CUDA C++"""
     nvcc = shutil.which("nvcc")
     if not nvcc:
-        raise Skip("no nvcc here; the C++17 build is the nearest check")
+        raise Skip("no nvcc on this machine; the C++17 build is the closest check")
     out = subject.workdir / "out.cubin"
     flags = ["-x", "cu", "-std=c++17", "-arch=sm_90", "-cubin", "--fmad=false", "-Werror", "all-warnings"]
     command = [
         nvcc,
         *flags,
         f"-I{build.NATIVE}",
-        *(define.replace(",", "\\,") for define in subject.source.defines()),  # nvcc takes a plain comma for a list
+        *(define.replace(",", "\\,") for define in subject.source.defines()),  # nvcc splits at plain commas
         str(build.CORE / "module.c"),
         "-o",
         str(out),
@@ -128,7 +128,7 @@ def check_cuda(subject: Subject) -> str:
     try:
         build.run_compiler(command, subject.source)
     except CompileFailed as error:
-        raise Failure(f"{error}\nA function of libc or of the host cannot be called on a GPU.") from None
+        raise Failure(f"{error}\nFunctions of libc or of the host cannot be called on a GPU.") from None
     return f"sm_90, {out.stat().st_size // 1024} KiB"
 
 
@@ -150,29 +150,29 @@ INSTEAD = {
 
 
 def check_symbols(subject: Subject) -> str:
-    """calls nothing from libc and keeps no globals"""
+    """calls nothing from libc and has no global variables"""
     nm = shutil.which("nm")
     if not nm:
-        raise Skip("no nm here (binutils)")
+        raise Skip("no nm on this machine (install binutils)")
     target = subject.compile("c11", "-c", "-w", *build.flags(), out="symbols.o")
     text = subprocess.run([nm, str(target)], capture_output=True, text=True, check=True).stdout
     rows = [line.split()[-2:] for line in text.splitlines()]
     for kind, name in rows:
         if kind == "U" and name not in ALLOWED_SYMBOLS:
             where = _first_use(subject.header, name) or f"{subject.header.name} "
-            use = INSTEAD.get(name, "core/math.h, core/env.h, or code of your own")
+            use = INSTEAD.get(name, "core/math.h, core/env.h, or your own code")
             raise Failure(
-                f"{where}calls {name}() from the C library: it is not the same on every machine, or not safe over "
-                f"threads, or not there on a GPU. Use {use}."
+                f"{where}calls {name}() from the C library: it differs between machines, is not thread-safe, "
+                f"or does not exist on a GPU. Use {use}."
             )
     for kind, name in rows:
         variable = name.split(".")[0]  # a static local is name.0
         if kind in "bBdDC" and (where := _first_use(subject.header, variable)):
             raise Failure(
-                f"{where}keeps the global variable '{variable}', which all envs and threads would share. "
+                f"{where}keeps the global variable '{variable}', which all envs and threads share. "
                 "Put it in State, or make it const."
             )
-    return "only what core/ offers"
+    return "uses only what core/ defines"
 
 
 def _first_use(header: Path, word: str) -> str:
@@ -189,11 +189,11 @@ def check_sanitizers(subject: Subject) -> str:
         done = _run_fuzz(subject, str(steps), halt_on_error=True)
     except subprocess.TimeoutExpired:
         raise Failure(
-            "random play did not end within 60 s: a loop in the env does not end for some state or param "
+            "random play did not end within 60 s: a loop of the env does not end for some state or param "
             "(the check also tries 0, negative and large params)."
         ) from None
     if "env_check refuses" in done.stderr:
-        raise Failure("env_check refuses a state that env_step has reached: its own snapshots could not be restored.")
+        raise Failure("env_check refuses a state that env_step reached: the env's snapshots could not be restored.")
     if done.returncode or "ok" not in done.stdout:
         raise Failure(_explain_sanitizer(done.stderr, subject.header, done.returncode))
     return f"{5 * steps:,} steps of 1 to 130 envs, with odd params too"
@@ -203,25 +203,25 @@ def check_forged(subject: Subject) -> str:
     """a forged snapshot is refused, or does no harm"""
     steps = max(50, subject.steps // 20)
     advice = (
-        "A snapshot with changed bytes does that. Define ENV_HAS_CHECK and env_check, which returns 1 if every "
+        "A snapshot with changed bytes causes it. Define ENV_HAS_CHECK, and an env_check that returns 1 if every "
         "index in State is in its range (docs/add-an-env.md)."
     )
     try:
         done = _run_fuzz(subject, "forge", str(steps), halt_on_error=False)
     except subprocess.TimeoutExpired:
-        raise Failure(f"a loop in the env does not end. {advice}") from None
+        raise Failure(f"a loop of the env does not end. {advice}") from None
     if done.returncode or "ok" not in done.stdout:
         raise Failure(f"{_explain_sanitizer(done.stderr, subject.header, done.returncode)} {advice}")
     return f"{193 * steps:,} snapshots with changed bytes"
 
 
 def _run_fuzz(subject: Subject, *arguments: str, halt_on_error: bool) -> subprocess.CompletedProcess[str]:
-    """Runs core/fuzz.c with this env. Leaving the memory always ends it; `halt_on_error`: any undefined behaviour."""
+    """Runs core/fuzz.c. It stops at an invalid memory access; with halt_on_error at any undefined behaviour."""
     flags = ["-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=bounds", "-ffp-contract=off"]
     program = subject.workdir / "fuzz"
     try:
         if not program.exists():
-            subject.compile("c11", *flags, unit="fuzz.c", out="fuzz")
+            subject.compile("c11", *flags, file="fuzz.c", out="fuzz")
     except CompileFailed as error:
         if "asan" in str(error) or "sanitize" in str(error):
             raise Skip("this compiler has no sanitizer runtime") from None
@@ -241,7 +241,7 @@ def _explain_sanitizer(report: str, header: Path, code: int) -> str:
     line = direct[1] if direct else places[0][1] if places else ""
     where = f"{header.name}:{line}" if line else header.name
     what = fact[1] if fact else f"the program ended with code {code}"
-    return f"{where}: {what.strip()}. Out-of-range indices and overflows give other results on other machines."
+    return f"{where}: {what.strip()}. Out-of-range indices and overflows give different results on other machines."
 
 
 def check_determinism(subject: Subject) -> str:
@@ -249,14 +249,14 @@ def check_determinism(subject: Subject) -> str:
     first, second = (play(subject.vec(), subject.steps) for _ in range(2))
     if (first != second).any():
         raise Failure(
-            f"two runs from seed 0 differ in env {int((first != second).argmax())}. Something random does not come "
-            "from `rng`: libc's rand, a clock, a global, or memory that was never set."
+            f"two runs from seed 0 differ in env {int((first != second).argmax())}. Something depends on more than "
+            "`rng`: libc's rand, a clock, a global variable, or memory that was never set."
         )
     return f"64 envs, {subject.steps:,} steps"
 
 
 def check_initialised(subject: Subject) -> str:
-    """env_reset sets all that the env reads"""
+    """env_reset sets everything that the env reads"""
     runs = []
     for byte in (0x00, 0xA5, 0xFF):
         vec = subject.vec()
@@ -297,7 +297,7 @@ def check_spaces(subject: Subject) -> str:
     arrays = vec.memory.arrays
     space = spec.observation_space
 
-    def look(obs: Array, what: str) -> None:
+    def check(obs: Array, what: str) -> None:
         if obs.dtype == np.float32 and not np.isfinite(obs).all():
             at = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
             raise Failure(f"{what} of row {at[0]}, element {list(at[1:])} is {obs[at]}. Look for 0/0, log or sqrt.")
@@ -311,9 +311,9 @@ def check_spaces(subject: Subject) -> str:
             )
 
     def watch(step: int) -> None:
-        look(arrays["obs"], f"after step {step + 1}, obs")
+        check(arrays["obs"], f"after step {step + 1}, obs")
         if arrays["done"].any():
-            look(arrays["final_obs"][arrays["done"]], f"after step {step + 1}, final_obs")
+            check(arrays["final_obs"][arrays["done"]], f"after step {step + 1}, final_obs")
         if not np.isfinite(arrays["rewards"]).all():
             row = int((~np.isfinite(arrays["rewards"])).argmax())
             raise Failure(f"after step {step + 1}, the reward of row {row} is {arrays['rewards'][row]}.")
@@ -323,10 +323,10 @@ def check_spaces(subject: Subject) -> str:
         if spec.mask_size:
             _check_masks(arrays["masks"], spec.action_dims, step)
 
-    look(arrays["obs"], "after reset, obs")
+    check(arrays["obs"], "after reset, obs")
     play(vec, subject.steps, watch=watch)
     bounded = np.isfinite(space.low).all() and np.isfinite(space.high).all()
-    return "" if bounded else "some bounds are infinite: ENV_OBS_LOW and ENV_OBS_HIGH help policies and readers"
+    return "" if bounded else "some bounds are infinite; finite ENV_OBS_LOW and ENV_OBS_HIGH help policies and readers"
 
 
 def _check_masks(masks: Array, dims: tuple[int, ...], step: int) -> None:
@@ -342,15 +342,13 @@ def _check_masks(masks: Array, dims: tuple[int, ...], step: int) -> None:
 
 
 def check_batch_size(subject: Subject) -> str:
-    """an env does not depend on how many stand beside it"""
+    """an env does not depend on the number of envs"""
     reference = play(subject.vec(257), subject.steps // 4)
     for count in (1, 7, 64, 256):
         digests = play(subject.vec(count), subject.steps // 4)
         if (digests != reference[:count]).any():
             env = int((digests != reference[:count]).argmax())
-            raise Failure(
-                f"env {env} among {count} differs from env {env} among 257. Is something shared between envs?"
-            )
+            raise Failure(f"env {env} of {count} differs from env {env} of 257. Do envs share something?")
     return "1, 7, 64, 256 and 257 envs"
 
 
@@ -363,12 +361,12 @@ def check_threads(subject: Subject) -> str:
         digests = play(vec, subject.steps // 4)
         vec.close()
         if (digests != reference).any():
-            raise Failure(f"{threads} threads give other bytes than one. Is something shared between envs?")
+            raise Failure(f"{threads} threads give other bytes than one. Do envs share something?")
     return "2 and 3 threads"
 
 
 def check_layouts(subject: Subject) -> str:
-    """the fast builds give the same bytes as the plain one"""
+    """all builds give the same bytes"""
     reference = play(subject.vec(), subject.steps // 4)
     scalar = subject.compile("c11", *build.flags(), "-w", "-shared", "-DSHOAL_SCALAR", out="scalar.so")
     others = {"one env at a time": Module(subject.source, scalar)}
@@ -378,24 +376,24 @@ def check_layouts(subject: Subject) -> str:
     for name, module in others.items():
         if (play(subject.vec(module=module), subject.steps // 4) != reference).any():
             raise Failure(
-                f"the build '{name}' gives other bytes than '{best}'. Floating point that depends on the compiler, "
-                "or memory that was never set, is the usual cause."
+                f"the build '{name}' gives other bytes than '{best}'. Usual causes: floating-point code that depends "
+                "on the compiler, or memory that was never set."
             )
     return f"{best}, {', '.join(others)}"
 
 
 def check_simd(subject: Subject) -> str:
-    """many envs are stepped by one instruction"""
-    found = simd.report(subject.source, lib.best_variant())
-    if found.is_simd is False:
-        raise Warn(found.text)
-    if found.is_simd is None:
-        raise Skip(found.text)
-    return found.text
+    """the loops over envs are vectorized"""
+    report = simd.report(subject.source, lib.best_variant())
+    if report.is_simd is False:
+        raise Warn(report.text)
+    if report.is_simd is None:
+        raise Skip(report.text)
+    return report.text
 
 
 def check_snapshot(subject: Subject) -> str:
-    """a restored snapshot continues as if nothing had happened"""
+    """a restored snapshot continues exactly"""
     steps = subject.steps // 4
     vec = subject.vec()
     play(vec, steps)
@@ -406,8 +404,8 @@ def check_snapshot(subject: Subject) -> str:
     play(other, 10)
     other.restore(blob)
     if (play(other, steps, start=steps) != expected).any():
-        raise Failure("play after a restored snapshot differs from play without a stop. Is there state outside State?")
-    return f"{subject.module.record_bytes} bytes an env"
+        raise Failure("play after restoring a snapshot differs from uninterrupted play. Is there state outside State?")
+    return f"{subject.module.record_bytes} bytes per env"
 
 
 def check_episodes(subject: Subject) -> str:
@@ -427,7 +425,7 @@ def check_episodes(subject: Subject) -> str:
 
 
 def check_draw(subject: Subject) -> str:
-    """env_draw shows something"""
+    """env_draw draws a picture"""
     if not subject.module.spec.has_draw:
         raise Skip("ENV_NO_DRAW: the env cannot be rendered")
     vec = subject.vec()
@@ -435,9 +433,9 @@ def check_draw(subject: Subject) -> str:
     drawn = vec.draw(0)
     left, top, right, bottom = drawn["view"]
     if not np.isfinite([left, top, right, bottom]).all() or left == right or top == bottom:
-        raise Failure(f"draw_view got {drawn['view']}: an empty picture. Call it first, with the world's edges.")
+        raise Failure(f"draw_view got {drawn['view']}, which is empty. Call it first, with the edges of the world.")
     if len(drawn["items"]) == 0 or np.ptp(vec.frame(0).reshape(-1, 3), axis=0).max() == 0:
-        raise Failure("env_draw leaves the picture empty. Draw inside the edges given to draw_view.")
+        raise Failure("env_draw draws nothing visible. Draw within the edges given to draw_view.")
     return f"{len(drawn['items'])} shapes"
 
 
@@ -459,14 +457,14 @@ CHECKS: list[Callable[[Subject], str]] = [
     check_episodes,
     check_draw,
 ]
-# after these fail, the rest would not compile, could crash this process, or could only say the same again
+# after these fail, the rest would not compile, could crash this process, or would repeat the message
 FATAL = (check_c11, check_sanitizers, check_determinism)
 
 
 def run_checks(name: str | Path, steps: int = 2000, preset: str | None = None) -> Iterator[Outcome]:
-    """Makes every check on an env, in order, and yields how each went. Ends early after a FATAL failure.
+    """Runs every check on an env, in order, and yields the results. Stops after a FATAL failure.
 
-    With a preset, on the env as that sets it.
+    `preset`: checks the env with the values of that preset.
     """
     header = registry.find(name)
     params, consts = lib.load(header).spec.split({"preset": preset}) if preset else ({}, {})

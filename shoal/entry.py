@@ -1,4 +1,4 @@
-"""make: one call from a name to many envs, whatever the env and however they are stepped."""
+"""make: one function that makes many envs of any kind, on any backend."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def make(
     """Many envs of one kind as one `gymnasium.vector.VectorEnv`.
 
     Args:
-        env: the name of a native env (`shoal envs` lists them) or the path of an env header; `gymnasium:CartPole-v1`,
-            `pettingzoo:butterfly/pistonball_v6` and the like; or a function or class that makes a Gymnasium or
-            PettingZoo env, or a vector env of several.
-        num_envs: how many games. (With a function that makes vector envs: how many of those.)
+        env: the name of a native env (`shoal envs` lists them) or the path of an env header; an id such as
+            `gymnasium:CartPole-v1` or `pettingzoo:butterfly/pistonball_v6`; or a function or class that makes a
+            Gymnasium env, a PettingZoo env or a vector env.
+        num_envs: the number of envs. (With a function that makes vector envs: the number of those.)
         backend: `serial`, `threads` or `cuda` for native envs, `serial` or `process` for Python envs. Default: threads
-            or processes where there is enough to share out, else serial. `cuda` hands out torch tensors on the GPU.
-        seed: of the first reset; env i gets `seed + i`. Default: fresh entropy.
-        copy: return copies, not views of the env's own memory (see `VecEnv`).
+            or processes if there are enough envs and cores, otherwise serial. `cuda` returns torch tensors on the GPU.
+        seed: of the first reset; env i gets `seed + i`. Default: random.
+        copy: return copies, not views of the env's memory (see `VecEnv`).
         autoreset: `same_step` (default), `next_step` or `disabled`, as Gymnasium defines them.
         render_mode: None or `rgb_array`; it is passed to the constructor of Python envs.
-        num_groups: serial and threads: into how many groups `send` and `recv` divide the envs; 2 lets one half step
-            while a policy infers on the other.
-        num_threads: threads: how many; default: every core this process may use.
-        num_workers: process: how many; default: as many as there are cores and divide num_envs.
-        envs_per_worker: process: instead of num_workers.
-        batch_size: process: how many envs `recv` returns, the first that are ready; default: all.
-        surplus_envs: process: instead of batch_size: how many envs `recv` does not wait for.
-        zero_copy: process: `recv` returns only neighbours, so that it never copies.
+        num_groups: serial and threads: the number of ranges into which `send` and `recv` divide the envs; with 2, one
+            half steps while the policy chooses actions for the other.
+        num_threads: threads: the number of threads; default: one per core that this process may use.
+        num_workers: process: the number of workers; default: the most that divide num_envs, at most one per core.
+        envs_per_worker: process: given in place of num_workers.
+        batch_size: process: the number of envs that `recv` returns, those that are ready first; default: all.
+        surplus_envs: process: given in place of batch_size: the number of envs that `recv` does not wait for.
+        zero_copy: process: a batch is always a range of neighbouring envs, so that it is not copied.
         start_method: process: `fork`, `forkserver` or `spawn`; default on Linux: `fork` if this process has no threads
             and has not imported torch, otherwise `forkserver`.
-        timeout_s: process: seconds after which an env that does not answer is reported.
+        timeout_s: process: an env that takes longer than this many seconds raises EnvTimeout.
         on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
-        cpu_affinity: process: True to give each worker a core of its own, or a list of cores.
-        **params: the env's own keyword arguments. For native envs an array of `num_envs` values gives each env its own,
-            and a compile-time const (`shoal envs NAME` marks them) rebuilds the env. `preset` names a set of values
-            that the env comes with; the others given go over it.
+        cpu_affinity: process: True to bind each worker to one core, or a list of cores.
+        **params: keyword arguments of the env. For native envs an array of `num_envs` values gives each env its value,
+            and a compile-time const (`shoal envs NAME` marks them) recompiles the env. `preset` names a set of values;
+            params given besides override it.
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS and value != OPTIONS[name]}
     count = check_num_envs(num_envs)
@@ -79,7 +79,7 @@ def make(
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
     name = backend if backend is not None else _default_backend(kind, count, given)
     factory = backends.find(name, kind)
-    # a backend from outside has options that make does not list: they arrive among the params
+    # options of a backend of another package are not in the signature: they are among the params
     given |= {option: params.pop(option) for option in list(params) if option in factory.keywords}
     backends.refuse_options(name, kind, given)
     if header is not None and factory.native is not None:
@@ -97,18 +97,12 @@ def make(
         raise
 
 
-# the options of backends and their defaults: every keyword of make that is not common to all envs
+# the options of backends, and their defaults
 OPTIONS: dict[str, Any] = {
     name: parameter.default
     for name, parameter in inspect.signature(make).parameters.items()
     if name not in ("env", "num_envs", "backend", "seed", "copy", "autoreset", "render_mode", "params")
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name == "PROCESS_OPTIONS":  # the old name, for shoal.puffer
-        return dict(BACKENDS.find("process").options)
-    raise AttributeError(f"module 'shoal.entry' has no attribute '{name}'")
 
 
 def _default_backend(kind: str, count: int, given: Mapping[str, Any]) -> str:
@@ -121,7 +115,7 @@ def _default_backend(kind: str, count: int, given: Mapping[str, Any]) -> str:
 
 
 def _module(header: Path, params: dict[str, Any]) -> tuple[lib.Module, dict[str, Any]]:
-    """The env's library, rebuilt where a const differs from its default, and the params."""
+    """The env's library, compiled again if a const differs from its default, and the params."""
     module = lib.load(header)
     values, consts = module.spec.split(params)
     defaults = {const.name: const.default for const in module.spec.consts}
@@ -130,7 +124,7 @@ def _module(header: Path, params: dict[str, Any]) -> tuple[lib.Module, dict[str,
 
 
 def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
-    """Where an env's constructor refuses a keyword that is nearly an option of make: says so."""
+    """Raises ConfigError if the env's constructor rejected a keyword that is similar to an option of make."""
     refused = re.search(r"unexpected keyword argument '(\w+)'|takes no (?:keyword )?arguments", str(error))
     if refused is None:
         return
@@ -145,9 +139,9 @@ def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
 def _find_maker(env: Any) -> Callable[..., Any]:
     maker = _find_python(env) if isinstance(env, (str, Path)) else env
     if not callable(maker):
-        raise ConfigError(f"env is {env!r}: give a name, a path, or a function or class that makes an env.")
-    found: Callable[..., Any] = maker
-    return found
+        raise ConfigError(f"env is {env!r}. Give a name, a path, or a function or class that makes an env.")
+    create: Callable[..., Any] = maker
+    return create
 
 
 def _find_python(env: str | Path) -> Callable[..., Any]:
@@ -155,6 +149,6 @@ def _find_python(env: str | Path) -> Callable[..., Any]:
     folder = Path(__file__).parent / "integrations"
     known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3"))
     if prefix not in known:
-        raise UnknownEnv(f"'{env}'.{did_you_mean(prefix, known)} Prefixes are {', '.join(known)}.")
-    found: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(name)
-    return found
+        raise UnknownEnv(f"'{env}'.{did_you_mean(prefix, known)} Known prefixes: {', '.join(known)}.")
+    create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(name)
+    return create

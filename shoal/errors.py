@@ -1,4 +1,4 @@
-"""The exceptions that Shoal raises for mistakes that a user can fix: the fact, your numbers, the next move.
+"""The exceptions that Shoal raises for mistakes that a user can fix. Messages: the fact, the numbers, the next move.
 
 ShoalError
 ├── ConfigError (ValueError)         an option, param or const with a wrong name, type or value
@@ -9,13 +9,13 @@ ShoalError
 ├── CheckpointError (RuntimeError)   a checkpoint that is damaged, foreign, or cannot be written
 ├── TrainingError (RuntimeError)     training went wrong: a value that is not finite, and where it came from
 ├── EnvCrashed (RuntimeError)        an env raised; its index, seed and step, with the original traceback
-│   ├── BadOutput (ValueError)       it returned what its spaces do not allow
+│   ├── BadOutput (ValueError)       it returned something that its spaces do not allow
 │   ├── EnvTimeout (TimeoutError)    it did not answer in time
 │   └── WorkerDied                   its process was killed or crashed
-└── BuildError (RuntimeError)        an env header could not be made into a library
-    ├── CompileFailed                the compiler's message, by the header's own lines
+└── BuildError (RuntimeError)        an env header could not be compiled
+    ├── CompileFailed                the compiler's message, with lines of the header
     ├── CompilerMissing              no C compiler on this machine
-    ├── CacheUnwritable              nowhere to put the library
+    ├── CacheUnwritable              the folder of compiled libraries cannot be written
     └── CudaMissing                  no GPU, no driver, no NVRTC, or a torch without CUDA
 """
 
@@ -78,7 +78,7 @@ class TrainingError(ShoalError, RuntimeError):
 
 
 class EnvCrashed(ShoalError, RuntimeError):
-    """An env raised. `__cause__` is the original exception where it could be brought over."""
+    """An env raised. `__cause__` is the original exception, if it could be sent from the worker."""
 
     env: int | None = None
     seed: int | None = None
@@ -101,11 +101,11 @@ class WorkerDied(EnvCrashed):
 
 
 class BuildError(ShoalError, RuntimeError):
-    """An env header could not be made into a library."""
+    """An env header could not be compiled."""
 
 
 class CompileFailed(BuildError):
-    """The compiler refused the header."""
+    """The compiler rejected the header."""
 
 
 class CompilerMissing(BuildError):
@@ -113,14 +113,14 @@ class CompilerMissing(BuildError):
 
 
 class CacheUnwritable(BuildError):
-    """The folder for compiled libraries cannot be written."""
+    """The folder of compiled libraries cannot be written."""
 
 
 class CudaMissing(BuildError):
-    """What a GPU backend needs is not here."""
+    """Something that the GPU backend needs is missing: a GPU, a driver, NVRTC, or a CUDA build of torch."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'cartpole'?"`, or nothing when no known word is near."""
+    """`" Did you mean 'cartpole'?"`, or an empty string if no known word is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean '{near[0]}'?" if near else ""

@@ -1,16 +1,16 @@
 """Plays whole episodes with a player and scores them; records them on video.
 
 **Which episodes count.** The first 100 episodes that end on many envs would mostly be short ones. So each env has a
-quota that is fixed beforehand: exactly its first episodes up to that number count, however long they take.
+fixed quota: exactly its first episodes up to that number count, however long they take.
 
 **Held-out seeds.** Training with seed s starts its envs from the seeds s, s + 1, ...; evaluation with seed s starts
 its envs from s + HELD_OUT. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as episodes
-each episode has a seed of its own; an env that plays several continues its random stream.
+each episode has a different seed; an env that plays several episodes continues its random stream.
 
-**Greedy and sampled.** The likeliest action each time is not always the better way to play: in a maze a policy that
-draws its actions leaves a corner in which the greedy one stays for ever. `play_modes` scores both.
+**Greedy and sampled.** Always taking the most likely action is not always better: in a maze a policy that samples its
+actions leaves a corner in which the greedy one stays for ever. `play_modes` scores both.
 
-Knows vector envs; has never heard of torch. Players come from the trainer.
+Knows vector envs; knows nothing of torch. The trainer makes the players.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from gymnasium.vector import AutoresetMode
 from shoal import video
 from shoal.errors import ConfigError, ShoalError
 from shoal.spec import Array
+from shoal.stats import ci95, mean
 from shoal.vector.base import VecEnv
 
 HELD_OUT = 1 << 30
 MAX_STEPS = 100_000  # of an episode
-PYTHON_STATS = ("is_success", "success", "score")  # what Python envs commonly say of an episode in their last info
+PYTHON_STATS = ("is_success", "success", "score")  # keys that Python envs commonly have in the last info of an episode
 
 Episode = tuple[float, int, dict[str, float]]  # return, length, stats
 
 
 class Player(Protocol):
-    """Chooses actions: a trained policy, a script, chance. A row is one agent of one env."""
+    """Chooses actions: a trained policy, a script, or at random. A row is one agent of one env."""
 
     def reset(self, num_rows: int) -> None:
-        """Clears all memory; `num_rows` rows begin."""
+        """Clears the memory of all rows; `num_rows` rows start."""
 
     def act(self, obs: Any, infos: dict[str, Any]) -> Any:
-        """The actions of all rows, as `vec.step` takes them. `obs` may be overwritten by the next step."""
+        """The actions of all rows, in the form that `vec.step` takes. The next step may overwrite `obs`."""
 
     def observe(self, done: Array) -> None:
-        """(num_rows,) rows that start an episode or are out of the game: their memory is to be cleared."""
+        """Clears the memory of rows (a (num_rows,) mask) that start an episode or are out of the game."""
 
 
 class RandomPlayer:
@@ -92,15 +93,15 @@ class ScriptedPlayer:
 class Score:
     """Returns, lengths and stats of episodes, in the order of the envs that played them.
 
-    With several agents the return of an episode is the mean over its agents (those that the player is judged by:
-    `judged`), as in `drain_stats`, and its length the steps of the game. An episode that was cut at `max_steps` counts
-    with its return so far and has no stats.
+    With several agents the return of an episode is the mean over its agents, as in `drain_stats` (over the player's
+    `judged` agents only, if it has opponents), and its length is that of the game. An episode that was stopped at
+    `max_steps` counts with its return so far and has no stats.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     stats: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    cut: int = 0  # episodes that were ended at max_steps
+    cut: int = 0  # episodes that were stopped at max_steps
 
     @property
     def mean(self) -> float:
@@ -128,9 +129,9 @@ class Score:
         return mean(self.lengths)
 
     def facts(self) -> dict[str, Any]:
-        """Plain numbers for JSON. The interval of a single episode is not known: null."""
-        known = self.ci95 if math.isfinite(self.ci95) else None
-        facts: dict[str, Any] = {"return": self.mean, "ci95": known, "min": self.min, "max": self.max}
+        """Plain numbers for JSON. The interval of a single episode is unknown: null."""
+        interval = self.ci95 if math.isfinite(self.ci95) else None
+        facts: dict[str, Any] = {"return": self.mean, "ci95": interval, "min": self.min, "max": self.max}
         return {**facts, "episodes": len(self.returns), "length": self.length}
 
     def describe(self) -> str:
@@ -144,7 +145,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of several ways to choose actions, by name; `chosen` is the one that stands for the run."""
+    """The scores of several ways to choose actions, by name. `chosen` names the one that represents the run."""
 
     scores: dict[str, Score]
     chosen: str
@@ -155,7 +156,7 @@ class Evaluation:
         return self.scores[self.chosen]
 
     def facts(self) -> dict[str, Any]:
-        """Plain numbers for JSON: those of the chosen mode, and under `modes` those of each."""
+        """Plain numbers for JSON: those of the chosen mode, and those of every mode under `modes`."""
         return {
             **self.score.facts(),
             "mode": self.chosen,
@@ -168,7 +169,7 @@ class Evaluation:
         return "; ".join(f"{name} {self.scores[name].describe()}" for name in order)
 
     def better(self) -> str | None:
-        """The mode whose mean return is higher, where that is more than chance: the intervals do not overlap."""
+        """The mode with the higher mean return, if the difference is significant: the intervals do not overlap."""
         ranked = sorted(self.scores, key=lambda name: self.scores[name].mean)
         if len(ranked) < 2 or min(len(score.returns) for score in self.scores.values()) < 2:
             return None
@@ -177,42 +178,11 @@ class Evaluation:
 
 
 def show(value: float) -> str:
-    """A number for people: one decimal, more where it is small."""
+    """A number as text: one decimal, more if it is small."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.1f}"
     digits = 1 - math.floor(math.log10(abs(value)))
     return f"{value:,.{min(max(digits, 1), 6)}f}"
-
-
-def mean(values: tuple[float, ...]) -> float:
-    """The mean, by exact sums: it does not depend on the order."""
-    return math.fsum(values) / len(values)
-
-
-def ci95(values: tuple[float, ...]) -> float:
-    """Half the width of the 95 % confidence interval of the mean, by Student's t: t s / sqrt(n). One value: infinite.
-
-    Not by bootstrap: t needs no random numbers, so that the same episodes give the same interval, and with few episodes
-    the intervals of the bootstrap are too narrow.
-    """
-    count = len(values)
-    if count < 2:
-        return math.inf
-    middle = mean(values)
-    variance = math.fsum((value - middle) ** 2 for value in values) / (count - 1)
-    return t_975(count - 1) * math.sqrt(variance / count)
-
-
-def t_975(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t: from a table, then Fisher's expansion in 1 / freedom (to 4 digits)."""
-    table = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
-    if freedom <= len(table):
-        return table[freedom - 1]
-    z, v = 1.959963984540054, float(freedom)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / v + second / v**2 + third / v**3
 
 
 def play(
@@ -228,14 +198,14 @@ def play(
     """Plays episodes on held-out seeds and returns their score.
 
     Args:
-        make: called as `make(num_envs=..., seed=...)`, and the result is closed in the end, for example
-            `functools.partial(shoal.make, "pong")`. It may return another number of envs: as many as training uses, on
-            its backend. Or existing envs (same-step autoreset): they are reset, and not closed.
+        make: called as `make(num_envs=..., seed=...)`, for example `functools.partial(shoal.make, "pong")`. It may
+            return another number of envs. They are closed at the end. Or existing envs (same-step autoreset), which
+            are reset and not closed.
         player: chooses the actions.
         episodes: the number of episodes, spread evenly over the envs.
         seed: env i starts from `seed + HELD_OUT + i`.
-        num_envs: the greatest number of envs that `make` is asked for.
-        max_steps: a longer episode is cut there and counted in `Score.cut`.
+        num_envs: the greatest `num_envs` that `make` is called with.
+        max_steps: a longer episode is stopped there and counted in `Score.cut`.
         progress: called with the number of episodes that have ended.
     """
     players = {"": player}
@@ -257,7 +227,7 @@ def play_modes(
 ) -> Evaluation:
     """Plays the same held-out seeds with each player, such as `greedy` and `sampled`, on the same envs.
 
-    The arguments are those of `play`; `chosen` names the player whose score stands for all.
+    The arguments are those of `play`; `chosen` names the player whose score represents the run.
     """
     for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -311,25 +281,25 @@ def _play(
             cut_count += int(cut[env])
             if progress:
                 progress(int(played.sum()))
-        gone = np.repeat(ended, agents)
-        totals[gone], ticks[ended] = 0.0, 0
+        ended_rows = np.repeat(ended, agents)
+        totals[ended_rows], ticks[ended] = 0.0, 0
         before, alive = alive, _alive(infos, vec.num_rows)
-        player.observe(done | ~before | ~alive | gone)  # an agent that joins late was out before
+        player.observe(done | ~before | ~alive | ended_rows)  # ~before: an agent that joins late
         if (again := cut & (played < quota)).any():
             obs, infos = vec.reset(options={"reset_mask": again})
             alive = _alive(infos, vec.num_rows)
-    every = [result for of_env in results for result in of_env]
-    names = dict.fromkeys(name for _, _, stats in every for name in stats)
+    episodes_played = [episode for by_env in results for episode in by_env]
+    names = dict.fromkeys(name for _, _, stats in episodes_played for name in stats)
     return Score(
-        tuple(total for total, _, _ in every),
-        tuple(length for _, length, _ in every),
-        {name: tuple(stats[name] for _, _, stats in every if name in stats) for name in names},
+        tuple(total for total, _, _ in episodes_played),
+        tuple(length for _, length, _ in episodes_played),
+        {name: tuple(stats[name] for _, _, stats in episodes_played if name in stats) for name in names},
         cut_count,
     )
 
 
 def _alive(infos: dict[str, Any], num_rows: int) -> Array:
-    """(num_rows,) the rows that may act, as a copy; all of them where there is one agent per env."""
+    """(num_rows,) the rows that may act, as a copy; all rows if infos do not say."""
     alive = infos.get("alive")
     return np.ones(num_rows, np.bool_) if alive is None else np.array(alive, np.bool_)
 
@@ -337,7 +307,7 @@ def _alive(infos: dict[str, Any], num_rows: int) -> Array:
 def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: int) -> Episode:
     """(return, length, stats) of the episode that env has just ended.
 
-    The env's own record of it is preferred: it may scale rewards or skip frames.
+    The env's own record of the episode is preferred, as it may scale rewards or skip frames.
     """
     final = infos.get("final_info", {})
     rows = range(env * vec.agents_per_env, (env + 1) * vec.agents_per_env)
@@ -352,7 +322,7 @@ def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: i
 
 
 def _value(info: Any, name: str, rows: range, default: float) -> float:
-    """A number from vector infos: that of the last row that has it."""
+    """A number from vector infos: that of the last row that has one."""
     if not isinstance(info, dict) or name not in info or f"_{name}" not in info:
         return default
     values, mask = info[name], info[f"_{name}"]
@@ -367,7 +337,7 @@ def _value(info: Any, name: str, rows: range, default: float) -> float:
 
 
 def can_draw(vec: VecEnv) -> bool:
-    """Whether `record` can film these envs: they have `env_draw`, or the render mode `rgb_array`."""
+    """Whether `record` can film these envs: they have `env_draw` or the render mode `rgb_array`."""
     if vec.native_spec is not None:
         return vec.native_spec.has_draw
     return "rgb_array" in (_metadata(vec).get("render_modes") or ())
@@ -388,14 +358,14 @@ def record(
 
     Args:
         make: called as `make(num_envs=1, seed=..., autoreset="disabled", render_mode="rgb_array")`, and the result is
-            closed in the end. Or envs made with these options: with autoreset the last frame would be lost.
+            closed at the end. Or existing envs made with these options: with autoreset the last frame would be lost.
         player: chooses the actions.
-        path: a .mp4 or .gif file; without a suffix the best format that is installed (`shoal.video.check`).
+        path: a .mp4 or .gif file; without a suffix the best format that can be written (`shoal.video.check`).
         episodes: the number of episodes, one after the other.
         seed: env 0 starts from `seed + HELD_OUT`, as in `play`.
         fps: frames per second; default: the env's own, else 30.
-        width: of the picture in pixels, for native envs; Python envs have a size of their own.
-        max_steps: a longer episode is cut there.
+        width: width of the video in pixels, for native envs; Python envs choose their size.
+        max_steps: a longer episode is stopped there.
     """
     for name, value in (("episodes", episodes), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:

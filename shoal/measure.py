@@ -1,4 +1,4 @@
-"""Measures speed fairly: what is compared takes turns, and a result records where and when it was measured.
+"""Measures speed: the candidates take turns, and a result records where and when it was measured.
 
 Measures anything with a `step`, so that `shoal bench`, `shoal tune` and `benchmarks/*.py` time peers by the same code.
 """
@@ -57,7 +57,7 @@ class Sample:
         return 1e6 * statistics.median(self.seconds_per_call)
 
 
-# Called between slices of measuring with the samples so far (some with no repeat yet) and the share of the work done.
+# Called between slices with the samples so far (some without a repeat) and the share of the work that is done.
 Progress = Callable[[Mapping[str, Sample], float], None]
 
 
@@ -72,7 +72,7 @@ def measure(
 
     The steppers take turns, one slice each per round, so that a busy moment of the machine affects all of them. The
     number of calls in a slice comes from a short trial, and later from the slice before. With `fresh` a stepper is made
-    for its slice and closed after it, so that idle processes of one do not disturb another.
+    for its slice and closed after it, so that its idle processes do not disturb another.
     """
     steppers: dict[str, Stepper] = {}
     samples: dict[str, Sample] = {}
@@ -97,8 +97,8 @@ def measure(
                 samples.setdefault(name, Sample(stepper.envs, stepper.agents, (), ()))
                 sample, calls = samples[name], max(1, round(slice_s / expected[name]))
                 expected[name] = _time(stepper.step, calls) / calls
-                took = (*sample.seconds_per_call, expected[name])
-                samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), took)
+                seconds_per_call = (*sample.seconds_per_call, expected[name])
+                samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), seconds_per_call)
                 if fresh:
                     steppers.pop(name).close()
     finally:
@@ -115,7 +115,7 @@ def _time(step: Callable[[], object], calls: int) -> float:
 
 
 def _calibrate(step: Callable[[], object]) -> float:
-    """About how long a call takes. Also warms caches, and lets the episodes of the envs drift apart."""
+    """Roughly the time of a call. Also warms caches and desynchronizes the episodes of the envs."""
     step()
     calls = 1
     while (took := _time(step, calls)) < CALIBRATION_S:
@@ -130,9 +130,9 @@ def describe_machine() -> dict[str, Any]:
     root = Path(shoal.__file__).parent.parent
     commit = None
     if (root / ".git").exists():
-        asked = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         try:
-            commit = subprocess.run(asked, capture_output=True, text=True, timeout=10).stdout.strip() or None
+            commit = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
         except (OSError, subprocess.TimeoutExpired):
             commit = None
     return {
@@ -154,6 +154,6 @@ def _cpu_model() -> str:
             if line.lower().startswith(("model name", "hardware", "cpu model")):
                 return " ".join(line.partition(":")[2].split())
     if platform.system() == "Darwin":
-        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
     return platform.processor() or "unknown"

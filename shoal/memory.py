@@ -1,4 +1,4 @@
-"""How much memory is free: of this machine, of the container that it runs in, or of a GPU."""
+"""Free memory of this machine, of its container, or of a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes(device: Any = "cpu") -> int | None:
-    """Bytes that can still be allocated on a device (as torch names it); None where nothing tells."""
+    """Bytes that can still be allocated on a device (as torch names it); None if unknown."""
     if str(device).startswith("cuda"):
         import torch
 
         return int(torch.cuda.mem_get_info(device)[0])
     known = [size for size in (_of_the_system(), _of_the_container()) if size is not None]
-    if not known and hasattr(os, "sysconf"):  # at most what is installed: to reserve more ends the machine
+    if not known and hasattr(os, "sysconf"):  # an upper limit: the installed memory
         known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return max(min(known), 0) if known else None
 
@@ -30,7 +30,7 @@ def _of_the_system() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    with contextlib.suppress(OSError, ValueError):  # "max" is no limit, and no number
+    with contextlib.suppress(OSError, ValueError):  # "max" means no limit
         limit, used = ((CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
         return int(limit) - int(used)
     return None

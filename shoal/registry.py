@@ -1,4 +1,4 @@
-"""Finds an env by name, by path or from another package. Knows files and names; compiles nothing."""
+"""Finds the header of an env: by name, by path, or in another package. Compiles nothing."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _registered: dict[str, Path] = {}
 
 
 def register(name: str, header: str | Path) -> None:
-    """Makes a header of yours known as `name`, to `shoal.make` and to Gymnasium as `shoal/Name-v0`."""
+    """Gives a header a name: `shoal.make(name)` then finds it, and Gymnasium as `shoal/Name-v0`."""
     path = Path(header)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise ConfigError(f"env name {name!r} must be lower-case letters, digits and _, and begin with a letter.")
+        raise ConfigError(f"env name {name!r} must be lower-case letters, digits and _, and start with a letter.")
     if name in stock_names():
         raise ConfigError(f"'{name}' is a stock env. Register yours under another name.")
     if not path.is_file():
@@ -36,7 +36,7 @@ def _from_packages() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def known_names() -> list[str]:
-    """Every name that `find` knows."""
+    """Every name that `find` accepts."""
     return sorted({*stock_names(), *_registered, *_from_packages()})
 
 
@@ -62,7 +62,7 @@ def find(name: str | Path) -> Path:
             raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
         return path.resolve()
     if Path(f"{text}.h").is_file():
-        raise UnknownEnv(f"'{text}'. Did you mean './{text}.h'? A header is given by its path.")
+        raise UnknownEnv(f"'{text}'. Did you mean './{text}.h'? A header is named by its path.")
     known = known_names()
     raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
 
@@ -78,13 +78,13 @@ def title(name: str) -> str:
 
 
 def version(header: Path) -> int:
-    """ENV_VERSION of a header, read as text: listing envs compiles nothing."""
-    found = re.search(r"^\s*#\s*define\s+ENV_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
-    return int(found[1]) if found else 0
+    """ENV_VERSION of a header, read from its text: listing envs compiles nothing."""
+    match = re.search(r"^\s*#\s*define\s+ENV_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def summary(header: Path) -> tuple[str, str]:
-    """(first sentence, the rest) of the comment that a header opens with."""
+    """(first sentence, the rest) of the comment at the top of a header."""
     lines: list[str] = []
     for line in header.read_text(errors="replace").splitlines():
         if not line.startswith("//"):

@@ -1,12 +1,12 @@
-"""A run's folder: where one training run keeps its options, metrics and checkpoints.
+"""A run's folder: the options, metrics and checkpoints of one training run.
 
     runs/<env>/<id>/
       config.toml      every option, resolved
       run.json         versions, commit, machine, command
       metrics.jsonl    a line per log interval
-      checkpoints/     complete ones are named by their step (shoal/checkpoint.py)
+      checkpoints/     named by their step when complete (shoal/checkpoint.py)
       summary.json     how it ended; absent while it runs, and after a kill
-      train.lock       locked by the process that trains; says which one it is
+      train.lock       locked by the process that trains; names that process
 
 Knows files and names; knows nothing of torch.
 """
@@ -31,12 +31,12 @@ from shoal import config
 from shoal.errors import ConfigError, did_you_mean
 
 fcntl: Any = None
-with contextlib.suppress(ImportError):  # Windows has none: the process id in run.json has to do
+with contextlib.suppress(ImportError):  # Windows has none: the process id in run.json is used instead
     fcntl = importlib.import_module("fcntl")
 
 ROOT = Path("runs")
 LOCK = "train.lock"
-PATIENCE_S = 0.5  # a `shoal runs` that looks at the lock holds it for a moment
+PATIENCE_S = 0.5  # `shoal runs` holds the lock for a moment while it reads it
 
 
 class Run:
@@ -61,31 +61,31 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """How the run ended; None while it runs, or when it was killed."""
+        """How the run ended; None while it runs, or if it was killed."""
         return _read_json(self.folder / "summary.json")
 
     @property
     def is_running(self) -> bool:
-        """Whether a process trains this run now, here or on another machine that shares the folder."""
+        """Whether a process is training this run, on this machine or on another one that shares the folder."""
         held = _is_held(self.folder / LOCK)
         if held is not None:
             return held
-        # no lock to ask: a run of an older Shoal, or a file system without locks
+        # no lock: a run of an older version, or a file system without locks
         if self.summary is not None or (pid := self.facts.get("pid")) is None:
             return False
         began = process_began(pid) if isinstance(pid, int) else None
-        # the pid may belong to another process by now; in a restarted container it is often our own
+        # the pid may now belong to another process; in a restarted container it is often our own
         return began is not None and abs(began - float(self.facts.get("pid_began", began))) < 5.0
 
     def lock(self) -> RunLock:
         """Claims the run for this process: `with run.lock(): ...`, or `release()` at the end.
 
-        Raises ConfigError where another process trains it.
+        Raises ConfigError if another process is training it.
         """
         return RunLock(self)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl. A line that a kill cut short is left out."""
+        """The records of metrics.jsonl. A line that a kill left incomplete is skipped."""
         path = self.folder / "metrics.jsonl"
         lines = []
         for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def best(self) -> Path | None:
-        """The checkpoint with the best score so far; the newest where none was scored."""
+        """The checkpoint with the best score; the newest if none was scored."""
         name = (_read_json(self.folder / "checkpoints" / "best.json") or {}).get("checkpoint", "")
         return next((path for path in self.checkpoints() if path.name == name), self.last)
 
@@ -127,8 +127,8 @@ class Run:
 class RunLock:
     """A process's claim on a run, until `release`, the end of a `with` block, or the end of the process.
 
-    The operating system holds it (flock), so that a kill leaves no stale lock, a process id that is used again is not
-    mistaken for the trainer, and other hosts and containers that share the folder see it.
+    It is a lock of the operating system (flock): a kill leaves no stale lock, a reused process id is not mistaken for
+    the trainer, and other hosts and containers that share the folder see it.
     """
 
     def __init__(self, run: Run) -> None:
@@ -153,7 +153,7 @@ class RunLock:
         _locks.add(self)
 
     def release(self) -> None:
-        """Gives the run up. A second call does nothing."""
+        """Releases the run. A second call does nothing."""
         if self._file is not None:
             if fcntl is not None:
                 with contextlib.suppress(OSError):
@@ -184,7 +184,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _try_lock(file: IO[str], shared: bool) -> bool:
-    """Whether the lock was free; a file system without locks has no lock to be held."""
+    """Tries to take the lock. True also on a file system without locks."""
     if fcntl is None:
         return True
     try:
@@ -197,7 +197,7 @@ def _try_lock(file: IO[str], shared: bool) -> bool:
 
 
 def _is_held(path: Path) -> bool | None:
-    """Whether a process holds the lock; None where that cannot be known."""
+    """Whether a process holds the lock; None if unknown."""
     if fcntl is None:
         return None
     try:
@@ -218,12 +218,12 @@ def _being_trained(run: Run, owner: Mapping[str, Any]) -> str:
 
 
 def checkpoint_name(step: int) -> str:
-    """The folder's name of a checkpoint: its step in 12 digits, or more where it has more."""
+    """The name of a checkpoint's folder: its step in at least 12 digits."""
     return f"{step:012d}"
 
 
 def checkpoint_step(path: str | Path) -> int | None:
-    """The step that a checkpoint's folder is named by; None where the name is not a checkpoint's."""
+    """The step in the name of a checkpoint's folder; None if the name is not that of a checkpoint."""
     name = Path(path).name
     if not re.fullmatch(r"[0-9]{12,19}", name) or checkpoint_name(int(name)) != name:
         return None
@@ -243,7 +243,7 @@ def create(env: str, root: str | Path = ROOT) -> Run:
         except OSError as error:
             raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another folder with --runs.") from None
         return Run(folder)
-    raise ConfigError(f"{root / name} has no free name left for {stamp}.")
+    raise ConfigError(f"{root / name} has 10,000 runs of {stamp}. Choose another folder with --runs.")
 
 
 def folder_name(env: str) -> str:
@@ -265,7 +265,7 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
         return Run(path)
     runs = all_runs(root)
     if not runs:
-        raise ConfigError(f"no run '{text}': {root}/ has no runs yet. 'shoal train cartpole' makes one.")
+        raise ConfigError(f"no run '{text}': {root}/ has no runs. Start one: shoal train cartpole")
     if str(text) == "last":
         return runs[-1]
     name = str(text).strip("/").removeprefix(f"{root}/")
@@ -277,7 +277,7 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
 
 
 def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
-    """The newest run of an env that has checkpoints, did not finish, and that no process trains."""
+    """The newest run of an env that has checkpoints, has not finished and is not being trained."""
     name = folder_name(env)
     for run in reversed(all_runs(root)):
         is_finished = (run.summary or {}).get("status") == "finished"
@@ -287,7 +287,7 @@ def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
 
 
 def process_began(pid: int) -> float | None:
-    """When a process started, in seconds since 1970; None where it does not exist."""
+    """When a process started, in seconds since 1970; None if it does not exist."""
     import psutil
 
     try:
@@ -297,7 +297,7 @@ def process_began(pid: int) -> float | None:
 
 
 def commit() -> str | None:
-    """The commit of the working folder, followed by + where files differ from it; None outside git."""
+    """The commit of the working folder, with a + if files differ from it; None outside git."""
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, timeout=5)
         if head.returncode:
@@ -309,7 +309,7 @@ def commit() -> str | None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes a file completely or not at all, also where the machine crashes."""
+    """Writes a file completely or not at all, even if the machine crashes."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

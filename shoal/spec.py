@@ -1,4 +1,4 @@
-"""What an env looks like from outside: its spaces, agents, params, consts and statistics.
+"""The description of an env: its spaces, agents, params, consts and statistics.
 
 Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or stepped.
 """
@@ -17,7 +17,7 @@ from shoal.errors import ConfigError, did_you_mean
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# what an env may not call its own: keys of every env's statistics, and the options of shoal.make
+# names that an env may not use: the statistics that every env has, and the options of shoal.make
 RESERVED_STATS = {"episode", "episodes", "length", "return"}
 RESERVED_PARAMS = set(
     "env num_envs backend seed copy autoreset render_mode num_groups num_threads num_workers envs_per_worker "
@@ -26,11 +26,11 @@ RESERVED_PARAMS = set(
 
 
 def check_range(env: str, name: str, value: Any, low: float, high: float) -> None:
-    """Raises for a value, or an array of them, outside low .. high."""
+    """Raises ConfigError for a value, or an array with a value, outside low .. high."""
     array = np.asarray(value)
     if (wrong := (array < low) | (array > high)).any():
-        found = array[wrong].flat[0].item()
-        raise ConfigError(f"{env}: {name}={found!r} must be in {low:.10g} .. {high:.10g}.")
+        first = array[wrong].flat[0].item()
+        raise ConfigError(f"{env}: {name}={first!r} must be in {low:.10g} .. {high:.10g}.")
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,23 @@ class Param:
     help: str
     low: float = -np.inf
     high: float = np.inf
-    choices: tuple[str, ...] = ()  # names for 0, 1, …, by which it may be given too
+    choices: tuple[str, ...] = ()  # names for the values 0, 1, …
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As it lies in memory."""
+        """Its type in memory."""
         return np.dtype(np.float32 if self.kind == "float" else np.int32)
 
     def check(self, env: str, value: Any, num_envs: int) -> Array:
-        """The value as an array of shape () or (num_envs,), or a ConfigError that says what was wrong."""
+        """The value as an array of shape () or (num_envs,), or a ConfigError with the reason."""
         try:
             array = np.asarray(value)
         except ValueError:
             raise ConfigError(f"{env}: {self.name}={value!r} is not a number or an array of numbers.") from None
         if self.choices and array.dtype.kind in "UO":
             array = np.array([self.number(env, word) for word in array.ravel().tolist()]).reshape(array.shape)
-        whole = array.dtype.kind in "iu"
-        if array.dtype.kind not in "iuf" or (self.kind == "int" and not whole):
+        is_int = array.dtype.kind in "iu"
+        if array.dtype.kind not in "iuf" or (self.kind == "int" and not is_int):
             raise ConfigError(f"{env}: {self.name}={value!r} is not {'an int' if self.kind == 'int' else 'a number'}.")
         if array.shape not in ((), (num_envs,)):
             raise ConfigError(
@@ -68,19 +68,19 @@ class Param:
         with np.errstate(over="ignore"):
             fits = array.dtype.kind != "f" or np.isfinite(array.astype(np.float32)).all()
         if not fits:
-            raise ConfigError(f"{env}: {self.name}={value!r} must be finite, in 32 bits.")
+            raise ConfigError(f"{env}: {self.name}={value!r} must be finite as a 32-bit float.")
         if self.kind == "int" and (np.any(array > 2**31 - 1) or np.any(array < -(2**31))):
-            raise ConfigError(f"{env}: {self.name}={value!r} does not fit in 32 bits.")
+            raise ConfigError(f"{env}: {self.name}={value!r} does not fit in a 32-bit int.")
         if self.name == "max_steps" and np.any(array < 0):
             raise ConfigError(f"{env}: max_steps={value!r} is negative. Use 0 for no limit.")
         if self.choices and ((wrong := (array < 0) | (array >= len(self.choices))).any()):
-            found = array[wrong].flat[0].item()
-            raise ConfigError(f"{env}: {self.name}={found!r} is none of its choices: {self._listed()}.")
+            first = array[wrong].flat[0].item()
+            raise ConfigError(f"{env}: {self.name}={first!r} is none of its choices: {self._listed()}.")
         check_range(env, self.name, array, self.low, self.high)
         return array.astype(self.dtype)
 
     def number(self, env: str, word: Any) -> int:
-        """The number of a choice, given by its name or by the number itself."""
+        """The number of a choice, from its name or its number."""
         if word in self.choices:
             return self.choices.index(word)
         if isinstance(word, (int, np.integer)) and not isinstance(word, bool):
@@ -94,7 +94,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Const:
-    """A compile-time integer of an env; another value means another library."""
+    """A compile-time integer of an env. Another value needs another library."""
 
     name: str
     default: int
@@ -123,7 +123,7 @@ class Stat:
 
 @dataclass(frozen=True)
 class AgentSpaces:
-    """The agents of one env, and what each of them observes and does."""
+    """The agents of one env and their spaces."""
 
     agents: tuple[str, ...]
     observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
@@ -145,7 +145,7 @@ class AgentSpaces:
 
     @cached_property
     def obs_layouts(self) -> tuple[Layout, ...]:
-        """One for each agent; a row has room for the largest."""
+        """One for each agent; a row is as long as the largest."""
         return tuple(Layout(space) for space in self.observation_spaces)
 
     @cached_property
@@ -156,7 +156,7 @@ class AgentSpaces:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """One env's contract with the world."""
+    """The description of a native env."""
 
     name: str
     version: int
@@ -198,7 +198,7 @@ class EnvSpec:
 
     @cached_property
     def agent_spaces(self) -> AgentSpaces:
-        """Of all agents, which are alike in a native env."""
+        """Of all agents, which have equal spaces in a native env."""
         return AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
 
     @property
@@ -216,14 +216,14 @@ class EnvSpec:
         return {word: number for p in self.params if p.name == param for number, word in enumerate(p.choices)}
 
     def expand(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Keyword options with the values of the preset that they name, if any, under their own."""
+        """Keyword options completed by the values of the preset that they name, if any."""
         name = options.get("preset")
         own = {key: value for key, value in options.items() if key != "preset"}
         if name is None:
             return own
         known = {preset.name: preset for preset in self.presets}
         if not known:
-            raise ConfigError(f"{self.name} has no presets: leave preset={name!r} out.")
+            raise ConfigError(f"{self.name} has no presets. Leave out preset={name!r}.")
         if name not in known:
             raise ConfigError(
                 f"{self.name} has no preset {name!r}.{did_you_mean(str(name), known)} It has {', '.join(known)}."
@@ -231,7 +231,7 @@ class EnvSpec:
         return {**known[name].settings, **own}
 
     def split(self, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
-        """Keyword options as (params, consts). An unknown name is an error with a suggestion."""
+        """Keyword options as (params, consts). An unknown name raises, with a suggestion."""
         options = self.expand(options)
         param_names, const_names = self.param_names, self.const_names
         for name, value in options.items():
@@ -242,7 +242,7 @@ class EnvSpec:
                     f"{self.name} has no param '{name}'.{near} 'shoal envs {self.name}' lists its {len(known)} params."
                 )
             if name in const_names and (isinstance(value, bool) or not isinstance(value, (int, np.integer))):
-                raise ConfigError(f"{self.name}: {name}={value!r} is fixed when the env is compiled: give one int.")
+                raise ConfigError(f"{self.name}: {name}={value!r} is a compile-time const. Give one int.")
         for const in self.consts:
             if const.name in options:
                 check_range(self.name, const.name, options[const.name], const.low, const.high)
@@ -252,12 +252,12 @@ class EnvSpec:
         )
 
 
-# ---- one value of any space as one row of bytes ----
+# ---- a value of any space as a row of bytes ----
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A part of a space that is one array: where it is in the space, and where in the row."""
+    """A part of a space that is one array: its path in the space and its offset in the row."""
 
     path: tuple[str | int, ...]
     dtype: np.dtype[Any]
@@ -266,19 +266,19 @@ class Leaf:
 
     @property
     def name(self) -> str:
-        """For messages: `['camera'][0]`, or nothing for a space that is one array itself."""
+        """Its path for messages: `['camera'][0]`; empty for a space that is one array."""
         return "".join(f"[{key!r}]" for key in self.path)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Its size in bytes."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
 class Layout:
-    """How one value of a space lies in a row of bytes, and a batch of them in a (rows, row_bytes) uint8 array.
+    """How a value of a space is stored in a row of bytes, and a batch of them in a (rows, row_bytes) uint8 array.
 
-    A space that is one array has no padding: a batch of it is one contiguous array of its own dtype.
+    A space that is one array has no padding: a batch of it is one contiguous array of the space's dtype.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
@@ -295,11 +295,11 @@ class Layout:
         self.row_bytes = end if self.is_one_array else -(-end // 8) * 8
 
     def views(self, rows: Array) -> Any:
-        """The batch as arrays over the same memory, in the structure of the space: no copy is made."""
+        """Views of the batch, in the structure of the space."""
         return structure(self.space, iter([_view(rows, leaf) for leaf in self.leaves]))
 
     def write(self, views: list[Array], row: int, value: Any) -> None:
-        """Puts one value into the leaf views (as `leaf_views` gives them) of a row."""
+        """Writes one value into a row of the leaf views that `leaf_views` returned."""
         for leaf, view in zip(self.leaves, views):
             part = value
             for key in leaf.path:
@@ -363,13 +363,13 @@ def _array_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> tuple[np
         return np.dtype(space.dtype), tuple(space.shape or ())
     where = f" at {path}" if path else ""
     raise ConfigError(
-        f"{type(space).__name__}{where} has no fixed size, so it cannot be a row of memory. "
+        f"{type(space).__name__}{where} has no fixed size and cannot be stored in shared memory. "
         "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
     )
 
 
 def structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
-    """One part per leaf, put together as the space is."""
+    """One part per leaf, in the structure of the space."""
     if isinstance(space, spaces.Dict):
         return {key: structure(part, parts) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -378,7 +378,7 @@ def structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
 
 
 def _strides(leaf: Leaf) -> tuple[int, ...]:
-    """Of one row of the leaf, in elements."""
+    """Strides of one row of the leaf, in elements."""
     return tuple(int(np.prod(leaf.shape[k + 1 :])) for k in range(len(leaf.shape)))
 
 

@@ -1,4 +1,4 @@
-"""Means and confidence intervals of a few numbers. Knows nothing of what they are."""
+"""Means and confidence intervals. Knows nothing of what the numbers are."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, by an exact sum: it does not depend on the order."""
+    """The mean. The sum is exact, so the order does not matter."""
     return math.fsum(values) / len(values)
 
 
 def ci95(values: Sequence[float]) -> float:
     """Half the width of the 95 % confidence interval of the mean, by Student's t: t s / sqrt(n). One value: infinite.
 
-    Not by bootstrap: t needs no random numbers, so that the same values give the same interval, and for few values the
-    bootstrap's intervals are too narrow.
+    Not by bootstrap: Student's t needs no random numbers, so the same values give the same interval, and bootstrap
+    intervals of few values are too narrow.
     """
     count = len(values)
     if count < 2:
@@ -26,7 +26,7 @@ def ci95(values: Sequence[float]) -> float:
 
 
 def t_975(freedom: int) -> float:
-    """The 97.5 % point of Student's t: a table, then Fisher's expansion in 1 / freedom (right to 4 digits)."""
+    """The 97.5 % point of Student's t: a table, then Fisher's expansion in 1 / freedom (4 correct digits)."""
     table = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216)
     if freedom <= len(table):
         return table[freedom - 1]

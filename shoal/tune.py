@@ -1,7 +1,7 @@
-"""The fastest way to step an env on this machine, and where the time of a step goes.
+"""Finds the fastest way to step an env on this machine, and what the time of a step is spent on.
 
-`autotune` measures the serial backend and processes with several numbers of workers and batch sizes, interleaved, and
-returns the fastest call and the reason. `profile` divides the time of one step into its parts.
+`autotune` measures the serial backend and processes with several numbers of workers and batch sizes, in turns, and
+returns the fastest call and the reason. `profile` measures the parts of a step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.measure import Progress, Sample, Stepper, measure
+from shoal.spec import map_leaves
 from shoal.vector.base import check_num_envs
 from shoal.vector.threads import available_cores
 
@@ -39,7 +40,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """In short: `process, 2 workers, batch 32`."""
+        """A short name: `process, 2 workers, batch 32`."""
         rest = dict(self.options)
         parts = [str(rest.pop("backend"))]
         for key, text in (("num_workers", "{} workers"), ("num_threads", "{} threads"), ("batch_size", "batch {}")):
@@ -50,10 +51,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The result of `autotune`: all settings, the fastest first; the call to make; and the reason in a sentence."""
+    """The result of `autotune`: all settings, fastest first; the call of shoal.make; the reason in a sentence."""
 
     settings: list[Setting]
-    step_us: float  # of one env alone
+    step_us: float  # of one env
     call: str
     why: str
 
@@ -114,10 +115,10 @@ def _stepper(env: Env, count: int, options: dict[str, Any], params: dict[str, An
         vec.async_reset()
         vec.recv()
         rows = options["batch_size"] * vec.agents_per_env
-        parts = itertools.cycle([_take(batch, rows) for batch in batches]).__next__
+        next_actions = itertools.cycle([_take(batch, rows) for batch in batches]).__next__
 
         def overlapped() -> None:
-            vec.send(parts())
+            vec.send(next_actions())
             vec.recv()
 
         return Stepper(overlapped, options["batch_size"], vec.agents_per_env, vec.close)
@@ -127,12 +128,8 @@ def _stepper(env: Env, count: int, options: dict[str, Any], params: dict[str, An
 
 
 def _take(actions: Any, rows: int) -> Any:
-    """The first rows of a batch of actions, whatever its structure."""
-    if isinstance(actions, dict):
-        return {key: _take(part, rows) for key, part in actions.items()}
-    if isinstance(actions, tuple):
-        return tuple(_take(part, rows) for part in actions)
-    return actions[:rows]
+    """The first rows of a batch of actions of any structure."""
+    return map_leaves(lambda leaf: leaf[:rows], actions)
 
 
 def _step_us(vec: Any, is_native: bool, seconds: float = 0.2) -> float:
@@ -151,7 +148,7 @@ def _reason(settings: list[Setting], step_us: float) -> str:
     cost = f"your env takes {step_us:.0f} us per step" if step_us >= 10 else f"your env takes {step_us:.1f} us per step"
     gain = best.steps_per_s / serial.steps_per_s
     if best is serial:
-        return f"{cost}: other processes cost more time than they save, so serial is fastest"
+        return f"{cost}: other processes take more time than they save, so serial is fastest"
     if "batch_size" in best.options:
         return (
             f"{cost}, and batches of the first {best.options['batch_size']} ready envs keep {cores} cores busy: "
@@ -167,22 +164,22 @@ class Part:
 
     name: str
     us: float  # per env step
-    share: float  # of the whole
+    share: float  # of the step
     meaning: str
 
 
 def profile(
     env: Env, num_envs: int = 64, *, num_workers: int | None = None, seconds: float = 0.5, **params: Any
 ) -> list[Part]:
-    """The parts of a step's time in worker processes: the env itself, copying, the parent's Python, waiting.
+    """The parts of a step's time in worker processes: the env, copying, the parent's Python, waiting.
 
-    Each layer is timed alone in this process, then all of them together in worker processes. What the whole takes
-    beyond its parts is waiting: waking processes, and waiting for the slowest worker.
+    Each part is timed alone in this process, then a whole step in worker processes. The difference is waiting: waking
+    processes, and waiting for the slowest worker.
     """
     count = check_num_envs(num_envs)
     serial: Any = make(env, count, backend="serial", seed=0, **params)
     if serial.native_spec is not None:
-        raise ConfigError("profile is for Python envs: all of a native env's step is C. Try 'shoal bench env'.")
+        raise ConfigError("profile is for Python envs: the whole step of a native env is C. Try 'shoal bench env'.")
     serial.reset()
     serial.action_space.seed(0)
     actions = [serial.action_space.sample() for _ in range(8)]
@@ -197,7 +194,7 @@ def profile(
     vec: Any = make(env, count, backend="process", num_workers=num_workers, seed=0, **params)
     vec.reset()
     vec.step(actions[0])
-    whole_s = _mean_s(lambda: vec.step(actions[0]), seconds)
+    process_s = _mean_s(lambda: vec.step(actions[0]), seconds)
     workers = vec.num_workers
     vec.close()
 
@@ -209,13 +206,13 @@ def profile(
         "python": (max(0.0, serial_s - runner_s), "actions in, infos out, in the parent"),
     }
     known = sum(seconds for seconds, _ in parts.values())
-    parts["wait"] = (max(0.0, whole_s - known), "waking processes, and waiting for the slowest worker")
-    whole = max(whole_s, known)
-    return [Part(name, 1e6 * s / total, s / whole, meaning) for name, (s, meaning) in parts.items()]
+    parts["wait"] = (max(0.0, process_s - known), "waking processes, and waiting for the slowest worker")
+    step_s = max(process_s, known)
+    return [Part(name, 1e6 * s / total, s / step_s, meaning) for name, (s, meaning) in parts.items()]
 
 
 def _seconds_in_envs(runner: Any, seconds: float) -> float:
-    """The seconds of a runner's step that are spent inside env.step, by a clock around each call."""
+    """The seconds of a runner's step that are spent in env.step, by timing each call."""
     spent = [0.0]
 
     def timed(step: Callable[..., Any]) -> Callable[..., Any]:

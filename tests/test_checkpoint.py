@@ -153,6 +153,15 @@ def test_a_step_of_thirteen_digits_is_a_checkpoint_like_any_other(tmp_path):
     assert [int(path.name) for path in run.checkpoints()] == [10**12, 3 * 10**13], "the best one stays"
 
 
+def test_recovery_touches_only_what_a_save_left(tmp_path):
+    others = [".notes.tmp", ".backup.old", ".20240131.7.tmp", ".000000000001.mine.tmp", ".000000000001.7.tmp.txt"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".000000000002.7.tmp").mkdir()
+    checkpoint.recover(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
+
+
 def test_a_save_of_thirteen_digits_that_was_killed_is_recovered(tmp_path):
     path = checkpoint.save(tmp_path, 10**12, files_of(1), {})
     path.rename(tmp_path / f".{path.name}.77.old")

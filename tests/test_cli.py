@@ -19,7 +19,7 @@ import pytest
 
 import shoal
 from shoal import conformance, registry
-from shoal.cli import bench, check, command, pages
+from shoal.cli import bench_env, command, pages
 from shoal.cli import main as cli
 from shoal.cli.command import COMMANDS, Command, verbs
 from shoal.cli.main import main
@@ -230,11 +230,13 @@ def test_exit_codes(capsys, monkeypatch):
 
 def test_check_is_wired(monkeypatch):
     calls = []
-    monkeypatch.setattr(check, "run", lambda *args: calls.append(args) or 1)
+    failed = conformance.Outcome("builds", "failed", "")
+    monkeypatch.setattr(conformance, "run_checks", lambda *args, **kwargs: calls.append((*args, kwargs)) or [failed])
     assert main(["check", "./x.h", "--quick"]) == 1
     assert main(["check", "cartpole", "--json"]) == 1
     assert main(["check", "vacuum", "--preset", "dust"]) == 1
-    assert calls == [("./x.h", True, False, None), ("cartpole", False, True, None), ("vacuum", False, False, "dust")]
+    expected = [("./x.h", 400, None), ("cartpole", 2000, None), ("vacuum", 2000, "dust")]
+    assert calls == [(path, {"steps": steps, "preset": preset}) for path, steps, preset in expected]
 
 
 def test_as_a_program():
@@ -268,7 +270,7 @@ def test_list_survives_a_header_that_does_not_build(capsys, monkeypatch, tmp_pat
     monkeypatch.setitem(registry._registered, "odd", header)
     assert main(["envs"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^odd .*does not build", out, re.MULTILINE)
+    assert re.search(r"^odd .*does not compile", out, re.MULTILINE)
     assert "cartpole" in out
     assert main(["envs", "--json"]) == 0
     listed = {entry["name"]: entry for entry in strict_json(capsys.readouterr().out)}
@@ -361,7 +363,7 @@ def test_bench_prints_a_table_and_what_next(capsys):
         assert re.search(
             rf"^({env})? +{how}\d* +[\d.]+[kM]? +[\d.]+ \.\. [\d.]+ +[\d.,]+ +[█▏▎▍▌▋▊▉]", out, re.MULTILINE
         )
-    assert re.search(r"this machine steps (cartpole|pendulum) [\d.]+ (thousand|million) times a second", out)
+    assert re.search(r"fastest env is (cartpole|pendulum) with [\d.]+ (thousand|million) steps per second", out)
     assert "shoal new my_env" in out
 
 
@@ -409,7 +411,7 @@ def test_bench_all_leaves_out_what_does_not_build(capsys, monkeypatch, tmp_path)
     monkeypatch.setitem(registry._registered, "odd", tmp_path / "odd.h")
     assert main(["bench", "env", "all", *TINY]) == 1
     out = capsys.readouterr().out
-    assert "odd was left out: " in out
+    assert "odd was skipped: " in out
     assert re.search(r"^cartpole +serial", out, re.MULTILINE)
 
 
@@ -458,8 +460,8 @@ def test_measure_closes_after_a_failure():
 def test_bench_actions_are_random_and_as_a_policy_gives_them(env):
     vec = shoal.make(env, 8, seed=0)
     vec.reset()
-    batches = bench._random_actions(vec)
-    assert len(batches) == bench.POOL_SIZE
+    batches = bench_env._random_actions(vec)
+    assert len(batches) == bench_env.POOL_SIZE
     assert batches[0].dtype == (np.float32 if vec.native_spec.action_kind == "box" else np.int64)
     assert len({batch.tobytes() for batch in batches}) > 1
     for batch in batches:
@@ -468,7 +470,7 @@ def test_bench_actions_are_random_and_as_a_policy_gives_them(env):
 
 
 def test_rates_read_well():
-    assert [bench._short(rate) for rate in (12, 999.7, 1234, 99_960, 138_200_000, 2.5e9)] == [
+    assert [bench_env._short(rate) for rate in (12, 999.7, 1234, 99_960, 138_200_000, 2.5e9)] == [
         "12.0",
         "1.00k",
         "1.23k",
@@ -476,15 +478,15 @@ def test_rates_read_well():
         "138M",
         "2.50G",
     ]
-    assert [bench._words(rate) for rate in (12, 1234, 138_200_000, 2.53e9)] == [
+    assert [bench_env._words(rate) for rate in (12, 1234, 138_200_000, 2.53e9)] == [
         "12",
         "1.2 thousand",
         "138 million",
         "2.5 billion",
     ]
-    assert bench._bar(1.0, 4) == "████"
-    assert bench._bar(0.5, 3) == "█▌"
-    assert bench._bar(0.0, 3) == "▏"
+    assert bench_env._bar(1.0, 4) == "████"
+    assert bench_env._bar(0.5, 3) == "█▌"
+    assert bench_env._bar(0.0, 3) == "▏"
 
 
 # ---- new ----

@@ -362,7 +362,7 @@ def test_auto_goes_on_with_what_is_unfinished(run):
 
 def test_resume_without_a_run_is_told(capsys):
     assert main(["train", "--resume", "last"]) == 2
-    assert "has no runs yet" in capsys.readouterr().err
+    assert "has no runs. Start one" in capsys.readouterr().err
 
 
 # ---- packages from outside ----

@@ -166,24 +166,6 @@ def test_progress_never_exceeds_100_percent():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"total_steps": 10_000, "steps_per_iteration": 16_384}, "the run ends at 16.4k steps, not at 10k"),
-        ({"total_steps": 1_000_000, "steps_per_iteration": 16_384}, ""),
-        ({"total_steps": 10_000}, ""),
-        ({"total_steps": 40_000, "steps_per_iteration": 16_384, "resumed_from": 32_768}, "ends at 49.2k"),
-        ({"total_steps": 40_000, "steps_per_iteration": 16_384, "resumed_from": 40_000}, ""),
-    ],
-)
-def test_a_run_that_is_longer_than_asked_for_says_so_at_the_start(changes, said):
-    out = Console(file=io.StringIO(), width=200)
-    Lines(facts("x", **changes), out)
-    shown = out.file.getvalue()
-    assert said in shown
-    assert ("an iteration is" in shown) == bool(said)
-
-
-@pytest.mark.parametrize(
     ("folder", "named"), [("runs/breakout/{}", "{}"), ("/data/my runs/b/{}", "'/data/my runs/b/{}'")]
 )
 def test_what_to_type_next_works_wherever_the_run_is(folder, named):

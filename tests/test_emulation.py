@@ -677,7 +677,7 @@ def test_dict_view_of_agents_with_nested_spaces():
         obs, rewards, *_ = face.step(by_agent)
         rows, paid, *_ = twin.step(actions)
         np.testing.assert_array_equal(rewards["listener"], paid[1::2])
-    with pytest.raises(ActionError, match="not alike"):
+    with pytest.raises(ActionError, match="differ in structure or shape"):
         face.step({**by_agent, "listener": {"word": by_agent["listener"]["word"]}})
 
 

@@ -41,9 +41,9 @@ MAKE = [
     (lambda: shoal.make("cartpole", gravity=float("nan")), errors.ConfigError, r"gravity=nan must be finite"),
     (lambda: shoal.make("cartpole", 4, gravity=[1, 2]), errors.ConfigError, r"shape \(2,\).* each of the 4 envs"),
     (lambda: shoal.make("squared", size=2.5), errors.ConfigError, r"size=2.5 is not an int"),
-    (lambda: shoal.make("squared", size=2**40), errors.ConfigError, r"does not fit in 32 bits"),
+    (lambda: shoal.make("squared", size=2**40), errors.ConfigError, r"does not fit in a 32-bit int"),
     (lambda: shoal.make("squared", max_steps=-1), errors.ConfigError, r"max_steps=-1 is negative. Use 0"),
-    (lambda: shoal.make("maze", side="big"), errors.ConfigError, r"side='big' is fixed when the env is compiled"),
+    (lambda: shoal.make("maze", side="big"), errors.ConfigError, r"side='big' is a compile-time const"),
     (lambda: shoal.make("cartpole", backend="thread"), errors.ConfigError, r"Did you mean 'threads'\?"),
     (lambda: shoal.make("cartpole", backend="serial", num_threads=2), errors.ConfigError, r"needs backend='threads'"),
     (lambda: shoal.make("cartpole", num_threads=0), errors.ConfigError, r"num_threads=0 must be an int in 1 .. 1024"),
@@ -118,7 +118,7 @@ def test_send_needs_a_group_that_waits():
     with pytest.raises(errors.UsageError, match="Call recv"):
         vec.send(np.zeros(64, np.int64))
     _, _, _, _, infos = vec.recv()
-    with pytest.raises(errors.ConfigError, match=r"env_id must be one of the groups \(0..63, 64..127\)"):
+    with pytest.raises(errors.ConfigError, match=r"env_id must be one of the ranges 0..63, 64..127"):
         vec.send(np.zeros(10, np.int64), env_id=np.arange(10))
     vec.send(np.zeros(64, np.int64), env_id=infos["env_id"])
     for call in (vec.snapshot, vec.drain_stats, lambda: vec.set_params(gravity=1.0)):
@@ -152,13 +152,13 @@ def test_snapshots_of_something_else(cartpole):
     pendulum.reset(seed=0)
     version = good.replace(b'"version": 0', b'"version": 9')
     for blob, says in (
-        (b"", "do not begin with its mark"),
-        (b"x" * 100, "do not begin with its mark"),
+        (b"", "do not start with its signature"),
+        (b"x" * 100, "do not start with its signature"),
         (good[:30], "damaged"),
         (good[:-1], "bytes, not"),
         (pendulum.snapshot(), "of pendulum version 0 .*not of cartpole version 0"),
         (version, "of cartpole version 9"),
-        (cartpole.snapshot([0, 1]), "holds 2 envs, to be put into 4. Pass env_ids for 2"),
+        (cartpole.snapshot([0, 1]), "holds 2 envs, but 4 are to be restored. Pass 2 env_ids"),
     ):
         with pytest.raises(errors.SnapshotError, match=says):
             cartpole.restore(blob)
@@ -193,7 +193,7 @@ class TestBuilding:
     def test_bounds_of_the_wrong_length(self, tmp_path):
         text = (BROKEN / "out_of_range.h").read_text().replace("ENV_OBS_LOW -1.0f", "ENV_OBS_LOW -1.0f, -1.0f, -1.0f")
         (tmp_path / "bounds.h").write_text(text)
-        with pytest.raises(errors.BuildError, match="ENV_OBS_LOW has 3 values. Give one for all, or 2"):
+        with pytest.raises(errors.BuildError, match="ENV_OBS_LOW has 3 values. Give 1 value, or 2"):
             shoal.make(tmp_path / "bounds.h")
 
     def test_no_compiler(self, monkeypatch, tmp_path):
@@ -243,7 +243,7 @@ class TestBuilding:
         small, large = shoal.make("maze", 2, side=9), shoal.make("maze", 2, side=21)
         assert small.single_observation_space.shape == (9, 9, 3)
         assert large.single_observation_space.shape == (21, 21, 3)
-        with pytest.raises(errors.ConfigError, match="side is fixed when the env is compiled. Give it to shoal.make"):
+        with pytest.raises(errors.ConfigError, match="side is a compile-time const. Pass it to shoal.make"):
             small.set_params(side=11)
         with pytest.raises(errors.CompileFailed, match="side must be odd"):
             shoal.make("maze", 2, side=8)

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import shoal
-from shoal import evaluate, video
+from shoal import evaluate, stats, video
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.evaluate import HELD_OUT, RandomPlayer, Score, ScriptedPlayer, play, record
@@ -302,14 +302,14 @@ def test_student_t():
         99: 1.984,
         9999: 1.960,
     }
-    assert {freedom: round(evaluate.t_975(freedom), 3) for freedom in table} == table
+    assert {freedom: round(stats.t_975(freedom), 3) for freedom in table} == table
 
 
 def test_the_interval_holds_the_truth_as_often_as_it_says():
     rng = np.random.default_rng(0)
     for count in (3, 20):
         samples = rng.normal(7.0, 2.0, (2000, count))
-        held = [abs(sample.mean() - 7.0) <= evaluate.ci95(tuple(sample)) for sample in samples]
+        held = [abs(sample.mean() - 7.0) <= stats.ci95(tuple(sample)) for sample in samples]
         assert np.mean(held) == pytest.approx(0.95, abs=0.015)
 
 
@@ -457,7 +457,7 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     assert main(["eval", "cartpole", "--episodes", "20"]) == 0
     out = capsys.readouterr().out
     assert "cartpole, run 20250101-120000, checkpoint of step 2,000" in out
-    assert "20 episodes on held-out seeds for each" in out
+    assert "20 episodes on held-out seeds each" in out
     assert [line.split()[0] for line in out.splitlines() if "mean" in line] == ["sampled", "greedy"]
     assert len(re.findall(r"^return +30\.0 +± 0\.0 +30\.0 +30\.0", out, re.MULTILINE)) == 2
     assert re.search(r"^length +30\.0 ", out, re.MULTILINE)
@@ -562,7 +562,7 @@ def test_eval_as_json(capsys, run, tmp_path):
         (["last", "--episodes", "0"], "--episodes 0"),
         (["last", "--video-episodes", "0"], "--video-episodes 0"),
         (["last", "--checkpoint", "bst"], "--checkpoint bst must be best, last or a step"),
-        (["last", "--checkpoint", "1900"], "The nearest is 2000; it has 3 checkpoints from 1000 to 3000"),
+        (["last", "--checkpoint", "1900"], "The nearest is 2000; there are 3 checkpoints from 1000 to 3000"),
         (["last", "--video", "a.avi"], ".mp4 or .gif"),
         (["last", "--video", "none/a.gif"], "mkdir -p none"),
         (["last", "--fps", "0"], "fps=0"),
@@ -582,7 +582,7 @@ def test_eval_of_a_run_without_checkpoints(capsys, run):
     for path in (run.folder / "checkpoints").glob("*/meta.json"):
         path.unlink()
     assert main(["eval", "last"]) == 2
-    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert "has no checkpoint. Training saves one" in capsys.readouterr().err
 
 
 def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, run):
@@ -594,7 +594,7 @@ def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, ru
     monkeypatch.setattr(video, "can_write", lambda suffix: False)
     run.asked["kwargs"] = {"env": "cartpole"}
     assert main(["eval", "last", "--episodes", "2"]) == 0
-    assert 'No video: pip install "shoal[video]"' in capsys.readouterr().out
+    assert 'Install one: pip install "shoal[video]"' in capsys.readouterr().out
 
 
 def test_eval_keeps_the_score_when_the_video_fails(capsys, monkeypatch, run):
@@ -615,4 +615,4 @@ def test_eval_keeps_the_score_when_the_video_fails(capsys, monkeypatch, run):
 def test_eval_says_how_many_episodes_were_cut(capsys, monkeypatch, run):
     monkeypatch.setattr(evaluate, "play_modes", partial(evaluate.play_modes, max_steps=10))
     assert main(["eval", "last", "--episodes", "3", "--video", "none"]) == 0
-    assert "3 sampled episodes were cut at" in capsys.readouterr().out
+    assert "3 sampled episodes were stopped at" in capsys.readouterr().out

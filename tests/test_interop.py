@@ -212,7 +212,7 @@ def test_sb3_reaches_params_of_native_envs(sb3):
     assert infos[1]["TimeLimit.truncated"] is True
     assert infos[1]["episode"]["l"] == 5
     assert not venv.has_attr("levity")
-    with pytest.raises(AttributeError, match="no param 'levity': it has "):
+    with pytest.raises(AttributeError, match="no param 'levity'. It has "):
         venv.set_attr("levity", 1)
     venv.close()
 

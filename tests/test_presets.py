@@ -75,14 +75,14 @@ def test_a_preset_may_change_while_it_steps(header):
     vec = shoal.make(header)
     vec.set_params(preset="easy")
     assert values(vec)["reach"] == 0.5
-    with pytest.raises(ConfigError, match="lives is fixed when the env is compiled"):
+    with pytest.raises(ConfigError, match="lives is a compile-time const"):
         vec.set_params(preset="hard")
 
 
 def test_an_unknown_preset_is_refused_with_a_suggestion(header):
     with pytest.raises(ConfigError, match=r"my_env has no preset 'hrad'. Did you mean 'hard'\? It has easy, hard."):
         shoal.make(header, preset="hrad")
-    with pytest.raises(ConfigError, match=r"squared has no presets: leave preset='hard' out."):
+    with pytest.raises(ConfigError, match=r"squared has no presets. Leave out preset='hard'."):
         shoal.make("squared", preset="hard")
 
 
@@ -181,7 +181,7 @@ def test_choices_are_given_by_name_or_number(header):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('X("reach", 0.05, 1)', 'X("reahc", 0.05, 1)', "ENV_LIMITS has 'reahc', and no param or const is called so"),
+        ('X("reach", 0.05, 1)', 'X("reahc", 0.05, 1)', "ENV_LIMITS names 'reahc', which matches no param or const"),
         ('X("reach", 0.05, 1)', 'X("reach", 0.3, 1)', "reach=0.2.* must be in 0.3 .. 1"),
         ('X("wind", "calm', 'X("fall", "calm', "ENV_CHOICES has 'fall', which is not an int"),
         ('"reach=0.5 wind=calm"', '"reach=0.5 winds=calm"', "no param 'winds'. Did you mean 'wind'"),

@@ -320,6 +320,15 @@ def test_step_returns_the_shared_memory_itself():
     safe.close()
 
 
+@pytest.mark.parametrize("options", [{"batch_size": 4}, {"surplus_envs": 2}])
+def test_zero_copy_refuses_a_batch_that_would_leave_envs_out(options):
+    with pytest.raises(
+        ConfigError, match=r"must divide num_envs=6: the last 2 envs would never.*batch_size 2, or zero"
+    ):
+        process(CounterEnv, 6, num_workers=3, zero_copy=True, **options)
+    process(CounterEnv, 6, num_workers=3, **options).close()
+
+
 @pytest.mark.parametrize("zero_copy", [True, False])
 def test_neighbours_are_returned_without_a_copy(zero_copy):
     vec = process(CounterEnv, 8, num_workers=4, batch_size=4, zero_copy=zero_copy)
@@ -388,7 +397,7 @@ def test_send_and_recv_out_of_order_are_refused():
     *_, infos = vec.recv()
     with pytest.raises(ActionError, match="shape"):
         vec.send(np.zeros(4, int))
-    with pytest.raises(ConfigError, match="whole units"):
+    with pytest.raises(ConfigError, match="all envs of a worker"):
         vec.send(np.zeros(1, int), env_id=infos["env_id"][:1])
     vec.send(np.zeros(2, int), env_id=infos["env_id"])
     vec.recv()

@@ -195,7 +195,7 @@ def test_api_usage_error_is_what_mistakes_raise():
     with pytest.raises(pufferlib.APIUsageError, match="mine") as caught:
         raise pufferlib.APIUsageError("mine")
     assert caught.value.message == "mine"
-    with pytest.raises(pufferlib.exceptions.InvalidAgentError, match="agent 'z' is none of"):
+    with pytest.raises(pufferlib.exceptions.InvalidAgentError, match="agent 'z' is not one of"):
         raise pufferlib.InvalidAgentError("z", ["a"])
 
 
@@ -353,21 +353,21 @@ def test_environments_that_are_not_made_by_name_say_how_to_install_them(package,
 @pytest.mark.parametrize(
     ("get", "text"),
     [
-        (lambda: pufferlib.environments.vizdoom, "environments.vizdoom is not supported so far.*emulate"),
+        (lambda: pufferlib.environments.vizdoom, "environments.vizdoom is not supported.*emulate"),
         (lambda: pufferlib.environments.atri, "has no name 'atri'. Did you mean 'atari'"),
         (lambda: pufferlib.EpisodeStat, "has no name 'EpisodeStat'. Did you mean 'EpisodeStats'"),
-        (lambda: pufferlib.cleanrl, "cleanrl is not supported so far.*docs/interop.md"),
-        (lambda: pufferlib.vector.Ray, "Ray is not supported so far. Use vector.Multiprocessing"),
+        (lambda: pufferlib.cleanrl, "cleanrl is not supported.*docs/interop.md"),
+        (lambda: pufferlib.vector.Ray, "Ray is not supported. Use vector.Multiprocessing"),
         (lambda: pufferlib.vector.autotune, "autotune"),
         (lambda: pufferl.eval, "shoal eval"),
-        (lambda: pufferl.sweep, "not supported so far"),
+        (lambda: pufferl.sweep, "not supported"),
         (lambda: pufferl.load_confg, "Did you mean 'load_config'"),
         (lambda: pytorch.sample_logit, "Did you mean 'sample_logits'"),
         (lambda: models.Convolution, "Did you mean 'Convolutional'"),
         (lambda: models.Policy, "torch.nn.Module"),
         (lambda: pufferlib.sweep.Protien, "Did you mean 'Protein'"),
-        (lambda: pufferlib.Protein("breakout", {}, 10, "score"), "sweeps are not supported so far. Run 'shoal train"),
-        (lambda: pufferlib.sweep.Random({}), "sweeps are not supported so far"),
+        (lambda: pufferlib.Protein("breakout", {}, 10, "score"), "sweeps are not supported yet. Run 'shoal train"),
+        (lambda: pufferlib.sweep.Random({}), "sweeps are not supported yet"),
         (lambda: pufferlib.ocean.torch, "has no name 'torch'"),
         (lambda: pufferlib.utils.Profiler, "shoal profile"),
         (lambda: pufferlib.emulation.nativize, "keep their structure"),

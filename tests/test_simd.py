@@ -7,7 +7,7 @@ import re
 import pytest
 
 from shoal import conformance, registry
-from shoal.cli import bench
+from shoal.cli import bench_env
 from shoal.cli import main as cli
 from shoal.native import build, lib, simd
 
@@ -85,7 +85,7 @@ def test_these_forms_do_not_and_the_line_is_named(tmp_path, line):
     found = simd.report(build.Source.env(header(tmp_path, line)), lib.best_variant())
     assert found.is_simd is False
     assert f"quiet.h:{NUMBER}:" in found.text
-    assert "the loop over env_step is not SIMD code" in found.text
+    assert "the loop over env_step is not vectorized" in found.text
 
 
 @gcc
@@ -96,7 +96,7 @@ def test_check_and_bench_say_it(tmp_path, capsys):
     assert slow.status == "warned"
     assert f"quiet.h:{NUMBER}:" in slow.text
     assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
-    bench._note_simd(cli.console(), str(path))
+    bench_env._note_simd(cli.console(), str(path))
     assert f"quiet.h:{NUMBER}" in capsys.readouterr().out
 
 

@@ -355,5 +355,5 @@ class TestSeveralAgents:
         mask[:agents] = True
         rows.reset(options={"reset_mask": mask})
         mask[agents] = True
-        with pytest.raises(shoal.ShoalError, match="games reset whole"):
+        with pytest.raises(shoal.ShoalError, match="A game resets all of its agents"):
             rows.reset(options={"reset_mask": mask})

@@ -117,3 +117,9 @@ def test_next_step_marks_rows_whose_next_step_is_a_reset(kind):
             assert (infos["alive"] == expected).all()
     assert ended.any()
     vec.close()
+
+
+@pytest.mark.parametrize(("old", "new"), [("spec_env", "native_spec"), ("face", "agent_spaces")])
+def test_old_names_warn_with_the_new_one(vec, old, new):
+    with pytest.warns(DeprecationWarning, match=f"VecEnv.{old} is deprecated: use {new}"):
+        assert getattr(vec, old) is getattr(vec, new)

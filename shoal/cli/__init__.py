@@ -1,1 +1,1 @@
-"""The `shoal` command, one file per verb. Knows the whole library; nothing in it knows of the command line."""
+"""The `shoal` command, one file per verb. Knows the whole library, which knows nothing of the command line."""

@@ -1,6 +1,6 @@
-"""What PufferLib users type, in Shoal's words: `puffer_breakout --train.ent-coef 0.01`.
+"""Translates PufferLib's command lines to Shoal's: `puffer_breakout --train.ent-coef 0.01`.
 
-Names only: nothing here imports shoal.puffer.
+It does not import shoal.puffer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def translate(words: Sequence[str]) -> list[str]:
     env = translated[0]
     if re.match(PYTHON_ONLY, env):
         raise ConfigError(
-            f"'{env}' is a name of PufferLib's. Train it from Python with shoal.puffer.PuffeRL, or here by its "
+            f"'{env}' is a name of PufferLib. Train it from Python with shoal.puffer.PuffeRL, or here by its "
             "Gymnasium or PettingZoo id (gymnasium:ALE/Pong-v5, pettingzoo:butterfly/pistonball_v6)."
         )
     if env.startswith("gym-"):

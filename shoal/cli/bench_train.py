@@ -1,6 +1,6 @@
-"""`shoal bench train`: how fast an env trains on this machine, and what limits the speed.
+"""`shoal bench train`: measures how fast an env trains on this machine, and what limits the speed.
 
-The measuring itself is in shoal/bench/training.py.
+shoal/bench/training.py does the measuring.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from shoal.errors import ConfigError
 def bench_train(args: list[str]) -> int:
     """Measure how fast an env trains on this machine, and what limits the speed.
 
-    Trains for some seconds without writing a run, then times the parts of an iteration: the envs, the policy's part of
-    the rollout, the advantages, the update. The floor is the least time that the device needs for the bytes and the
-    arithmetic of an iteration.
+    Trains for some seconds without writing a run, then times the parts of an iteration: the envs, the policy in the
+    rollout, the advantages, the update. The floor is the shortest time in which the device can move the bytes and do
+    the arithmetic of an iteration.
 
     Try:
         shoal bench train breakout
         shoal bench train breakout --device cuda
         shoal bench train cartpole --vec.num-envs 65536 --json
 
-    Options of its own, besides those of 'shoal train' below:
-        --seconds N   training time that is measured (default: 3)
+    Options of this command, besides those of 'shoal train' below:
+        --seconds N   seconds of training to measure (default: 3)
         --json        print one line of JSON instead of the table
         --out FILE    append that line to this file
     """
@@ -40,7 +40,7 @@ def bench_train(args: list[str]) -> int:
     request = parse(rest, "bench train", inspect.getdoc(bench_train))
     seconds, out = _seconds(own["--seconds"]), Path(own["--out"]) if own["--out"] else None
     if out and (out.is_dir() or not out.parent.is_dir()):
-        raise ConfigError(f"--out {out} cannot be written. Choose a file in a folder that exists.")
+        raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder.")
     screen = console(stderr=bool(own["--json"]))
     with screen.status(f"training {request.env} for {seconds:g} s"):
         measured = profile(request.env, request.options, seconds)
@@ -80,7 +80,7 @@ def _seconds(word: str) -> float:
 
 
 def show(screen: Any, measured: dict[str, Any]) -> None:
-    """Prints what was measured, for people."""
+    """Prints the measurement as a table."""
     from rich.table import Table
 
     from shoal.cli.screen import suggest

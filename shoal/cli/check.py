@@ -1,16 +1,19 @@
-"""`shoal check`: runs every check of an env header and explains what fails."""
+"""`shoal check`: runs every check of an env header and explains the failures."""
 
 from __future__ import annotations
 
 import json as jsonlib
 import time
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
+import tyro
 
-from shoal.conformance import CHECKS, Outcome, run_checks
+from shoal.cli.command import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.conformance import Outcome
 
 MARKS = {
     "passed": ("ok", "green"),
@@ -20,8 +23,34 @@ MARKS = {
 }
 
 
-def run(path: str, quick: bool = False, json: bool = False, preset: str | None = None) -> int:
-    """Checks one env and prints the results. Returns 0 when nothing failed, else 1."""
+def check(
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")],
+    /,
+    *,
+    quick: bool = False,
+    json: bool = False,
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None,
+) -> int:
+    """Check that an env header is correct: it builds, repeats with a seed, stays in its spaces.
+
+    Compiles the header with all warnings, repeats episodes by their seeds, and plays at random within the declared
+    spaces. Exits with 1 if any check fails.
+
+    Try:
+        shoal check ./my_env.h
+        shoal check cartpole --quick
+
+    Args:
+        path: The env header to check, or the name of a known env.
+        quick: Play fewer steps in each check.
+        json: Print the results as JSON.
+        preset: Check the env with the values of one of its presets.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from shoal.conformance import CHECKS, run_checks
+
     console = Console(highlight=False)
     start = time.perf_counter()
     outcomes: list[Outcome] = []
@@ -42,10 +71,10 @@ def run(path: str, quick: bool = False, json: bool = False, preset: str | None =
     left = len(CHECKS) - len(outcomes)
     seconds = time.perf_counter() - start
     if failed:
-        waiting = f" {left} more run once that is fixed." if left else ""
+        waiting = f" {left} checks were not run: they need the ones that failed." if left else ""
         console.print(f"\n[bold red]{len(failed)} of {len(outcomes)} checks failed[/] in {seconds:.0f} s.{waiting}")
     else:
-        console.print(f"\n[bold green]{escape(path)} keeps the contract[/] ({len(outcomes)} checks, {seconds:.0f} s).")
+        console.print(f"\n[bold green]{escape(path)} passes[/] all {len(outcomes)} checks ({seconds:.0f} s).")
         console.print(f"Next: shoal bench env {escape(path)}")
     return _code(outcomes)
 
@@ -55,6 +84,9 @@ def _code(outcomes: list[Outcome]) -> int:
 
 
 def _line(outcome: Outcome) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     mark, style = MARKS[outcome.status]
     body = Text(outcome.name)
     if outcome.text:
@@ -65,3 +97,6 @@ def _line(outcome: Outcome) -> Table:
     line.add_column()
     line.add_row(Text(mark, style), body)
     return line
+
+
+COMMAND = Command(check, order=100, examples={"shoal check ./my_env.h": "find mistakes in it"})

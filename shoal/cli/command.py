@@ -1,4 +1,4 @@
-"""What a command is, and how the commands are found. To add one, write one file:
+"""Commands of the `shoal` program, and how they are found. To add one, write one file:
 
     # shoal/cli/hello.py, or a module that another package names in its entry points, group `shoal.commands`
     def hello(name: str = "you") -> int:
@@ -13,8 +13,8 @@
     COMMAND = Command(hello, examples={"shoal hello --name Ada": "greet Ada"})
 
 The file's name is the verb: `bench_env.py` is `shoal bench env`. (A `_` at the end is ignored, as in `import_.py`.) The
-function's signature is the flags, its docstring their help, its result the exit code. `shoal --help` imports every
-command to read the first line of its help: import what is slow inside the function.
+function's signature defines the flags, its docstring their help, its result the exit code. `shoal --help` imports every
+command to read the first line of its help, so import slow packages inside the function.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Command:
     """A verb of the `shoal` program."""
 
     run: Callable[..., int]
-    order: float = 1000.0  # its place in `shoal --help`, the least first; equal ones are sorted by name
-    examples: Mapping[str, str] = field(default_factory=dict)  # command lines, and what each is for
-    parses_words: bool = False  # its flags depend on its words: `run` gets the words and parses them itself
+    order: float = 1000.0  # position in `shoal --help`, lowest first; equal ones are sorted by name
+    examples: Mapping[str, str] = field(default_factory=dict)  # command lines and their purpose
+    parses_words: bool = False  # `run` gets the words and parses them itself, because its flags depend on them
 
     @property
     def help(self) -> str:
@@ -46,22 +46,22 @@ class Command:
 
     @property
     def summary(self) -> str:
-        """What it does, in a sentence."""
+        """The first line of the help."""
         return self.help.partition("\n")[0]
 
 
 def verbs() -> dict[str, str]:
-    """The plugin's name of every verb. Imports nothing."""
+    """The plugin name of every verb. Imports nothing."""
     return {" ".join(name.strip("_").split("_")): name for name in COMMANDS.names()}
 
 
 def find(verb: str) -> Command:
-    """The command of a verb."""
+    """The command with this verb."""
     return _load(verbs().get(verb, verb))
 
 
 def find_all() -> tuple[dict[str, Command], dict[str, str]]:
-    """Every verb's command, in the order of the overview; and why a command of another package cannot be loaded."""
+    """Every command by verb, in the order of the overview; and the errors of commands that cannot be loaded."""
     commands: dict[str, Command] = {}
     broken: dict[str, str] = {}
     for verb, name in verbs().items():
@@ -73,6 +73,6 @@ def find_all() -> tuple[dict[str, Command], dict[str, str]]:
 
 
 def _load(name: str) -> Command:
-    """The command of a plugin's name. A plain function is a command, too."""
+    """The command of a plugin. A plain function is a command too."""
     plugin: Any = COMMANDS.find(name)
     return plugin if isinstance(plugin, Command) else Command(plugin)

@@ -10,7 +10,7 @@ import tyro
 
 from shoal.cli.command import Command
 
-WIDE = 100  # columns from which on the list has room for a summary beside each env
+WIDE = 100  # columns: a wider terminal shows a summary beside each env
 
 
 def envs(
@@ -47,14 +47,14 @@ def envs(
 
 
 def show(markdown: str) -> None:
-    """Prints a page at a width that reads well."""
+    """Prints a page, at most 100 columns wide."""
     from rich.markdown import Heading, Markdown
     from rich.text import Text
 
     from shoal.cli.screen import console
 
     class PlainHeading(Heading):
-        """At the left and without a box."""
+        """Left-aligned, without a box."""
 
         def __rich_console__(self, console: Any, options: Any) -> Any:
             yield Text(self.text.plain, "bold cyan" if self.tag == "h1" else "bold")
@@ -66,12 +66,12 @@ def show(markdown: str) -> None:
     lines = _lines(out, Page(markdown, code_theme="ansi_dark"), min(out.width, 100))
     blank = [not line.plain.strip() for line in lines]
     for k, line in enumerate(lines):
-        if not (blank[k] and (k == 0 or blank[k - 1])):  # halves the blank lines that rich's markdown prints
+        if not (blank[k] and (k == 0 or blank[k - 1])):  # one blank line at most: rich's markdown prints two
             out.print(line, soft_wrap=True)
 
 
 def list_table() -> int:
-    """Prints the envs. One that does not build has the error in its row."""
+    """Prints the envs. The row of one that does not compile has the error."""
     from rich.table import Table
     from rich.text import Text
 
@@ -93,7 +93,7 @@ def list_table() -> int:
                 cells = (obs_text(spec), action_text(spec), str(spec.agents), steps_text(spec))
                 rows.append((name, *cells, summary(header)))
             except ShoalError as error:
-                rows.append((name, "", "", "", "", f"does not build: {str(error).splitlines()[0]}"))
+                rows.append((name, "", "", "", "", f"does not compile: {str(error).splitlines()[0]}"))
     wide = out.width >= WIDE
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title, right in {"env": 0, "obs": 0, "action": 0, "agents": 1, "max steps": 1}.items():
@@ -105,7 +105,7 @@ def list_table() -> int:
         for row in rows:
             table.add_row(*row)
         out.print(table)
-    else:  # the summary on a line of its own
+    else:  # the summary on a separate line
         for row in rows:
             table.add_row(*row[:-1])
         lines = _lines(out, table, out.width)
@@ -115,7 +115,7 @@ def list_table() -> int:
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
     out.print(f"\n{len(names)} envs.")
-    suggest(out, {f"shoal envs {example}": "the page of one env", "shoal new my_env": "start an env of your own"})
+    suggest(out, {f"shoal envs {example}": "the page of one env", "shoal new my_env": "write your own env"})
     return 0
 
 
@@ -128,7 +128,7 @@ def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
 
 
 def list_json() -> int:
-    """Prints `describe` of every env as JSON; of one that does not build, the error."""
+    """Prints `describe` of every env as JSON; the error of one that does not compile."""
     from shoal import registry
     from shoal.cli.pages import describe
     from shoal.errors import ShoalError

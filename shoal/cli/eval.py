@@ -1,6 +1,6 @@
-"""`shoal eval`: how well a run plays on seeds that training has not used, and a video of it.
+"""`shoal eval`: evaluates a run on seeds that training has not used, and records a video.
 
-The playing is in shoal/evaluate.py; the player comes from shoal.train.
+shoal/evaluate.py plays the episodes; shoal.train makes the player.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.cli.command import Command
 
 GREEDY, SAMPLED = "greedy", "sampled"
 ADVICE = {SAMPLED: "The final evaluation of a run samples with --eval.greedy False."}
-NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # envs at a time, at most; a Python env is slow to make
+NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # the most envs at a time; Python envs are slow to make
 
 
 def evaluate(
@@ -39,8 +39,8 @@ def evaluate(
     """Evaluate a run: its return on held-out seeds, and a video.
 
     Plays whole episodes on seeds that training has not used, and prints the mean return with its 95 % confidence
-    interval: once with the likeliest action at each step (greedy), once with actions drawn from the policy (sampled).
-    Each env plays a number of episodes that is fixed beforehand, so that short episodes are not preferred.
+    interval: once with the most likely action at each step (greedy), once with actions sampled from the policy.
+    Each env plays a fixed number of episodes, so that short episodes are not preferred.
 
     Try:
         shoal eval last
@@ -49,19 +49,20 @@ def evaluate(
 
     Args:
         run: The run: its folder, its id, the name of its env (its newest run), or last.
-        episodes: The number of episodes, for each way to choose actions.
-        checkpoint: The checkpoint: best, last, or that of a step.
-        greedy: Play greedily only. The video and the JSON's main numbers follow the run's --eval.greedy by default.
-        sample: Play with sampled actions only.
+        episodes: The number of episodes, for greedy and for sampled actions each.
+        checkpoint: The checkpoint: best, last, or a step.
+        greedy: Greedy actions only. By default both are played, and the video follows the run's --eval.greedy.
+        sample: Sampled actions only.
         seed: The envs start from this seed + 2^30, which training does not use.
-        video: The video file. auto is a file in RUN/videos/: MP4 where that is installed, else GIF.
+        video: The video file. auto is a file in RUN/videos/: MP4 if its encoder is installed, otherwise GIF.
         video_episodes: The number of episodes in the video.
         fps: Frames per second of the video.
         json: Print one line of JSON instead of the table, with every episode.
-        out: Append that line to this file.
-        runs: The folder that runs are in.
+        out: Append that line of JSON to this file.
+        runs: The folder of the runs.
     """
     from shoal import evaluate as playing
+    from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
     from shoal.runs import find
@@ -80,7 +81,7 @@ def evaluate(
     for mode in modes:
         players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY)
     maker = partial(make, **kwargs)
-    limit = PYTHON_ENVS if ":" in str(kwargs["env"]) else NATIVE_ENVS
+    limit = NATIVE_ENVS if registry.is_native(kwargs["env"]) else PYTHON_ENVS
     failed: Exception | None = None
     with screen.status("") as status:
         vec = maker(num_envs=min(episodes, limit), seed=playing.held_out(start))
@@ -96,7 +97,7 @@ def evaluate(
             status.update(f"recording {_count(video_episodes, 'episode')}")
             try:
                 playing.record(maker, players[modes[0]], target, video_episodes, start, fps)
-            except Exception as error:  # the score is not lost with the video
+            except Exception as error:  # a failed video must not lose the score
                 target, note, failed = None, f"No video: {error}", error
     score = result.score
     facts = {
@@ -121,7 +122,7 @@ def evaluate(
     else:
         _show(screen, trained, chosen, result)
     if failed is not None and video != "auto":
-        raise failed  # it was asked for
+        raise failed  # --video named a file
     if note is not None:
         screen.print(f"\n{note}", soft_wrap=True)
     if json:
@@ -147,36 +148,36 @@ def _check(episodes: int, video_episodes: int, out: Path | None) -> None:
         if value < 1:
             raise ConfigError(f"--{name} {value} must be at least 1.")
     if out and (out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK)):
-        raise ConfigError(f"--out {out} cannot be written. Choose a file in a folder that exists and is yours.")
+        raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder that you may write to.")
 
 
 def _choose(run: Any, which: str) -> Path:
     """The checkpoint that `best`, `last` or a step names."""
     from shoal.errors import ConfigError
 
-    there: list[Path] = run.checkpoints()
-    if not there:
+    checkpoints: list[Path] = run.checkpoints()
+    if not checkpoints:
         raise ConfigError(
-            f"{run.folder} has no checkpoint yet. Training saves one every --save.every-s and at the end."
+            f"{run.folder} has no checkpoint. Training saves one every --save.every-s seconds and at the end."
         )
     if which in ("best", "last"):
         chosen: Path | None = run.best if which == "best" else run.last
-        return chosen or there[-1]
+        return chosen or checkpoints[-1]
     digits = which.replace("_", "").replace(",", "")
-    steps = [int(path.name) for path in there]
+    steps = [int(path.name) for path in checkpoints]
     if not digits.isdecimal():
         raise ConfigError(f"--checkpoint {which} must be best, last or a step.")
     if int(digits) not in steps:
         near = min(steps, key=lambda step: abs(step - int(digits)))
         raise ConfigError(
-            f"--checkpoint {which}: {run.folder} has none of that step. The nearest is {near}; it has "
+            f"--checkpoint {which}: {run.folder} has no checkpoint of that step. The nearest is {near}; there are "
             f"{_count(len(steps), 'checkpoint')} from {steps[0]} to {steps[-1]}."
         )
-    return there[steps.index(int(digits))]
+    return checkpoints[steps.index(int(digits))]
 
 
 def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
-    """The ways to choose actions, the main one first: as the flags say; without them both, the run's own first."""
+    """The ways to choose actions: that of the flag, or both, that of the run first."""
     from shoal.errors import ConfigError
 
     if greedy and sample:
@@ -189,7 +190,7 @@ def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
 
 
 def _target(run: Any, checkpoint: Path, where: str, mode: str, fps: float | None) -> tuple[Path | None, str | None]:
-    """Where the video goes, or why there is none. A video that was asked for and cannot be made raises."""
+    """The video's file, or why there is none. Raises if --video names a file that cannot be written."""
     from shoal import video
 
     rate = 30.0 if fps is None else fps
@@ -198,12 +199,12 @@ def _target(run: Any, checkpoint: Path, where: str, mode: str, fps: float | None
     if where != "auto":
         return video.check(where, rate), None
     if not any(map(video.can_write, video.SUFFIXES)):
-        return None, f"No video: {video.INSTALL} installs the encoders."
+        return None, f"No video: no encoder is installed. Install one: {video.INSTALL}"
     folder: Path = run.folder / "videos"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        return None, f"No video: cannot make {folder}: {error.strerror}. Choose a place with --video FILE."
+        return None, f"No video: cannot make {folder}: {error.strerror}. Choose a file with --video FILE."
     return video.check(folder / f"{checkpoint.name}{'-greedy' if mode == GREEDY else ''}", rate), None
 
 
@@ -211,13 +212,14 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shoal.evaluate import MAX_STEPS, ci95, mean, show
+    from shoal.evaluate import MAX_STEPS, show
+    from shoal.stats import ci95, mean
 
     head = f"{run.env}, run {run.id}, checkpoint of step {int(checkpoint.name):,}"
     screen.print(Text(head, "bold"), soft_wrap=True)
-    each = " for each" if len(result.scores) > 1 else ""
+    per_mode = " each" if len(result.scores) > 1 else ""
     screen.print(
-        Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{each}\n", "dim"), soft_wrap=True
+        Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{per_mode}\n", "dim"), soft_wrap=True
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for justify in ("left", "right", "right", "right", "right"):
@@ -234,7 +236,9 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
     for mode, score in result.scores.items():
         if score.cut:
             words = "episode was" if score.cut == 1 else "episodes were"
-            screen.print(f"\n{score.cut:,} {mode} {words} cut at {MAX_STEPS:,} steps and count with the return so far.")
+            screen.print(
+                f"\n{score.cut:,} {mode} {words} stopped at {MAX_STEPS:,} steps and count with the return so far."
+            )
     if (better := result.better()) is not None:
         screen.print(f"\nThe {better} policy plays better. {ADVICE.get(better, '')}".rstrip(), soft_wrap=True)
 
@@ -242,10 +246,10 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
 def _conclude(screen: Any, run: Any) -> None:
     from shoal.cli.screen import suggest
 
-    hints = {f"shoal plot {run.folder}": "its learning curve"}
+    hints = {f"shoal plot {run.folder}": "draw its learning curve"}
     hints[f"shoal train --resume {run.folder}"] = "continue training"
     screen.print()
     suggest(screen, hints)
 
 
-COMMAND = Command(evaluate, order=20, examples={"shoal eval last": "how well the newest run plays, with a video"})
+COMMAND = Command(evaluate, order=20, examples={"shoal eval last": "evaluate the newest run, with a video"})

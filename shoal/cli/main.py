@@ -1,7 +1,7 @@
 """The `shoal` program: finds the command (shoal/cli/command.py), parses its flags with `tyro`, returns its exit code.
 
-Exit codes: 0 success, 1 a check or a run failed, 2 a mistake in the command line; 130, 143 and 138 a run was stopped by
-SIGINT, SIGTERM or SIGUSR1 after it saved a checkpoint.
+Exit codes: 0 success; 1 a check or a run failed; 2 a mistake in the command line; 130, 143 and 138: a run was stopped
+by SIGINT, SIGTERM or SIGUSR1 and saved a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HELP = ("-h", "--help", "help")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (default: this process's) and returns its exit code."""
-    # before torch loads OpenMP: threads that spin at a barrier starve each other where anything else runs (docs/LOG.md)
+    # before torch loads OpenMP: threads that spin at a barrier slow each other down on a busy machine (docs/LOG.md)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     make_printable()
     try:
@@ -35,10 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `shoal envs | head`: the reader has left, so be silent at exit too
+    except BrokenPipeError:  # `shoal envs | head`: print nothing at exit either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except SystemExit as exit:  # tyro has printed help (0) or what was wrong with a flag (2)
+    except SystemExit as exit:  # tyro has printed the help (0) or the mistake in a flag (2)
         return exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
 
 
@@ -67,7 +67,7 @@ def call(verb: str, command: Command, words: list[str]) -> int:
     if command.parses_words:
         return command.run(words)
     if any(word in words for word in HELP[:2]):
-        words = ["--help"]  # alone, or tyro leaves out the arguments that are given already
+        words = ["--help"]  # without the other words, or tyro omits the arguments that they give
         show_help(command.help.split("\nArgs:\n")[0])
     return tyro.cli(
         command.run, prog=f"shoal {verb}", args=words, description="", config=(tyro.conf.FlagCreatePairsOff,)
@@ -75,7 +75,7 @@ def call(verb: str, command: Command, words: list[str]) -> int:
 
 
 def overview(prefix: str = "") -> int:
-    """Prints what there is to type: the verbs with this prefix, the first line of their help, and examples."""
+    """Prints the verbs with this prefix, the first line of their help, and examples."""
     from rich.text import Text
 
     commands, broken = find_all()

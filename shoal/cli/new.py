@@ -1,4 +1,4 @@
-"""`shoal new`: writes an env header to start from. The text is `new_env.h.in` beside this file."""
+"""`shoal new`: writes an env header to start from. `new_env.h.in` is the template."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write_header(name: str, folder: Path, force: bool = False) -> Path:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         better = re.sub(r"[^a-z0-9]+", "_", name.removesuffix(".h").lower()).strip("_0123456789")
         hint = f" Try 'shoal new {better}'." if better else " Try 'shoal new my_env'."
-        raise ConfigError(f"env name '{name}' must be lower-case letters, digits and _, and begin with a letter.{hint}")
+        raise ConfigError(f"env name '{name}' must be lower-case letters, digits and _, and start with a letter.{hint}")
     if name in stock_names():
         raise ConfigError(f"'{name}' is a stock env. Choose another name: 'shoal new my_{name}'.")
     if not folder.is_dir():

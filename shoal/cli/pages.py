@@ -17,8 +17,8 @@ from shoal import registry
 from shoal.native import lib
 from shoal.spec import Array, Const, EnvSpec, Param
 
-SHOWN_BOUNDS = 8  # bounds of more elements are shown by their extremes
-FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # what a header's comment explains as `obs: …`
+SHOWN_BOUNDS = 8  # for more elements than this only the extreme bounds are shown
+FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # names that a header's comment explains as `obs: …`
 
 
 def describe(header: Path) -> dict[str, Any]:
@@ -69,13 +69,13 @@ def steps_text(spec: EnvSpec) -> str:
 
 
 def summary(header: Path) -> str:
-    """The first sentence of the header's comment, with a capital."""
+    """The first sentence of the header's comment, capitalized."""
     text = registry.summary(header)[0]
     return text[:1].upper() + text[1:]
 
 
 def gymnasium_id(header: Path) -> str | None:
-    """The id of a known env. A header on its own has none until it is registered."""
+    """The Gymnasium id of a known env; None for a header that is not registered."""
     name = header.stem
     if name not in registry.known_names() or registry.find(name).resolve() != header.resolve():
         return None
@@ -93,13 +93,13 @@ def page(header: Path) -> str:
         *_prose(rest),
         _table(("at a glance", ""), _facts(header, spec)),
         "## Params",
-        f"Set by name, one value for all envs or an array of one for each: `{_make(header, spec, example=True)}`.",
+        f"Set by name, one value for all envs or an array with one per env: `{_make(header, spec, example=True)}`.",
         _table(("param", "type", "default", "meaning"), _grouped([_param_row(p) for p in spec.params])),
     ]
     if spec.consts:
         parts += [
             "## Consts",
-            "Compile-time values, given like params. Another value rebuilds the env, which needs a C compiler.",
+            "Compile-time values, set like params. Another value recompiles the env, which needs a C compiler.",
             _table(
                 ("const", "default", "meaning"),
                 [(f"`{c.name}`", str(c.default), c.help + _range_text(c)) for c in spec.consts],
@@ -116,7 +116,7 @@ def page(header: Path) -> str:
     if spec.stats:
         parts += [
             "## Stats",
-            'One number for each episode, in `infos["final_info"]`; `envs.drain_stats()` summarizes them.',
+            'One number per episode, in `infos["final_info"]`; `envs.drain_stats()` summarizes them.',
             _table(
                 ("stat", "over the episode", "meaning"),
                 _grouped([(s.name, s.kind, s.help) for s in spec.stats]),
@@ -154,7 +154,7 @@ def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
     limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
     id = gymnasium_id(header)
-    advice = f'none yet: `shoal.register("{spec.name}", "{_shown(header)}")` gives it one'
+    advice = f'none; `shoal.register("{spec.name}", "{_shown(header)}")` gives it one'
     return [
         *facts,
         ("agents", f"{spec.agents}{many}"),
@@ -165,7 +165,7 @@ def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
 
 
 def _make(header: Path, spec: EnvSpec, example: bool = False) -> str:
-    """A call of shoal.make for this env; the example sets a param."""
+    """A call of shoal.make for this env; with `example`, one that sets a param."""
     name = spec.name if gymnasium_id(header) else _shown(header)
     if not example:
         return f'shoal.make("{name}", num_envs=4096)'
@@ -174,9 +174,9 @@ def _make(header: Path, spec: EnvSpec, example: bool = False) -> str:
 
 
 def _shown(header: Path) -> str:
-    """A header's path as a user in this folder would type it."""
-    here = Path.cwd()
-    return f"./{header.relative_to(here)}" if header.is_relative_to(here) else str(header)
+    """A header's path, relative to the current folder if it is inside."""
+    folder = Path.cwd()
+    return f"./{header.relative_to(folder)}" if header.is_relative_to(folder) else str(header)
 
 
 def _prose(text: str) -> Iterable[str]:
@@ -204,7 +204,7 @@ def _range_text(entry: Param | Const) -> str:
 
 
 def _allowed(entry: Param | Const) -> dict[str, Any]:
-    """The allowed values of a param or const, where they are declared."""
+    """The allowed values of a param or const, if they are declared."""
     limits = {"low": entry.low, "high": entry.high} if np.isfinite([entry.low, entry.high]).all() else {}
     return {**limits, **({"choices": entry.choices} if isinstance(entry, Param) and entry.choices else {})}
 
@@ -214,9 +214,9 @@ def _settings(settings: dict[str, Any]) -> str:
 
 
 def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """One row for neighbours that are numbered and otherwise alike, `energy_0` to `energy_7`; names as code.
+    """One row for consecutive rows that differ only in their number, `energy_0` to `energy_7`. Names become code.
 
-    The defaults of a group (the third of four cells) stand in a list; equal ones at its end are not repeated.
+    The defaults of such a group (the third of four cells) become a list; equal ones at its end are not repeated.
     """
     groups: list[list[tuple[str, ...]]] = []
     for row in rows:
@@ -227,11 +227,11 @@ def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
             groups[-1].append(row)
         else:
             groups.append([row])
-    made: list[tuple[str, ...]] = []
+    merged: list[tuple[str, ...]] = []
     for group in groups:
         first, last = group[0], group[-1]
         if len(group) == 1:
-            made.append((f"`{first[0]}`", *first[1:]))
+            merged.append((f"`{first[0]}`", *first[1:]))
             continue
         cells = list(first[1:])
         if len(first) == 4:
@@ -239,8 +239,8 @@ def _grouped(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
             while len(values) > 1 and values[-1] == values[-2]:
                 values.pop()
             cells[1] = ", ".join(values) + (", …" if 1 < len(values) < len(group) else "")
-        made.append((f"`{first[0]}` to `{last[0]}`", *cells))
-    return made
+        merged.append((f"`{first[0]}` to `{last[0]}`", *cells))
+    return merged
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -259,7 +259,7 @@ def _number(value: float, kind: str = "float") -> str:
 
 
 def _bounds(values: Array) -> str:
-    """One bound for all elements, one for each in brackets, or the extremes of many."""
+    """One bound for all elements, one per element in brackets, or the extremes of many."""
     flat = np.unique(values) if values.size > SHOWN_BOUNDS else values.reshape(-1)
     numbers = [_number(float(value)) for value in flat]
     if len(set(numbers)) == 1:
@@ -268,7 +268,7 @@ def _bounds(values: Array) -> str:
 
 
 def _plain(values: Array) -> Any:
-    """Numbers as JSON has them: floats as short as float32 allows, None for an infinite one."""
+    """Numbers for JSON: floats as short as float32 allows, None for an infinite one."""
     if values.ndim:
         return [_plain(value) for value in values]
     number = float(str(np.float32(values)))

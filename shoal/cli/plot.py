@@ -1,4 +1,4 @@
-"""`shoal plot`: learning curves of runs as a picture and as a page. The drawing itself is in shoal/plot.py."""
+"""`shoal plot`: learning curves of runs as a picture and as a web page. shoal/plot.py draws them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def plot(
 ) -> int:
     """Draw the learning curves of runs, with the spread over their seeds.
 
-    Runs that differ only in their seed become one line: their mean, with a band around it. Writes a picture and a page
-    for the browser, which shows values on hovering and with the arrow keys.
+    Runs that differ only in their seed become one line: their mean, with a band around it. Writes a picture and a web
+    page, which shows values on hovering and with the arrow keys.
 
     Try:
         shoal plot last
@@ -42,7 +42,7 @@ def plot(
         x: The x axis: steps, or seconds of training.
         smooth: The window of the moving average, in percent of the x axis; 0 draws the logged values.
         band: The band over several seeds: from minimum to maximum, or the 95 % confidence interval of the mean.
-        out: The files to write, .png or .html; by default both, in the run's folder or, for several runs, here.
+        out: The files to write, .png or .html; default: both, in the run's folder or, for several runs, in this folder.
     """
     from shoal import plot
     from shoal.cli.screen import console, suggest
@@ -54,7 +54,9 @@ def plot(
         if path.suffix not in (".png", ".html"):
             raise ConfigError(f"--out {path} must end in .png or .html.")
         if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-            raise ConfigError(f"--out {path} cannot be written. Choose a file in a folder that exists and is yours.")
+            raise ConfigError(
+                f"--out {path} cannot be written. Choose a file in an existing folder that you may write to."
+            )
     chosen = find(runs)
     folder = chosen[0].folder if len(chosen) == 1 else Path()
     paths = out or (folder / "curves.png", folder / "curves.html")
@@ -69,13 +71,13 @@ def plot(
     about = f"{figure.title}: {figure.y_label} of {many} run{'s' * (many > 1)} in {lines} line{'s' * (lines > 1)}."
     screen.print(about, soft_wrap=True)
     if many == 1 and len(list(chosen[0].folder.parent.glob("*/run.json"))) > 1:
-        hint = "all runs of this env: seeds become one line with a band"
+        hint = "all runs of this env, the seeds as one line with a band"
         suggest(screen, {f"shoal plot {chosen[0].folder.parent}": hint})
     return 0
 
 
 def find(names: Sequence[str]) -> list[Any]:
-    """The runs of these names; a folder of runs stands for all of them."""
+    """The runs with these names; a folder of runs means all of them."""
     from shoal import runs
 
     chosen: list[Any] = []
@@ -88,4 +90,4 @@ def find(names: Sequence[str]) -> list[Any]:
     return list({run.folder.resolve(): run for run in chosen}.values())
 
 
-COMMAND = Command(plot, order=30, examples={"shoal plot last": "its learning curve"})
+COMMAND = Command(plot, order=30, examples={"shoal plot last": "draw its learning curve"})

@@ -1,4 +1,4 @@
-"""`shoal profile`: where the time of a step of Python envs goes. The measuring is in shoal/tune.py."""
+"""`shoal profile`: what the time of a step of Python envs is spent on. shoal/tune.py does the measuring."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 
 
 def profile(env: Name, /, *, num_envs: int = 64, num_workers: int | None = None, json: bool = False) -> int:
-    """Show where the time of a step goes: the env, copying, Python, waiting.
+    """Show what the time of a step is spent on: the env, copying, Python, waiting.
 
     For Python envs in worker processes. A large share of 'env' is good: only a faster env would help. A large share of
-    'wait' means that steps are short or uneven: try more envs per worker, or async batches ('shoal tune'). Where the
-    time of training goes is shown by 'shoal bench train'.
+    'wait' means that steps are short or uneven: try more envs per worker, or async batches ('shoal tune'). 'shoal bench
+    train' does the same for training.
 
     Try:
         shoal profile gymnasium:CartPole-v1
@@ -32,11 +32,11 @@ def profile(env: Name, /, *, num_envs: int = 64, num_workers: int | None = None,
     from rich.table import Table
 
     from shoal.cli.screen import console
-    from shoal.tune import profile as take_apart
+    from shoal.tune import profile as measure_parts
 
     screen = console(stderr=json)
     with screen.status("measuring"):
-        parts = take_apart(env, num_envs, num_workers=num_workers)
+        parts = measure_parts(env, num_envs, num_workers=num_workers)
     if json:
         print(jsonlib.dumps({"env": env, "num_envs": num_envs, "parts": [vars(part) for part in parts]}))
         return 0
@@ -46,7 +46,7 @@ def profile(env: Name, /, *, num_envs: int = 64, num_workers: int | None = None,
     for part in parts:
         table.add_row(part.name, f"{part.us:.2f}", f"{part.share:.0%}", "█" * round(20 * part.share), part.meaning)
     total = sum(part.us for part in parts)
-    table.add_row("whole", f"{total:.2f}", "100%", "", f"{1e6 / total:,.0f} steps/s")
+    table.add_row("all", f"{total:.2f}", "100%", "", f"{1e6 / total:,.0f} steps/s")
     screen.print(table)
     largest = max(parts, key=lambda part: part.share)
     hints = {

@@ -63,22 +63,22 @@ def list_runs(
         return 0
     out = console()
     if not rows:
-        out.print(f"No runs in {runs}/ yet.", soft_wrap=True)
-        suggest(out, {f"shoal train {env or 'cartpole'}": "makes one"})
+        out.print(f"No runs in {runs}/.", soft_wrap=True)
+        suggest(out, {f"shoal train {env or 'cartpole'}": "start one"})
         return 0
     out.print(_table(rows, out.width, sort))
     last = max(rows, key=lambda row: (row["started"], row["id"]))
     out.print(f"\n{len(rows)} run{'s' * (len(rows) > 1)} in {runs}/.", soft_wrap=True)
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
-    hints = {f"shoal plot {name}": "draw the newest", f"shoal eval {name}": "watch it play"}
+    hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
     if last["status"] in ("interrupted", "killed"):
-        hints = {f"shoal train {last['env']} --resume {name}": "continue the newest", **hints}
+        hints = {f"shoal train {last['env']} --resume {name}": "continue the newest run", **hints}
     suggest(out, hints)
     return 0
 
 
 def describe(run: Any) -> dict[str, Any]:
-    """One run as plain values; None where a value is not known."""
+    """One run as plain values; None if a value is unknown."""
     records, facts, summary = run.metrics(), run.facts, run.summary or {}
     last = records[-1] if records else {}
     returns = [record["episode/return"] for record in records if _is_number(record.get("episode/return"))]
@@ -103,7 +103,7 @@ def describe(run: Any) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
-    """As many columns as the terminal has room for; the least important are left out first."""
+    """The columns that fit on the terminal; the least important are left out first."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""What every command prints with: the console, hints at what to type next, errors, columns."""
+"""Output of all commands: the console, hints for the next command, errors, columns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from shoal.errors import ShoalError, UnknownEnv
 from shoal.log.base import ENCODING_ERRORS
 
-LEAST_TEXT = 30  # columns: a narrower description goes below its head, not beside it
+LEAST_TEXT = 30  # columns: if fewer are left for a description, it goes below its head
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console that colours only what we colour, and looks right on light and dark terminals."""
+    """A rich console without automatic colours, for light and dark terminals."""
     from rich.console import Console
     from rich.theme import Theme
 
@@ -22,14 +22,14 @@ def console(stderr: bool = False) -> Any:
 
 
 def make_printable() -> None:
-    """Lets stdout and stderr replace what their encoding lacks (`±` becomes `+-`), where they would raise."""
+    """Makes stdout and stderr replace characters that their encoding lacks (`±` by `+-`) and not raise."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors=ENCODING_ERRORS)
 
 
 def show_help(text: str) -> None:
-    """Prints the help of a command, above its options: paragraphs are wrapped at the terminal's width, examples not.
+    """Prints the help of a command, above its options. Paragraphs are wrapped at the terminal's width; examples not.
 
     (tyro prints a paragraph as one line.)
     """
@@ -44,7 +44,7 @@ def show_help(text: str) -> None:
 
 
 def suggest(out: Any, hints: Mapping[str, str]) -> None:
-    """Ends a command's output: what to type next, and what for."""
+    """Prints the commands to try next, and their purpose."""
     from rich.text import Text
 
     indent = max(map(len, hints)) + 3
@@ -56,7 +56,7 @@ def suggest(out: Any, hints: Mapping[str, str]) -> None:
 
 
 def columns(rows: Mapping[str, str], width: int, style: str = "") -> Any:
-    """Heads at the left, their descriptions beside them, wrapped at `width` with whole words."""
+    """Two columns: heads, and descriptions wrapped at `width`."""
     from rich.text import Text
 
     indent = max(map(len, rows)) + 4
@@ -76,10 +76,10 @@ def columns(rows: Mapping[str, str], width: int, style: str = "") -> Any:
 
 
 def report(error: ShoalError) -> None:
-    """Prints an error as one block on stderr, in its own line breaks."""
+    """Prints an error on stderr."""
     from rich.text import Text
 
     text = f"unknown env {error}" if isinstance(error, UnknownEnv) else str(error)
     out = console(stderr=True)
-    # a terminal gets whole words; a file, and a compiler's message, their own lines
+    # wrapped on a terminal, but not in a file, and not if the message has lines (a compiler's)
     out.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=not out.is_terminal or "\n" in text)

@@ -1,4 +1,4 @@
-"""`shoal train`: from a command line to a run. The flags are the fields of `shoal.train.Options` and of the loggers."""
+"""`shoal train`: trains a policy. Its flags are the fields of `shoal.train.Options` and of the loggers' options."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def train(args: Sequence[str]) -> int:
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
-    except (TrainingError, CheckpointError, EnvCrashed) as error:  # nothing is wrong with the command line
+    except (TrainingError, CheckpointError, EnvCrashed) as error:  # not a mistake in the command line
         report(error)
         return 1
     return 0 if (run.summary or {}).get("status") == "finished" else 1
@@ -63,19 +63,19 @@ def prebuild(args: Sequence[str]) -> None:
     if not args or any(word in ("-h", "--help") for word in args):
         return
     from shoal import registry
-    from shoal.native import ahead
+    from shoal.native import prebuild as prebuilding
 
     with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake that `parse` reports
         args = aliases.translate(args)
         header, file = registry.find(args[0]), _value(args, "--config")
         tables = {} if file is None else config.read_toml(Path(file))
         if (_value(args, "--device") or tables.get("device")) != "cpu":
-            ahead.begin(header)
+            prebuilding.start(header)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks for."""
+    """A parsed command line."""
 
     env: str
     options: Any
@@ -88,20 +88,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Session:
-    """Flags of the command itself: they are not options of the run."""
+    """Flags of the command, which are not options of the run."""
 
     config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
     resume: str = opt(
         "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
     )
-    runs: str = opt("runs", "folder that the runs are in", metavar="FOLDER")
+    runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
-        "auto", "progress display; auto: the dashboard on a terminal, lines elsewhere"
+        "auto", "progress display; auto: the dashboard on a terminal, otherwise lines"
     )
 
 
 def parse(args: list[str], verb: str = "train", text: str | None = None) -> Request:
-    """The request of a command line of this verb, whose help begins with `text` (default: that of `train`).
+    """Parses a command line of this verb. `text` is the start of its help (default: that of `train`).
 
     The env, --config, --resume and the flags that choose other defaults are read first: tuned values and the values of
     a resumed run are the defaults of all other flags, and `--help` shows them.
@@ -149,7 +149,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         if dataclasses.is_dataclass(value):
             config.check(changed[name], name)
     params_now = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
-    params_now.pop("preset", None)  # a layer already
+    params_now.pop("preset", None)  # already applied as a layer
     defaults = {name: default for name, _, default, _ in params}
     own = {name: value for name, value in params_now.items() if value != defaults[name] or name in options.env}
     options = dataclasses.replace(options, **changed, env={**options.env, **own, **given})
@@ -170,12 +170,12 @@ def _resumed(word: str | None, env: str | None, root: Path) -> Any:
     run = runs.find(word, root)
     trained = run.facts.get("env", run.env)
     if env is not None and env != trained:
-        raise ConfigError(f"--resume {run.id} is a run of {trained}, not of {env}. Leave the env out.")
+        raise ConfigError(f"--resume {run.id} is a run of {trained}, not of {env}. Leave out the env.")
     return run
 
 
 def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The flags that other flags depend on: an algorithm, a GPU, a preset and a plugin have values of their own."""
+    """The flags on which the defaults of other flags depend: the algorithm, the device, the preset and plugins."""
     from shoal.train import Options
     from shoal.train.options import PLUGIN_TABLES
 
@@ -194,7 +194,7 @@ def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
 
 
 def _option_values(options: Any) -> dict[str, Any]:
-    """The run's options by field, plain ones and tables that are not empty; `env` has flags of its own."""
+    """The run's options by field: plain ones and tables that are not empty. The flags of `env` come from the env."""
     values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name != "env"}
     return {
         name: value
@@ -204,7 +204,7 @@ def _option_values(options: Any) -> dict[str, Any]:
 
 
 def _logger_options() -> dict[str, type]:
-    """The options of every logger that has any. One that cannot be loaded is reported where `--log` names it.
+    """The options of every logger that has any. One that cannot be loaded is skipped: `--log` reports it.
 
     A logger with the name of another table or flag has no flags: it runs with its defaults.
     """
@@ -240,7 +240,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     hints = typing.get_type_hints(type(options))
     declared = {option.name: option for option in dataclasses.fields(options)}
     for name, value in _option_values(options).items():
-        if dataclasses.is_dataclass(value):  # of its own type: the options of the algorithm
+        if dataclasses.is_dataclass(value):  # not the annotated type: the algorithm decides it
             tables[name] = table(type(value), value)
         else:
             kind, about = config.hint_of(declared[name], hints[name]), declared[name].metadata
@@ -256,10 +256,10 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     if params:
         fields = [(name, *arg(kind, text, default)) for name, kind, default, text in params]
         Env = dataclasses.make_dataclass("Env", fields, frozen=True)
-        Env.__doc__ = "Params of the env itself."
+        Env.__doc__ = "Params of the env."
         tables["env"] = table(Env, Env())
-    every = [(name, *flag) for name, flag in (top | tables).items()]
-    return dataclasses.make_dataclass("Train", every, frozen=True)
+    all_flags = [(name, *flag) for name, flag in (top | tables).items()]
+    return dataclasses.make_dataclass("Train", all_flags, frozen=True)
 
 
 def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any, Any, str]] | None:
@@ -269,7 +269,7 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
 
     if env is None:
         return []
-    if ":" in env and not env.endswith(".h"):
+    if not registry.is_native(env):
         return None
     spec = lib.load(registry.find(env)).spec
     spec.split(given)  # raises for an unknown name, with a suggestion
@@ -289,19 +289,19 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
         fields.append((param.name, kind, _as(kind, values.get(param.name, default), param.name), param.help))
     for const in spec.consts:
         value = _as(int, values.get(const.name, const.default), const.name)
-        fields.append((const.name, int, value, f"{const.help} (rebuilds the env)"))
+        fields.append((const.name, int, value, f"{const.help} (recompiles the env)"))
     return fields
 
 
 def _as(kind: Any, value: Any, name: str) -> Any:
-    """A param of a TOML file in its own type. A value of another type is not rounded to it."""
+    """A param of a TOML file in the param's type. A value of another type raises: it is not rounded."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
         raise ConfigError(f"env.{name} = {value!r} must be {kind.__name__}, not {type(value).__name__}.")
     return kind(value)
 
 
 def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """Separates `--env.name value` from the other flags. Values are read as TOML, or else as text."""
+    """Separates `--env.name value` from the other flags. Values are read as TOML, otherwise as text."""
     rest: list[str] = []
     given: dict[str, Any] = {}
     words = iter(args)
@@ -329,7 +329,7 @@ def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
         spec = gymnasium.spec(id)
         creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
         accepted = inspect.signature(creator).parameters
-    except Exception:  # whatever is wrong with the env is reported when it is made
+    except Exception:  # other mistakes are reported when the env is made
         return
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values()):
         return
@@ -341,7 +341,7 @@ def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
 
 
 def _value(args: Sequence[str], flag: str) -> str | None:
-    """The value of one flag, found before the others are parsed."""
+    """The value of one flag, read before the others are parsed."""
     for k, word in enumerate(args):
         if word == flag and k + 1 < len(args):
             return args[k + 1]

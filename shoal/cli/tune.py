@@ -1,4 +1,4 @@
-"""`shoal tune`: the fastest way to step an env on this machine. The measuring is in shoal/tune.py."""
+"""`shoal tune`: finds the fastest way to step an env on this machine. shoal/tune.py does the measuring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
 def tune(env: Name, /, *, num_envs: int = 64, seconds: float = 1.0, repeats: int = 5, json: bool = False) -> int:
     """Find the fastest way to step an env on this machine.
 
-    Measures the serial backend and several numbers of workers (native envs: threads) and batch sizes, interleaved.
+    Measures the serial backend and several numbers of workers (native envs: threads) and batch sizes, in turns.
     Prints the fastest call and the reason.
 
     Try:
@@ -27,7 +27,7 @@ def tune(env: Name, /, *, num_envs: int = 64, seconds: float = 1.0, repeats: int
         env: The env: a name from 'shoal envs', the path of a header, or an id such as gymnasium:CartPole-v1.
         num_envs: The number of envs.
         seconds: Measuring time of each setting, over all its repeats.
-        repeats: The number of slices that the time is divided into. The settings take turns.
+        repeats: Measurements per setting. The settings take turns.
         json: Print one line of JSON instead of the table.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -52,7 +52,7 @@ def tune(env: Name, /, *, num_envs: int = 64, seconds: float = 1.0, repeats: int
         )
         return 0
     table = Table(box=None, header_style="bold")
-    for column in ("setting", "steps/s", "min .. max", "against the best"):
+    for column in ("setting", "steps/s", "min .. max", "of the best"):
         table.add_column(column, justify="left" if column == "setting" else "right")
     for setting in tuning.settings:
         rates = setting.sample.steps_per_s
@@ -76,6 +76,4 @@ def _check(seconds: float, repeats: int) -> None:
         raise ConfigError(f"--repeats {repeats} must be at least 1.")
 
 
-COMMAND = Command(
-    tune, order=80, examples={"shoal tune gymnasium:CartPole-v1": "the fastest way to step a Python env here"}
-)
+COMMAND = Command(tune, order=80, examples={"shoal tune gymnasium:CartPole-v1": "the fastest way to step a Python env"})

@@ -1,4 +1,4 @@
-"""From whatever a user's function returns to what the runner steps: Gymnasium, PettingZoo, old gym, or a vector env."""
+"""Adapts what a user's function returns to what the runner steps: a Gymnasium, PettingZoo, old gym or vector env."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gymnasium.vector import VectorEnv
 from shoal.errors import ConfigError
 from shoal.vector.slots import Limited
 
-# what `gymnasium.make` puts around every env; the runner does their work itself
+# the wrappers that `gymnasium.make` adds; the runner does their work
 STANDARD = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
 
 
 def creator(make: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[[], Any]:
-    """A function of no arguments that makes an env for the runner. It can be pickled where `make` can."""
+    """A function without arguments that makes an env for the runner. It can be pickled if `make` can."""
     return partial(_make, make, kwargs)
 
 
@@ -28,7 +28,7 @@ def _make(make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
 
 
 def adapt(env: Any) -> Any:
-    """An env as the runner wants it."""
+    """An env that the runner can step."""
     if isinstance(env, (VectorEnv, Limited)):
         return env
     if isinstance(env, gymnasium.Env):
@@ -42,13 +42,13 @@ def adapt(env: Any) -> Any:
     if hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "observation_space"):
         return env
     raise ConfigError(
-        f"{type(env).__module__}.{type(env).__name__} is not an env that Shoal knows: return a gymnasium.Env, "
+        f"{type(env).__module__}.{type(env).__name__} is not an env that Shoal can step. Return a gymnasium.Env, "
         "a PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv."
     )
 
 
 def without_standard_wrappers(env: gymnasium.Env[Any, Any]) -> Any:
-    """Takes off the wrappers of `gymnasium.make`, whose work the runner does: time limit, order, checks."""
+    """Removes the wrappers of `gymnasium.make`: the runner does the time limit, the order of calls and the checks."""
     limit = 0
     while type(env) in STANDARD:
         if isinstance(env, wrappers.TimeLimit):

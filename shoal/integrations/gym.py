@@ -11,7 +11,7 @@ INSTALL = "pip install shimmy gym==0.26.2"
 
 
 def find(name: str) -> Callable[..., Any]:
-    """A function that makes the env of that id."""
+    """A function that makes the env with this id."""
     try:
         import gym
     except ImportError:
@@ -22,7 +22,7 @@ def find(name: str) -> Callable[..., Any]:
     def make(**kwargs: Any) -> Any:
         try:
             return gym.make(name, disable_env_checker=True, **kwargs)
-        except TypeError:  # gym before 0.24 has no such option
+        except TypeError:  # gym before 0.24 does not have the option
             return gym.make(name, **kwargs)
 
     return make
@@ -34,7 +34,7 @@ def adapt(env: Any) -> Any:
         import shimmy
     except ImportError:
         raise ConfigError(
-            f"{type(env).__name__} is an env of the old gym package: shimmy translates it. Install it: {INSTALL}"
+            f"{type(env).__name__} is an env of the old gym package, which needs shimmy. Install it: {INSTALL}"
         ) from None
     import gym
 

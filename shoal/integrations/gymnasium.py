@@ -1,7 +1,6 @@
-"""Both ways between Shoal and Gymnasium.
+"""Gymnasium's envs in Shoal, and Shoal's envs in Gymnasium.
 
-Theirs in ours: `shoal.make("gymnasium:CartPole-v1", …)`. Ours in theirs: `gymnasium.make("shoal/Breakout-v0")` and
-`gymnasium.make_vec`.
+`shoal.make("gymnasium:CartPole-v1", …)`; `gymnasium.make("shoal/Breakout-v0")` and `gymnasium.make_vec`.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from shoal.spec import RESERVED_PARAMS, Array
 
 
 def find(name: str) -> Callable[..., Any]:
-    """A function that makes the Gymnasium env of that id."""
+    """A function that makes the Gymnasium env with this id."""
     try:
-        gymnasium.spec(name)  # by its name: a worker process imports the module of `module:Name-v0` itself
+        gymnasium.spec(name)  # only checked: each worker process imports the module of `module:Name-v0`
     except gymnasium.error.Error as error:
         raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
     return partial(gymnasium.make, name, disable_env_checker=True)
@@ -33,25 +32,27 @@ def find(name: str) -> Callable[..., Any]:
 class SingleEnv(gymnasium.Env[Any, Any]):
     """One native env as a `gymnasium.Env`.
 
-    An env of several agents is seen as one player who moves them all: obs and actions are stacked over agents,
-    the reward is their sum, and `info` has each agent's reward and whether it is alive. The time limit is the param
-    `max_steps`; Gymnasium's own `max_episode_steps` can only shorten it.
+    An env with several agents is one player that controls them all: obs and actions are stacked over agents, the reward
+    is the sum, and `info` has each agent's reward and whether it is alive. The time limit is the param `max_steps`;
+    Gymnasium's `max_episode_steps` can only shorten it.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, Gymnasium's own way
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, as in Gymnasium
 
     def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
         if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset"}):
-            raise ConfigError(f"gymnasium.make makes one env and takes no {unfit[0]}. gymnasium.make_vec makes many.")
+            raise ConfigError(
+                f"gymnasium.make makes one env and has no option {unfit[0]}. Use gymnasium.make_vec for many envs."
+            )
         self.vec: Any = make(env, backend="serial", autoreset="disabled", render_mode=render_mode, **params)
         spec = self.vec.native_spec
         assert spec is not None
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"] if spec.has_draw else [], "render_fps": 30}
-        self._alone = spec.agents == 1
+        self._is_single = spec.agents == 1
         single = self.vec.single_action_space
-        self.observation_space = self.vec.single_observation_space if self._alone else self.vec.observation_space
-        self.action_space = single if self._alone else _stacked(self.vec.action_space, spec.agents, single)
+        self.observation_space = self.vec.single_observation_space if self._is_single else self.vec.observation_space
+        self.action_space = single if self._is_single else _stacked(self.vec.action_space, spec.agents, single)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Starts an episode; a seed restarts the env's random stream."""
@@ -61,7 +62,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """One transition."""
-        batch = np.asarray(action)[None] if self._alone else np.asarray(action)
+        batch = np.asarray(action)[None] if self._is_single else np.asarray(action)
         obs, rewards, _terminated, truncated, infos = self.vec.step(batch)
         over, timeout = bool(self.vec.memory.arrays["ended"][0]), bool(truncated.any())
         return self._first(obs).copy(), float(rewards.sum()), over and not timeout, timeout, self._info(infos)
@@ -75,12 +76,12 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         self.vec.close()
 
     def _first(self, array: Array) -> Array:
-        first: Array = array[0] if self._alone else array
+        first: Array = array[0] if self._is_single else array
         return first
 
     def _info(self, infos: dict[str, Any]) -> dict[str, Any]:
         info = {k: self._first(v).copy() for k, v in infos.items() if k in ("alive", "action_mask")}
-        if not self._alone:
+        if not self._is_single:
             info["rewards"] = self.vec.memory.arrays["rewards"].copy()
         if "final_info" in infos and self.vec.memory.arrays["ended"][0]:
             stats = {stat.name for stat in self.vec.native_spec.stats}
@@ -89,14 +90,14 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
 
 def _stacked(batched: spaces.Space[Any], agents: int, single: spaces.Space[Any]) -> spaces.Space[Any]:
-    """All agents' actions as one space; of one dtype whatever the agents choose from."""
+    """The actions of all agents as one space."""
     if isinstance(single, spaces.Discrete):
         return spaces.MultiDiscrete([int(single.n)] * agents)
     return batched
 
 
 def make_vector(env: str, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> Any:
-    """What `gymnasium.make_vec` calls. Copies by default, as Gymnasium's users expect; agents become rows."""
+    """Called by `gymnasium.make_vec`. Results are copies by default, as in Gymnasium; every agent is an env."""
     if max_episode_steps is not None:
         options["max_steps"] = max_episode_steps
     vec: Any = make(env, num_envs, **{"copy": True, **options})
@@ -104,20 +105,22 @@ def make_vector(env: str, num_envs: int = 1, max_episode_steps: int | None = Non
 
 
 def register(name: str, header: str | Path) -> None:
-    """Makes a header of yours known as `name` to `shoal.make`, and to Gymnasium as `shoal/Name-v0`."""
+    """Gives a header a name: `shoal.make(name)` then finds it, and Gymnasium as `shoal/Name-v0`."""
     registry.register(name, header)
     _register_id(name, registry.find(name))
 
 
 def register_stock() -> None:
-    """Makes the stock envs known to Gymnasium. Compiles and loads nothing."""
+    """Registers the stock envs with Gymnasium. Compiles and loads nothing."""
     for name in registry.stock_names():
         _register_id(name, registry.STOCK / f"{name}.h")
 
 
 def _register_id(name: str, header: Path) -> None:
     id = f"shoal/{registry.title(name)}-v{registry.version(header)}"
-    here = "shoal.integrations.gymnasium"
-    env = name if header.parent == registry.STOCK else str(header)  # a path works in processes that never registered it
+    module = "shoal.integrations.gymnasium"
+    env = (
+        name if header.parent == registry.STOCK else str(header)
+    )  # a path also works in processes that have not registered it
     if id not in gymnasium.registry:
-        gymnasium.register(id, f"{here}:SingleEnv", vector_entry_point=f"{here}:make_vector", kwargs={"env": env})
+        gymnasium.register(id, f"{module}:SingleEnv", vector_entry_point=f"{module}:make_vector", kwargs={"env": env})

@@ -1,6 +1,6 @@
-"""PettingZoo in Shoal: `pettingzoo:butterfly/pistonball_v6`, `pettingzoo:mpe2/simple_spread_v3`, or any env of its API.
+"""PettingZoo's envs in Shoal: `pettingzoo:butterfly/pistonball_v6`, `pettingzoo:mpe2/simple_spread_v3`.
 
-Parallel envs are stepped as they are. An AEC env becomes a parallel one in which a step is one turn (`Turns`).
+Parallel envs are stepped unchanged. An AEC env becomes a parallel one in which a step is one turn (`Turns`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ Info = dict[str, Any]
 
 
 def find(name: str) -> Callable[..., Any]:
-    """A function that makes the env of that name, `folder/module_vN`; parallel where the module has both APIs."""
+    """A function that makes the env of a name, `folder/module_vN`; the parallel one if the module has both APIs."""
     package = "mpe2" if name.startswith("mpe2/") else "pettingzoo"
     if importlib.util.find_spec(package) is None:
         raise ConfigError(f"pettingzoo:{name} needs {package}, which is not installed. Install it: {INSTALL[package]}")
     known = names()
     if name not in known:
-        raise UnknownEnv(f"'pettingzoo:{name}'.{_suggestion(name, known)} There are {len(known)}: {_folders(known)}.")
+        raise UnknownEnv(
+            f"'pettingzoo:{name}'.{_suggestion(name, known)} {len(known)} envs are installed: {_folders(known)}."
+        )
     module = name.replace("/", ".") if package == "mpe2" else f"pettingzoo.{name.replace('/', '.')}"
     try:
         _load(module)
@@ -44,8 +46,8 @@ def find(name: str) -> Callable[..., Any]:
 
 
 def names() -> list[str]:
-    """Every env of the installed packages, as `find` takes them. Imports none."""
-    found = []
+    """Every env of the installed packages, by the names that `find` accepts. Imports none."""
+    envs = []
     for package in INSTALL:
         spec = importlib.util.find_spec(package)
         if spec is None or not spec.submodule_search_locations:
@@ -54,12 +56,12 @@ def names() -> list[str]:
         folders = [root] if package == "mpe2" else sorted(path for path in root.iterdir() if path.is_dir())
         for folder in folders:
             modules = (module.name for module in pkgutil.iter_modules([str(folder)]))
-            found += [f"{folder.name}/{module}" for module in modules if re.fullmatch(r"\w+_v\d+", module)]
-    return sorted(found)
+            envs += [f"{folder.name}/{module}" for module in modules if re.fullmatch(r"\w+_v\d+", module)]
+    return sorted(envs)
 
 
 def _suggestion(name: str, known: list[str]) -> str:
-    """The same env in another version or folder, else a name that looks alike."""
+    """The same env in another version or folder; otherwise a similar name."""
     stem = re.sub(r"_v\d+$", "", name.split("/")[-1])
     versions = [other for other in known if re.sub(r"_v\d+$", "", other.split("/")[-1]) == stem]
     if versions:
@@ -84,38 +86,38 @@ def _make(module: str, **kwargs: Any) -> Any:
     return (loaded.parallel_env if hasattr(loaded, "parallel_env") else loaded.env)(**kwargs)
 
 
-# ---- as the runner wants it ----
+# ---- envs for the runner ----
 
 
 def adapt(env: Any) -> Any:
-    """A parallel env: the given one, or an AEC env turn by turn."""
+    """A parallel env: the given one, or an AEC env in which a step is one turn."""
     env = _without_checks(env)
     return Turns(env) if hasattr(env, "observe") and hasattr(env, "last") else env
 
 
 def _without_checks(env: Any) -> Any:
-    """Takes off the wrappers that check the order and the range of what the runner gives right by construction."""
+    """Removes the wrappers that check the order of calls and the range of actions: the runner does."""
     try:
         from pettingzoo.utils import conversions, wrappers
-    except ImportError:  # an env with the same API
+    except ImportError:  # PettingZoo is not installed: an env with the same API
         return env
     checks = (wrappers.OrderEnforcingWrapper, wrappers.AssertOutOfBoundsWrapper)
     while type(env) in checks:
         env = env.env
-    if type(env) is conversions.parallel_to_aec_wrapper:  # made for all to act at once, so let them
+    if type(env) is conversions.parallel_to_aec_wrapper:  # made as a parallel env
         return _without_checks(env.env)
     if type(env) is conversions.aec_to_parallel_wrapper:
         while type(env.aec_env) in checks:
             env.aec_env = env.aec_env.env
-        env.env = env.aec_env  # where get_attr and set_attr look further, as in any wrapper
+        env.env = env.aec_env  # get_attr and set_attr follow `env`
     return env
 
 
 class Turns:
-    """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of whose turn it is counts.
+    """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of the agent to move counts.
 
-    All living agents are shown what they observe, and get what the turn earned them. `infos[agent]["acting"]` says
-    whose turn is next. The steps that AEC wants of dead agents are taken here; the dead leave `agents` at once.
+    All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next.
+    Dead agents leave `agents` at once: the steps that AEC requires of them are taken here.
     """
 
     def __init__(self, env: Any) -> None:
@@ -134,38 +136,38 @@ class Turns:
     def reset(self, seed: int | None = None, options: Info | None = None) -> tuple[dict[Any, Any], dict[Any, Info]]:
         """Starts a game."""
         self.env.reset(seed=seed, options=options)
-        self._bury({})
-        return self._look()
+        self._step_dead({})
+        return self._observe()
 
     def step(self, actions: dict[Any, Any]) -> tuple[dict[Any, Any], ...]:
         """One turn."""
         env, players = self.env, self.agents
         env.step(actions[env.agent_selection])
-        # `rewards` is what this very step gave to each; `_cumulative_rewards` adds up since an agent's own last turn
+        # `rewards` are those of this turn; `_cumulative_rewards` are summed since an agent's last turn
         rewards = {agent: env.rewards.get(agent, 0.0) for agent in players}
         terminations, truncations, infos = dict(env.terminations), dict(env.truncations), dict(env.infos)
         dead = [agent for agent in env.agents if terminations[agent] or truncations[agent]]
         last_obs = {agent: env.observe(agent) for agent in dead if agent in players}
-        self._bury(rewards)
-        terminations |= env.terminations  # burying one may end another
+        self._step_dead(rewards)
+        terminations |= env.terminations  # the step of a dead agent may end another
         truncations |= env.truncations
-        obs, living_infos = self._look()
+        obs, living_infos = self._observe()
         return {**last_obs, **obs}, rewards, terminations, truncations, {**infos, **living_infos}
 
-    def _bury(self, rewards: dict[Any, Any]) -> None:
-        """Takes the steps of dead agents, until a living one is to act or none is left."""
+    def _step_dead(self, rewards: dict[Any, Any]) -> None:
+        """Takes the steps of dead agents until a living one is to move or none is left; adds to rewards."""
         env = self.env
         while env.agents and _is_dead(env, env.agent_selection):
             agent, before = env.agent_selection, dict(env._cumulative_rewards)
             env.step(None)
             if agent in env.agents:
-                raise BadOutput(f"agent {agent!r} is dead, but step(None) did not take it out of env.agents")
+                raise BadOutput(f"agent {agent!r} is dead, but step(None) did not remove it from env.agents")
             for other in rewards:
                 if other in env._cumulative_rewards:
                     rewards[other] += env._cumulative_rewards[other] - before[other]
 
-    def _look(self) -> tuple[dict[Any, Any], dict[Any, Info]]:
-        """What the living see, after the dead are gone: masks of legal actions depend on whose turn it is."""
+    def _observe(self) -> tuple[dict[Any, Any], dict[Any, Info]]:
+        """Observations and infos of the living agents. Called last, as action masks depend on whose turn it is."""
         env = self.env
         self.agents = [agent for agent in env.agents if not _is_dead(env, agent)]
         obs = {agent: env.observe(agent) for agent in self.agents}

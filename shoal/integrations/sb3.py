@@ -1,9 +1,9 @@
-"""Ours in Stable-Baselines3: `ShoalVecEnv(shoal.make(…))` is a VecEnv that its algorithms and wrappers take.
+"""Shoal's envs in Stable-Baselines3: `ShoalVecEnv(shoal.make(…))` is a VecEnv for its algorithms and wrappers.
 
     model = stable_baselines3.PPO("MlpPolicy", ShoalVecEnv(shoal.make("cartpole", 64)))
 
-Episodes end with `terminal_observation`, `TimeLimit.truncated` and `episode` in the info of their row, so VecMonitor is
-not needed. No line of Python runs for every env of a step, except the one that makes SB3's list of infos.
+The info of a row whose episode ended has `terminal_observation`, `TimeLimit.truncated` and `episode`, so VecMonitor is
+not needed. Only one line of Python runs for every env in a step: the one that makes SB3's list of infos.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ except ImportError as error:
 class ShoalVecEnv(VecEnv):  # type: ignore[misc]
     """A Shoal VecEnv as SB3's. With several agents per env, every agent is one env of SB3's batch (a row).
 
-    SB3 knows no agents that are out before their game ends: such a row is zeros, with `alive` False in its
-    info, until its next game starts.
+    SB3 does not know agents that are out before their game ends: such a row is zeros, with `alive` False in its info,
+    until its next game starts.
     """
 
     vec: Any
@@ -48,15 +48,17 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             raise ConfigError(f"ShoalVecEnv takes what shoal.make returns, not {type(vec).__name__}.")
         mode = vec.metadata["autoreset_mode"]
         if mode.name != "SAME_STEP":
-            raise ConfigError(f"SB3 needs autoreset='same_step', not '{mode.value}'. Make the env without autoreset.")
+            raise ConfigError(
+                f"SB3 needs autoreset='same_step', not '{mode.value}'. Leave out autoreset: it is the default."
+            )
         if vec.agents_per_env > 1:
-            vec.rows()  # refuses agents with different spaces
+            vec.rows()  # raises if agents have different spaces
         self.vec = vec
         self.agents, self._is_native = vec.agents_per_env, vec.native_spec is not None
-        # parts of Gymnasium's infos that have a place of their own here; whatever else there is comes from the env
-        self._placed = {"final_obs", "final_info"}
-        self._placed |= {"alive"} if self.agents > 1 else set()
-        self._placed |= {"action_mask"} if self._is_native else set()
+        # infos that are handled separately; all others come from the env
+        self._handled = {"final_obs", "final_info"}
+        self._handled |= {"alive"} if self.agents > 1 else set()
+        self._handled |= {"action_mask"} if self._is_native else set()
         self._is_copy = vec.copy
         self._actions: Any = None
         self._mask: Array | None = None  # of the last observations of native envs
@@ -70,7 +72,9 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         """Starts episodes, with the seeds and options that were set since the last reset."""
         options = self._options[0]
         if any(other != options for other in self._options):
-            raise ConfigError("set_options got different options for different envs. Shoal gives all the same.")
+            raise ConfigError(
+                "set_options got different options for different envs. All envs of Shoal get the same ones."
+            )
         seeds = None if self._seeds[0] is None else self._seeds[:: self.agents]
         obs, infos = self.vec.reset(seed=seeds, options=options or None)
         self._reset_seeds()
@@ -80,10 +84,10 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             self._was_alive = infos["alive"].copy()
         self.reset_infos = [{} for _ in range(self.num_envs)]
         self._spread(infos, self.reset_infos)
-        return self._kept(obs)
+        return self._copied(obs)
 
     def step_async(self, actions: Array) -> None:
-        """Keeps the actions: SB3 does nothing between this and `step_wait`, so there is nothing to overlap."""
+        """Stores the actions. SB3 does nothing between this and `step_wait`, so `step_wait` does the whole step."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
@@ -94,10 +98,10 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         self._mask = infos.get("action_mask") if self._is_native else None
         if infos:
             self._fill(rows, infos, done, truncated)
-        return self._kept(obs), rewards if self._is_copy else rewards.copy(), done, rows
+        return self._copied(obs), rewards if self._is_copy else rewards.copy(), done, rows
 
     def _fill(self, rows: list[dict[str, Any]], infos: dict[str, Any], done: Array, truncated: Array) -> None:
-        """Puts what Gymnasium has as arrays into the dicts of the rows that it holds for."""
+        """Copies Gymnasium's arrays into the dicts of their rows."""
         ended = begun = np.flatnonzero(done).tolist()
         if self.agents > 1:
             alive = infos["alive"]
@@ -106,7 +110,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             for row in np.flatnonzero(~alive).tolist():
                 rows[row]["alive"] = False
         targets = rows
-        if begun:  # their infos are of the reset; those of the step that ended are in final_info
+        if begun:  # these infos belong to the reset; those of the last step are in final_info
             targets = rows.copy()
             for row in begun:
                 self.reset_infos[row] = targets[row] = {}
@@ -122,22 +126,22 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
             rows[row] |= final
 
     def _spread(self, infos: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-        """Adds every key that the envs report to the dicts of its rows. Costs nothing where they report none."""
+        """Adds every key that the envs report to the dicts of its rows."""
         for key, values in infos.items():
             mask = infos.get(f"_{key}")
-            if key in self._placed or mask is None:
+            if key in self._handled or mask is None:
                 continue
             reported = np.flatnonzero(mask).tolist()
             parts = _rows(values, reported) if isinstance(values, dict) else values[reported]
             for row, part in zip(reported, parts):
                 rows[row][key] = part
 
-    def _kept(self, obs: Any) -> Any:
-        """SB3 stores an observation only after the next step: never give it the env's own memory."""
+    def _copied(self, obs: Any) -> Any:
+        """A copy, unless it is one already: SB3 stores an observation after the next step, which overwrites views."""
         return obs if self._is_copy else _taken(obs, slice(None))
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """For the next reset: game i gets seed + i, whichever of its agents a row is."""
+        """For the next reset: game i gets seed + i, for all of its agents."""
         super().seed(seed)
         first = self._seeds[0]
         self._seeds = [first + row // self.agents for row in range(self.num_envs)]
@@ -147,7 +151,7 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         """Closes the envs."""
         self.vec.close()
 
-    # ---- what single envs have ----
+    # ---- single envs ----
 
     def get_images(self) -> Sequence[Array | None]:
         """A frame for every row."""
@@ -160,77 +164,77 @@ class ShoalVecEnv(VecEnv):  # type: ignore[misc]
         return [frame for frame in self.vec.render() for _ in range(self.agents)]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of every Python env; of native envs a param, or what `env_method` knows."""
+        """An attribute of every Python env; of native envs a param or a method of `env_method`."""
         rows = list(self._get_indices(indices))
         if attr_name == "render_mode":
             return [self.vec.render_mode] * len(rows)
         if not self._is_native:
-            return self._ask(rows, attr_name)
+            return self._call(rows, attr_name)
         params = self.vec.get_params()
         if attr_name in params:
             return [params[attr_name][row // self.agents].item() for row in rows]
         return self.env_method(attr_name, indices=rows)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets an attribute of Python envs, or a param of native envs. Agents of a game share theirs."""
+        """Sets an attribute of Python envs, or a param of native envs. The agents of a game share it."""
         games = sorted({row // self.agents for row in self._get_indices(indices)})
         if not self._is_native:
             self.vec.set_attr(attr_name, [value] * len(games), games)
             return
         params = self.vec.get_params()
         if attr_name not in params:
-            raise AttributeError(f"{self.vec.native_spec.name} has no param {attr_name!r}: it has {', '.join(params)}.")
+            raise AttributeError(f"{self.vec.native_spec.name} has no param {attr_name!r}. It has {', '.join(params)}.")
         params[attr_name][games] = value
         self.vec.set_params(**{attr_name: params[attr_name]})
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Calls a method of Python envs. Native envs have two: `render`, and `action_masks` where there is a mask."""
+        """Calls a method of Python envs. Native envs have `render` and, with action masks, `action_masks`."""
         rows = list(self._get_indices(indices))
-        if method_name == "action_masks" and self._mask is not None:  # what sb3-contrib's MaskablePPO asks for
+        if method_name == "action_masks" and self._mask is not None:  # called by sb3-contrib's MaskablePPO
             return list(self._mask[rows].astype(np.bool_))
         if not self._is_native:
-            return self._ask(rows, method_name, *method_args, **method_kwargs)
+            return self._call(rows, method_name, *method_args, **method_kwargs)
         if method_name == "render":
             return [self.vec.frame(row // self.agents) for row in rows]
         raise AttributeError(f"{self.vec.native_spec.name} is a native env and has no {method_name!r}.")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        """Whether envs wear a wrapper of that name. True for SB3's Monitor: Shoal does its work."""
+        """Whether envs have a wrapper of that name. True for SB3's Monitor, whose work Shoal does."""
         rows = list(self._get_indices(indices))
         if wrapper_class is Monitor:
             return [True] * len(rows)
         if self._is_native:
             return [False] * len(rows)
-        return [wrapper_class.__name__ in re.findall(r"<(\w+)", text) for text in self._ask(rows, "__str__")]
+        return [wrapper_class.__name__ in re.findall(r"<(\w+)", text) for text in self._call(rows, "__str__")]
 
-    def _ask(self, rows: Iterable[int], name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Calls Python envs, each game once, and gives its answer to all of its rows that were asked for."""
+    def _call(self, rows: Iterable[int], name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Calls Python envs, each game once, and returns the result for each of the given rows."""
         games = [row // self.agents for row in rows]
-        once = sorted(set(games))
+        unique = sorted(set(games))
         try:
-            answers = dict(zip(once, self.vec.call(name, *args, env_ids=once, **kwargs)))
+            answers = dict(zip(unique, self.vec.call(name, *args, env_ids=unique, **kwargs)))
         except ShoalError as error:
-            if f"has no attribute {name!r}" in str(error):  # SB3's has_attr goes by it
+            if f"has no attribute {name!r}" in str(error):  # SB3's has_attr expects AttributeError
                 raise AttributeError(f"the envs have no attribute {name!r}.") from error
             raise
         return [answers[game] for game in games]
 
 
-# ---- from Gymnasium's dict of arrays over rows, `_key` saying for which rows a key holds, to single rows ----
+# ---- single rows of Gymnasium's dict of arrays; `_key` is the mask of rows that have `key` ----
 
 
 def _rows(infos: dict[str, Any], rows: list[int]) -> list[dict[str, Any]]:
-    """Some rows of infos, taken a column at a time: one NumPy index for each key, not for each key of each row."""
-    found: list[dict[str, Any]] = [{} for _ in rows]
+    """Some rows of infos as dicts. Reads column by column: one NumPy index per key, not per key and row."""
+    dicts: list[dict[str, Any]] = [{} for _ in rows]
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
         if mask is None:
             continue
         parts = _rows(values, rows) if isinstance(values, dict) else values[rows]
-        for info, part, holds in zip(found, parts, mask[rows].tolist()):
+        for info, part, holds in zip(dicts, parts, mask[rows].tolist()):
             if holds:
                 info[key] = part
-    return found
+    return dicts
 
 
 def _taken(obs: Any, rows: Any) -> Any:

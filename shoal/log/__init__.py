@@ -1,6 +1,6 @@
-"""Reports what a run does: one file per logger, found by its name. Knows config; has never heard of torch or training.
+"""Reports what a run does: one file per logger, found by its name. Knows config; knows nothing of torch or training.
 
-(`log/tensorboard.py`, whose event writer comes with torch, is the one exception.) The room's model file is `jsonl.py`.
+(The exception is `log/tensorboard.py`: its event writer is a part of torch.) `jsonl.py` is the example to copy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a logger is, how one is found, and how a faulty one is kept from harming the run.
+"""What a logger is, how one is found, and how the run is protected from a faulty one.
 
-A logger is one file: `--log x` opens `log/x.py`, or the module that another package names in its entry points (group
+A logger is one file: `--log x` opens `log/x.py`, or a module that another package names in its entry points (group
 `shoal.loggers`).
 
     @dataclass(frozen=True)
@@ -35,14 +35,14 @@ from shoal.plugins import NoOptions, Plugins
 Record = Mapping[str, float]
 
 LOGGERS = Plugins("logger", package="shoal.log", marker="LOGGER")
-ALWAYS_ON = ("jsonl", "console")  # `--log` does not name these
+ALWAYS_ON = ("jsonl", "console")  # not chosen by `--log`
 QUEUE = 1000  # records that may wait for a slow logger
 PATIENCE_S = 5.0  # how long the end of a run waits for a logger to finish
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric of the algorithm, as the console shows it."""
+    """How the console shows a metric of the algorithm."""
 
     name: str  # its key in the records
     label: str  # on the dashboard
@@ -51,7 +51,7 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known of a run before its first step."""
+    """Facts about a run, known before its first step."""
 
     folder: Path
     id: str
@@ -68,8 +68,7 @@ class RunFacts:
     num_params: int = 0
     resumed_from: int = 0  # the step, 0 for a new run
     config: dict[str, Any] = field(default_factory=dict)
-    metrics: tuple[MetricRow, ...] = ()  # what the algorithm declares, in the order of the dashboard
-    steps_per_iteration: int = 0  # 0: not known
+    metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
 
 
 class Logger:
@@ -79,18 +78,18 @@ class Logger:
         """Receives the numbers of one interval."""
 
     def note(self, text: str) -> None:
-        """Receives an event worth a line: a checkpoint, an evaluation."""
+        """Receives an event as a line of text: a checkpoint, an evaluation."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Ends the log. The summary is None where the run ended without one."""
+        """Ends the log. The summary is None if the run ended without one."""
 
 
 @dataclass(frozen=True)
 class LoggerType:
-    """What a logger's file assigns to LOGGER.
+    """The value of LOGGER in a logger's file.
 
-    `check(options)` raises ConfigError for what a user can correct: a missing package, a bad option. It is called
-    before any work starts. `open(facts, options)` runs on the logger's own thread, where an error comes too late.
+    `check(options)` raises ConfigError for mistakes that a user can fix: a missing package, a bad option. It is called
+    before any work starts. `open(facts, options)` runs later, on the logger's thread.
     """
 
     open: Callable[..., Logger]
@@ -99,10 +98,10 @@ class LoggerType:
 
 
 class Guarded(Logger):
-    """Runs a logger on a daemon thread of its own: the run neither waits for it nor fails with it.
+    """Runs a logger on a separate daemon thread: the run neither waits for it nor fails with it.
 
     A logger that raises is switched off with one warning. A slow one loses its oldest waiting records, counted in
-    `dropped`. `close` waits for it for at most `patience_s`.
+    `dropped`. `close` waits for at most `patience_s`.
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class Guarded(Logger):
                 "late", f"did not finish within {self._patience_s:g} s; {left} of its records were not written"
             )
         if self.dropped:
-            self._warn_once("count", f"was too slow: it lost {self.dropped:,} records; metrics.jsonl has them all")
+            self._warn_once("count", f"was too slow and lost {self.dropped:,} records; metrics.jsonl has all of them")
 
     def _put(self, kind: str, argument: Any) -> None:
         self._report_failure()
@@ -158,14 +157,14 @@ class Guarded(Logger):
             self._waiting.append((kind, argument))
             self._changed.notify()
         if self.dropped:
-            self._warn_once("slow", "is too slow and loses records; metrics.jsonl has them all")
+            self._warn_once("slow", "is too slow and loses records; metrics.jsonl has all of them")
 
     def _report_failure(self) -> None:
         if self.failure:
             self._warn_once("failure", f"is switched off: {self.failure}; metrics.jsonl continues")
 
     def _warn_once(self, kind: str, text: str) -> None:
-        """Warns once about each kind of trouble, on the thread of the run: no two threads write to the screen."""
+        """Warns once about each kind of problem, on the thread of the run: only that thread writes to the screen."""
         if kind not in self._warned:
             self._warned.add(kind)
             self._warn(f"logger {self.name} {text}")
@@ -181,7 +180,7 @@ class Guarded(Logger):
                 getattr(logger, kind)(argument)
                 if kind == "close":
                     return
-        except BaseException as error:  # also SystemExit, which a thread would swallow
+        except BaseException as error:  # including SystemExit, which a thread would ignore
             with self._changed:
                 self._waiting.clear()
             self.failure = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
@@ -215,7 +214,7 @@ class Loggers:
             self._call("console", console, "note", f"warning: {text}")
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Closes them all, the console last: the others may have a warning to show on it."""
+        """Closes all loggers, the console last: the others may show a warning on it."""
         for name in sorted(self._loggers, key=lambda name: name == "console"):
             self._call(name, self._loggers[name], "close", summary)
         self._loggers.clear()
@@ -228,9 +227,9 @@ class Loggers:
         try:
             getattr(logger, method)(argument)
         except Exception as error:
-            if name != "jsonl":  # it may lose a line, but is never switched off
+            if name != "jsonl":  # jsonl may lose a line, but is never switched off
                 self._loggers.pop(name, None)
-            if name not in self._warned and not isinstance(error, BrokenPipeError):  # `| head`: the reader has left
+            if name not in self._warned and not isinstance(error, BrokenPipeError):  # `| head` has closed the pipe
                 self._warned.add(name)
                 self.warn(f"logger {name} failed in {method}: {type(error).__name__}: {error}")
 
@@ -241,7 +240,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> LoggerType:
-    """The logger of a name."""
+    """The logger with this name."""
     if name not in names():
         always = f" '{name}' is always on." if name in ALWAYS_ON else did_you_mean(name, names())
         raise ConfigError(f"no logger '{name}'.{always} Known: {', '.join(names())}.")
@@ -258,7 +257,7 @@ def open_all(
 ) -> Loggers:
     """Opens jsonl, the console (`auto`, `dashboard`, `lines` or `off`) and the loggers in `wanted`.
 
-    What a user can correct raises ConfigError before any work: an unknown name, a missing package, an unknown option.
+    An unknown name, a missing package or an unknown option raises ConfigError before any work starts.
     """
     from shoal.log import console as screen
     from shoal.log import jsonl
@@ -290,16 +289,16 @@ def check(
 
 
 def need(package: str, logger: str) -> None:
-    """Raises with the install line where an optional package is missing."""
+    """Raises ConfigError with the install command if an optional package is missing."""
     if importlib.util.find_spec(package) is None:
-        raise ConfigError(f'--log {logger} needs the package {package}: pip install "shoal[{logger}]"')
+        raise ConfigError(f'--log {logger} needs the package {package}. Install it: pip install "shoal[{logger}]"')
 
 
 def _opener(kind: LoggerType, facts: RunFacts, options: Any) -> Callable[[], Logger]:
     return lambda: kind.open(facts, options)
 
 
-# ---- text that any terminal and file can take ----
+# ---- text for terminals and files of any encoding ----
 
 ENCODING_ERRORS = "shoal.ascii"  # for `str.encode(errors=...)` and `stream.reconfigure(errors=...)`
 ASCII = {"±": "+-", "…": "...", "→": "->", "·": "-", "×": "x", "█": "#", "─": "-"}
@@ -315,11 +314,11 @@ codecs.register_error(ENCODING_ERRORS, _to_ascii)
 
 
 def printable(text: str, encoding: str | None) -> str:
-    """The text with what the encoding lacks replaced by ASCII: `±` by `+-`."""
+    """The text with characters that the encoding lacks replaced by ASCII: `±` by `+-`."""
     return text.encode(encoding or "utf-8", ENCODING_ERRORS).decode(encoding or "utf-8")
 
 
-# ---- numbers for people ----
+# ---- numbers as text ----
 
 
 def human(value: float) -> str:
@@ -342,14 +341,14 @@ def number(value: float | None) -> str:
     if size >= 1e5:
         return human(value)
     if size == 0 or size >= 0.001:
-        whole = size >= 1000 or value == int(value)
-        decimals = 0 if whole else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
+        is_round = size >= 1000 or value == int(value)
+        decimals = 0 if is_round else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 1 else 4
         return f"{value:.{decimals}f}"
     return f"{value:.1e}"
 
 
 def short(value: float) -> str:
-    """A metric in a sentence: four digits at most, no zeros at the end."""
+    """A metric in a sentence: four digits at most, without trailing zeros."""
     return human(value) if abs(value) >= 1e5 else f"{value:.4g}"
 
 
@@ -359,11 +358,11 @@ def duration(seconds: float) -> str:
         return "?"
     if seconds < 59.95:
         return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
-    whole = round(seconds)
+    rounded = round(seconds)
     for big, small, units in ((86400, 3600, "dh"), (3600, 60, "hm"), (60, 1, "ms")):
-        if whole >= big:
-            return f"{whole // big}{units[0]}{whole % big // small:02d}{units[1]}"
-    return f"{whole}s"
+        if rounded >= big:
+            return f"{rounded // big}{units[0]}{rounded % big // small:02d}{units[1]}"
+    return f"{rounded}s"
 
 
 def _digits(value: float) -> str:

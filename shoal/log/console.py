@@ -1,7 +1,7 @@
-"""What a person sees while a run trains: a dashboard on a terminal, plain lines elsewhere.
+"""The display of a run: a dashboard on a terminal, plain lines in files and pipes.
 
-The dashboard is drawn between intervals by the run's own thread, and it keeps its own budget: all its drawing together
-stays under 1 % of the run's time. What it shows is in frame.py, what it knows in history.py.
+The dashboard is drawn between intervals by the run's thread. It limits itself: all drawing takes less than 1 % of the
+run's time. frame.py makes its lines, history.py keeps the records.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shoal.log.frame import frame, head
 from shoal.log.history import PHASES, History
 
 STYLES = ("auto", "dashboard", "lines", "off")
-SHARE = 0.01  # of the run's time that drawing may take
-FASTEST_S = 0.25  # between two frames
-WIDEST = 160  # columns; on a wider terminal the rest stays free
+SHARE = 0.01  # the share of the run's time that drawing may take
+FASTEST_S = 0.25  # least time between two frames
+WIDEST = 160  # columns; the rest of a wider terminal stays empty
 DEFAULT_ROOT = Path("runs")  # runs outside it are named by their folder
 
 
@@ -35,17 +35,17 @@ def check_style(style: str) -> None:
 
 
 def open(facts: RunFacts, *, style: str = "auto", interval_s: float = 2.0) -> Logger:
-    """The dashboard on a terminal that can show it; otherwise a line every `interval_s` at most."""
+    """The dashboard on a terminal that can show it; otherwise at most one line every `interval_s`."""
     check_style(style)
     out = _console()
-    able = out.is_terminal and not out.is_dumb_terminal and not out.legacy_windows and "utf" in out.encoding.lower()
-    if style == "dashboard" or (style == "auto" and able):
+    can_draw = out.is_terminal and not out.is_dumb_terminal and not out.legacy_windows and "utf" in out.encoding.lower()
+    if style == "dashboard" or (style == "auto" and can_draw):
         return Dashboard(facts, out)
     return Lines(facts, out, interval_s)
 
 
 class Frame:
-    """The frame as rich's Live draws it, at the size that the terminal has now."""
+    """The frame for rich's Live, at the current size of the terminal."""
 
     def __init__(self, history: History) -> None:
         from rich.style import Style
@@ -86,12 +86,10 @@ class Dashboard(Logger):
         self.frame = Frame(self.history)
         self.live = Live(self.frame, console=out, auto_refresh=False, vertical_overflow="crop")
         self.live.start(refresh=True)
-        atexit.register(self.live.stop)  # restores the cursor even where nobody closes
+        atexit.register(self.live.stop)  # restores the cursor even if close() is not called
         self.began = self.drawn = base.now()
-        self.spent = self.cost = 0.0  # all time in here; that of a frame
+        self.spent = self.cost = 0.0  # total time spent on drawing; time per frame
         self.width = out.width
-        if text := rounding(facts):
-            self.note(text)
 
     def log(self, record: Record) -> None:
         """Adds a record, and draws when the budget allows."""
@@ -109,7 +107,7 @@ class Dashboard(Logger):
         self.history.notes.append(text)
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Leaves the last frame on the screen; below it, the result and what to try next."""
+        """Leaves the last frame on the screen and prints the result and the next commands below it."""
         self.frame.done = True
         self._draw()
         self.live.stop()
@@ -117,22 +115,20 @@ class Dashboard(Logger):
         print_summary(self.out, self.history, summary)
 
     def _draw(self) -> None:
-        if self.out.width < self.width:  # the old frame is wrapped now: moving the cursor up would not reach its start
+        if self.out.width < self.width:  # the old frame is wrapped: moving the cursor up would not reach its start
             self.out.clear()
         self.width = self.out.width
         self.live.refresh()
 
 
 class Lines(Logger):
-    """A line per interval, for files and pipes. Every number has its name."""
+    """A line per interval, for files and pipes, with the name of every number."""
 
     def __init__(self, facts: RunFacts, out: Any, interval_s: float = 2.0) -> None:
         self.history, self.out, self.interval_s = History(facts), out, interval_s
         self.next, self.is_new = -math.inf, False
         self._print(f"{facts.env}, {facts.algo}, {human(facts.total_steps)} steps, {facts.folder}")
         self._print("".join(text for text, _ in head(facts, 0)[0]).replace(" · ", ", "))
-        if text := rounding(facts):
-            self._print(text)
 
     def log(self, record: Record) -> None:
         """Prints a line when the last one is old enough."""
@@ -142,49 +138,35 @@ class Lines(Logger):
             self._line()
 
     def note(self, text: str) -> None:
-        """Prints an event on a line of its own."""
+        """Prints an event on a separate line."""
         self._print(text)
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Prints the last record, whatever the interval; then the result."""
+        """Prints the last record, then the result."""
         if self.is_new:
             self._line()
         print_summary(self.out, self.history, summary)
 
     def _line(self) -> None:
         self.next, self.is_new = base.now() + self.interval_s, False
-        have, latest = self.history, self.history.latest
-        total = have.facts.total_steps
+        history, latest = self.history, self.history.latest
+        total = history.facts.total_steps
         parts = [
-            f"{human(have.step):>6} {min(1.0, have.step / total) if total else 0:4.0%}",
-            f"{human(have.sps):>6}/s",
+            f"{human(history.step):>6} {min(1.0, history.step / total) if total else 0:4.0%}",
+            f"{human(history.sps):>6}/s",
             f"return {number(latest.get('episode/return')):>8}",
             f"length {number(latest.get('episode/length')):>7}",
         ]
-        parts += [f"{row.short} {number(latest[row.name]):>7}" for row in have.learning() if row.short]
-        parts.append(f"left {duration(have.left_s)}")
+        parts += [f"{row.short} {number(latest[row.name]):>7}" for row in history.learning() if row.short]
+        parts.append(f"left {duration(history.left_s)}")
         self._print("  ".join(parts))
 
     def _print(self, text: str) -> None:
         print(printable(text, self.out.encoding), file=self.out.file, flush=True)
 
 
-def rounding(facts: RunFacts) -> str:
-    """A note where the run ends later than asked for, because an iteration is the least it can do; else empty."""
-    if not facts.steps_per_iteration or facts.resumed_from >= facts.total_steps:
-        return ""
-    iterations = math.ceil((facts.total_steps - facts.resumed_from) / facts.steps_per_iteration)
-    end = facts.resumed_from + iterations * facts.steps_per_iteration
-    if end <= 1.05 * facts.total_steps:  # a few percent need no note
-        return ""
-    return (
-        f"an iteration is {facts.steps_per_iteration:,} steps: the run ends at {human(end)} steps, "
-        f"not at {human(facts.total_steps)}"
-    )
-
-
 def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None) -> None:
-    """Prints the result, and what to try next."""
+    """Prints the result and the next commands."""
     from rich.text import Text
 
     if summary is None:
@@ -209,7 +191,7 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
 
 
 def _print_evaluation(out: Any, result: Mapping[str, Any]) -> None:
-    """The result of the final evaluation: a line for each mode that was played (`evaluate.Evaluation.facts`)."""
+    """Prints the final evaluation: a line for each mode (`evaluate.Evaluation.facts`)."""
     from rich.text import Text
 
     modes = {mode: score for mode, score in (result.get("modes") or {}).items() if isinstance(score, Mapping)}
@@ -231,7 +213,7 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
     hints[f"shoal plot {run}"] = "draw the learning curve"
     if status == "finished" and has_checkpoint:
-        hints[f"{resume} --train.total-steps {_count(2 * max(step, facts.total_steps))}"] = "train it further"
+        hints[f"{resume} --train.total-steps {_count(2 * max(step, facts.total_steps))}"] = "train longer"
     elif has_checkpoint:
         hints = {resume: "continue from the last checkpoint", **hints}
     indent = max(map(len, hints)) + 3
@@ -242,13 +224,13 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
 
 
 def run_argument(facts: RunFacts) -> str:
-    """How a command line names this run: by its id where commands look for it, else by its folder."""
+    """The run's name on a command line: its id if it is in the default folder, otherwise its folder."""
     is_default = facts.folder.parent.parent.resolve() == DEFAULT_ROOT.resolve()
     return facts.id if is_default else shlex.quote(str(facts.folder))
 
 
 def _count(steps: int) -> str:
-    """Exact, and as short as a person would type it: 40M."""
+    """An exact number of steps, as short as possible: 40M."""
     return next(
         (f"{steps // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if steps % size == 0), str(steps)
     )
@@ -267,7 +249,7 @@ def screenshot(
     height: int = 30,
     done: bool = False,
 ) -> None:
-    """Writes the dashboard after these records to an SVG file that needs no other file."""
+    """Writes the dashboard after these records to an SVG file, without links to other files."""
     import io
 
     from rich.console import Console
@@ -283,7 +265,7 @@ def screenshot(
     picture.done = done
     out.print(picture, end="")
     svg = out.export_svg(title=f"shoal train {facts.env}")
-    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))  # no fonts from the web
+    path.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))  # no fonts from the internet
 
 
 def _console() -> Any:

@@ -1,6 +1,6 @@
 """One frame of the dashboard: lines of styled text that fit any terminal.
 
-A frame is made of segments by hand, which is ten times cheaper than rich's tables.
+Lines are assembled here, without rich's tables, which take ten times as long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def frame(history: History, width: int, height: int, done: bool = False) -> list
     """The dashboard as lines of exactly `width` cells, at most `height` of them."""
     facts, inner = history.facts, width - 4
     rows = 4 if height >= 29 else 2 if height >= 25 else 1
-    # (rank, lines): the highest rank goes first when the terminal is small; 0 always stays
+    # (rank, lines): on a small terminal the highest rank is left out first; 0 always stays
     sections: list[tuple[int, list[Line]]] = []
     for rank, lines, has_gap in (
         (5, head(facts, inner), False),
@@ -68,7 +68,7 @@ def fit(line: Iterable[Span], width: int) -> Line:
 
 
 def chart(values: Sequence[float], width: int, rows: int = 1, floor: float = math.inf) -> list[str]:
-    """A curve in blocks, `width` cells wide and `rows` lines high, the top line first. It begins at the least value."""
+    """A curve in blocks, `width` cells wide and `rows` lines high, top line first. Its bottom is the lowest value."""
     shown = _resample(values, width)
     if not shown:
         return [""] * rows
@@ -105,7 +105,7 @@ def _edge(left: str, title: str, end: str, right: str, width: int) -> Line:
 
 
 def head(facts: RunFacts, width: int) -> list[Line]:
-    """What the run is: its envs, backend, device and folder."""
+    """The run's envs, backend, device and folder."""
     agents = facts.num_rows // max(1, facts.num_envs)
     parts = [
         f"{facts.num_envs:,} envs" + (f" x {agents} agents" if agents > 1 else ""),
@@ -129,10 +129,10 @@ def _progress(history: History, width: int, done: bool) -> list[Line]:
     share = min(1.0, step / total) if total > 0 else 0.0
     text = f"{human(step)} / {human(total)}"
     room = max(8, width - 23)
-    full = share * room
-    whole = int(full)
-    part = " ▏▎▍▌▋▊▉"[int(8 * (full - whole))].strip() if whole < room else ""
-    bar: Line = [("█" * whole + part, "bar"), ("─" * (room - whole - len(part)), "edge")]
+    cells = share * room
+    full = int(cells)
+    last = " ▏▎▍▌▋▊▉"[int(8 * (cells - full))].strip() if full < room else ""
+    bar: Line = [("█" * full + last, "bar"), ("─" * (room - full - len(last)), "edge")]
     head: Line = [*bar, (f" {share:4.0%} ", "strong"), (f"{text:>17}", "")]
     wall, speed = history.latest.get("wall_s", 0.0), history.speed(whole=done)
     facts: Line = [
@@ -172,7 +172,7 @@ def _hint(history: History, width: int, done: bool) -> list[Line]:
 
 
 def _numbers(history: History, width: int) -> list[Line]:
-    """Episodes at the left, learning at the right, in three columns where there is room."""
+    """Episodes on the left, learning on the right; three columns on a wide terminal."""
     latest = history.latest
     if not history.intervals:
         return []
@@ -219,8 +219,8 @@ def _curve(name: str, series: Series, width: int, rows: int, style: str, floor: 
     room = width - 18
     drawn = chart(values, room, rows, floor)
     shown = _resample(values, room)
-    say = human if name == "steps/s" else number
-    low, high = say(min(shown)), say(max(shown))
+    as_text = human if name == "steps/s" else number
+    low, high = as_text(min(shown)), as_text(max(shown))
     lines: list[Line] = [[(" " * 8, ""), (" " * 9, ""), (" ", ""), (text, style)] for text in drawn]
     if rows == 1:
         lines[0][1] = (f"{high:>9}", "dim")

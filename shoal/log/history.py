@@ -1,4 +1,4 @@
-"""What the screen needs of a run's records, and a hint where one phase takes most of the time."""
+"""The records of a run for the display, and a hint if one phase takes most of the time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from shoal.log.base import MetricRow, Record, RunFacts
 
-RECENT_S = 10.0  # speed and time split are taken over this long
-POINTS = 512  # of a curve on the screen, at most
-MOST_ROWS = 12  # of metrics, when undeclared ones are shown too
+RECENT_S = 10.0  # speed and the split of time are averaged over this long
+POINTS = 512  # most points of a curve on the screen
+MOST_ROWS = 12  # most rows of metrics if undeclared ones are shown too
 PHASES = {"env": "green", "inference": "cyan", "copy": "yellow", "learn": "magenta", "other": "bright_black"}
-# of algorithms that declare no metrics, in this order where they are logged
+# for algorithms that declare no metrics; only those that are logged are shown
 USUAL_METRICS = (
     MetricRow("loss/policy", "policy loss"),
     MetricRow("loss/value", "value loss", "value loss"),
@@ -31,14 +31,14 @@ GENERAL = ("step", "iteration", "wall_s", "time", "sps", "loss/total", "cpu_perc
 
 
 class Series:
-    """A curve of at most POINTS values: when it is full, neighbours are averaged."""
+    """A curve of at most POINTS values: when it is full, pairs of neighbours are averaged."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
         self.per_point, self.sum, self.count = 1, 0.0, 0
 
     def add(self, value: float) -> None:
-        """Adds a value. One that is not finite is left out of the curve."""
+        """Adds a value, if it is finite."""
         if not math.isfinite(value):
             return
         self.sum, self.count = self.sum + value, self.count + 1
@@ -51,20 +51,22 @@ class Series:
 
 
 class History:
-    """What the screen needs of the records so far."""
+    """The records so far, summarized for the display."""
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
         self.latest: dict[str, float] = {"step": facts.resumed_from}
         self.returns, self.speeds = Series(), Series()
         self.notes: deque[str] = deque(maxlen=5)
-        self.intervals: deque[tuple[float, float, list[float]]] = deque()  # step, wall_s and phases of the recent ones
-        self.recent, self.whole = [0.0] * len(PHASES), [0.0] * len(PHASES)
+        self.intervals: deque[tuple[float, float, list[float]]] = (
+            deque()
+        )  # step, wall_s and phases of the last RECENT_S
+        self.recent, self.totals = [0.0] * len(PHASES), [0.0] * len(PHASES)
         self.best = -math.inf
-        self.began: tuple[float, float] | None = None  # step and wall_s where the first interval began
+        self.began: tuple[float, float] | None = None  # step and wall_s at the start of the first interval
 
     def add(self, record: Record) -> None:
-        """Adds one record. None is a NaN that was written as JSON."""
+        """Adds one record. None stands for NaN, as in JSON."""
         numbers = {key: math.nan if value is None else float(value) for key, value in record.items()}
         self.latest.update(numbers)
         if "episode/return" in numbers:
@@ -74,16 +76,16 @@ class History:
             self.speeds.add(numbers["sps"])
         phases = [max(0.0, numbers.get(f"time/{phase}", 0.0)) for phase in PHASES]
         wall = numbers.get("wall_s", math.nan)
-        if not self.intervals:  # where the first interval began
+        if not self.intervals:  # the start of the first interval
             self.began = self.facts.resumed_from, wall - numbers.get("time/total", sum(phases))
             self.intervals.append((*self.began, []))
         self.intervals.append((numbers.get("step", math.nan), wall, phases))
         for k, seconds in enumerate(phases):
             self.recent[k] += seconds
-            self.whole[k] += seconds
+            self.totals[k] += seconds
         while len(self.intervals) > 2 and self.intervals[1][1] < wall - RECENT_S:
             self.intervals.popleft()
-            self.recent = [have - gone for have, gone in zip(self.recent, self.intervals[0][2])]
+            self.recent = [total - oldest for total, oldest in zip(self.recent, self.intervals[0][2])]
 
     @property
     def step(self) -> float:
@@ -91,7 +93,7 @@ class History:
         return self.latest["step"]
 
     def speed(self, whole: bool = False) -> float:
-        """Steps per second of the last seconds, or of the whole run, by the step counter itself."""
+        """Steps per second over the last RECENT_S or the whole run, from the step counter."""
         if self.began and self.intervals:
             first, began = self.began if whole else self.intervals[0][:2]
             last, ended = self.intervals[-1][:2]
@@ -101,22 +103,22 @@ class History:
 
     @property
     def sps(self) -> float:
-        """Steps per second of the last seconds."""
+        """Steps per second, over the last RECENT_S."""
         return self.speed()
 
     @property
     def left_s(self) -> float:
-        """Seconds to the end at this speed."""
+        """Seconds to the end at the current speed."""
         return max(0.0, self.facts.total_steps - self.step) / self.sps if self.sps > 0 else math.nan
 
     def split(self, whole: bool = False) -> dict[str, float]:
-        """The share of each phase, of the last seconds or of the whole run; empty before the first record."""
-        seconds = self.whole if whole else self.recent
+        """The share of each phase, over the last RECENT_S or the whole run; empty before the first record."""
+        seconds = self.totals if whole else self.recent
         total = sum(seconds)
         return {phase: max(0.0, s) / total for phase, s in zip(PHASES, seconds)} if total > 0 else {}
 
     def learning(self) -> list[MetricRow]:
-        """The metrics of the algorithm that have been logged: those it declares first, then any other by its name."""
+        """The logged metrics of the algorithm: first those that it declares, then the others by name."""
         rows = self.facts.metrics or USUAL_METRICS
         declared = {row.name for row in rows}
         elsewhere = ("time/", "episode/", "eval/")
@@ -125,7 +127,7 @@ class History:
         return logged + [MetricRow(key, key) for key in others[: max(0, MOST_ROWS - len(logged))]]
 
     def stats(self) -> list[str]:
-        """The env's own numbers: `episode/<stat>`, without their ranges."""
+        """The keys of the env's stats: `episode/<stat>`, without their ranges."""
         keys = [key for key in self.latest if key.startswith("episode/")]
         known = {"episode/n", "episode/return", "episode/length"}
         ranges = {f"{key}{end}" for key in keys for end in ("_min", "_max")}
@@ -133,7 +135,7 @@ class History:
 
 
 def hint(facts: RunFacts, split: Mapping[str, float], seconds: float) -> str:
-    """What to try when one phase takes most of the time; empty when none does, and in the first seconds."""
+    """Advice if one phase takes most of the time; empty if none does, and in the first seconds."""
     if not split or seconds < 3.0:
         return ""
     phase, share = max(split.items(), key=lambda item: item[1])
@@ -144,14 +146,14 @@ def hint(facts: RunFacts, split: Mapping[str, float], seconds: float) -> str:
         return f"env takes {share:.0%} of the time: try 'shoal tune {facts.env}'"
     if phase == "learn" and share >= 0.7:
         gpu = ", or a GPU: --device cuda" if on_cpu else ""
-        return f"learning takes {share:.0%} of the time: fewer --train.epochs, a smaller --nn.hidden{gpu}"
+        return f"learning takes {share:.0%} of the time: try fewer --train.epochs, a smaller --nn.hidden{gpu}"
     if phase == "inference" and share >= 0.5:
         if facts.num_rows < 512:
-            return f"inference takes {share:.0%} of the time: more --vec.num-envs make larger, cheaper batches"
+            return f"inference takes {share:.0%} of the time: try more --vec.num-envs, for larger batches"
         gpu = ", or a GPU: --device cuda" if on_cpu else ""
-        return f"inference takes {share:.0%} of the time: a smaller --nn.hidden{gpu}"
+        return f"inference takes {share:.0%} of the time: try a smaller --nn.hidden{gpu}"
     if phase == "copy" and share >= 0.3 and not on_cpu:
-        return f"copying takes {share:.0%} of the time: more --vec.num-envs move more in each copy"
+        return f"copying takes {share:.0%} of the time: try more --vec.num-envs, for larger copies"
     if phase == "other" and share >= 0.3:
-        return f"{share:.0%} of the time goes to neither env nor learning: log, save and evaluate less often"
+        return f"{share:.0%} of the time is neither env nor learning: log, save and evaluate less often"
     return ""

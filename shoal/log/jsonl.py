@@ -1,6 +1,6 @@
 """`metrics.jsonl`: one JSON object per interval, written and flushed line by line. Every run has it.
 
-A full disk does not stop the run: the records wait in memory and are written as soon as there is room.
+A full disk does not stop the run: records stay in memory and are written as soon as there is space.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Jsonl(Logger):
         self._write()
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Tries once more to write what is waiting."""
+        """Tries once more to write the waiting records."""
         self._write()
         if self.waiting:
-            self.warn(f"{self.path} lacks its last {len(self.waiting)} records: they could not be written")
+            self.warn(f"the last {len(self.waiting)} records could not be written to {self.path}")
         self.file.close()
 
     def _write(self) -> None:
@@ -50,24 +50,24 @@ class Jsonl(Logger):
         except OSError as error:
             if not self.has_warned:
                 self.has_warned = True
-                self.warn(f"{self.path} cannot be written ({error.strerror}); the records wait and are tried again")
-            self._remove_torn_line()
+                self.warn(f"{self.path} cannot be written ({error.strerror}); records stay in memory until it can")
+            self._remove_partial_line()
         else:
             self.length += len(block)
             self.waiting.clear()
 
-    def _remove_torn_line(self) -> None:
-        """Removes the part of a line that was written."""
+    def _remove_partial_line(self) -> None:
+        """Removes a line that was written in part."""
         try:
             self.file.truncate(self.length)
         except OSError:
-            self.length = os.fstat(self.file.fileno()).st_size  # the part stays; readers skip a torn line
+            self.length = os.fstat(self.file.fileno()).st_size  # the partial line stays: readers skip it
             if self.waiting:
                 self.waiting[0] = b"\n" + self.waiting[0].lstrip(b"\n")
 
 
 def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
-    """Appends to the run's file. A resumed run continues at its checkpoint: later lines are moved to a second file."""
+    """Appends to the run's file. After a resume, lines later than the checkpoint are moved to a second file."""
     path = facts.folder / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -76,20 +76,20 @@ def open(facts: RunFacts, *, warn: Callable[[str], None] = print) -> Jsonl:
 
 
 def _rewind(path: Path, step: float) -> None:
-    """Keeps the complete lines up to this step. A resumed run writes the later ones again: they go to a second file."""
+    """Keeps the complete lines up to this step. Later ones, which a resumed run writes again, go to a second file."""
     lines = path.read_bytes().splitlines(keepends=True)
     earlier = [line for line in lines if _step(line) <= step]
     if len(earlier) == len(lines):
         return
-    with path.with_suffix(".superseded.jsonl").open("ab") as aside:
-        aside.writelines(line for line in lines if step < _step(line) < math.inf)
+    with path.with_suffix(".superseded.jsonl").open("ab") as superseded:
+        superseded.writelines(line for line in lines if step < _step(line) < math.inf)
     draft = path.with_suffix(".tmp")
     draft.write_bytes(b"".join(earlier))
     os.replace(draft, path)
 
 
 def _step(line: bytes) -> float:
-    """The step of a line; infinite where the line is incomplete."""
+    """The step of a line; infinite if the line is incomplete."""
     try:
         return float(json.loads(line)["step"]) if line.endswith(b"\n") else math.inf
     except (ValueError, KeyError, TypeError):

@@ -10,31 +10,31 @@ from shoal.plugins import NoOptions
 
 
 class TensorBoard(Logger):
-    """An event file, flushed every ten seconds by its writer."""
+    """Writes an event file, flushed every ten seconds."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
 
     def log(self, record: Record) -> None:
-        """Writes every number but the step itself."""
+        """Writes every number except the step and the time."""
         step, time = int(record.get("step", 0)), record.get("time")
         for key, value in record.items():
             if key not in ("step", "time"):
-                # without a group each metric would get a group of its own on the page
+                # TensorBoard makes a separate group for each metric that names none
                 self.writer.add_scalar(key if "/" in key else f"train/{key}", value, step, walltime=time)
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Flushes."""
+        """Flushes and closes the file."""
         self.writer.close()
 
 
 def check(options: NoOptions | None = None) -> None:
-    """Raises where the package is missing."""
+    """Raises ConfigError if the package is missing."""
     need("tensorboard", "tensorboard")
 
 
 def open(facts: RunFacts, options: NoOptions | None = None) -> TensorBoard:
-    """Starts an event file. After a resume TensorBoard hides what was logged later than the checkpoint."""
+    """Starts an event file. After a resume TensorBoard hides records later than the checkpoint."""
     check()
     from torch.utils.tensorboard import SummaryWriter
 

@@ -19,7 +19,7 @@ from shoal.log.base import Logger, LoggerType, Record, RunFacts, need
 class Options:
     """Options of `--log wandb`."""
 
-    # online, as W&B itself: who asks for W&B expects to see the run there. Without an account `check` says what to do.
+    # online is W&B's default too. Without an account `check` raises and says what to do.
     mode: Literal["online", "offline", "disabled"] = opt(
         "online", "online uploads while training, offline writes to the run's folder, disabled does nothing"
     )
@@ -40,14 +40,14 @@ class Wandb(Logger):
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """Ends the run. One without a summary is marked as failed."""
-        good = summary is not None and summary.get("status") != "failed"
+        is_success = summary is not None and summary.get("status") != "failed"
         if summary:
             self.run.summary.update({f"summary/{key}": value for key, value in summary.items() if value is not None})
-        self.run.finish(exit_code=0 if good else 1)
+        self.run.finish(exit_code=0 if is_success else 1)
 
 
 def check(options: Options | None = None, **fields: Any) -> None:
-    """Raises where the mode is unknown, the package is missing, or nobody is logged in: W&B would ask at the prompt."""
+    """Raises ConfigError if the package is missing or nobody is logged in: W&B would wait at a prompt."""
     options = options or _from_fields(fields)
     need("wandb", "wandb")
     if options.mode == "online" and not _has_account(importlib.import_module("wandb")):
@@ -55,7 +55,7 @@ def check(options: Options | None = None, **fields: Any) -> None:
 
 
 def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wandb:
-    """Starts a run, or continues the one of the same id after a resume. `fields` are options one by one."""
+    """Starts a run, or after a resume continues the one with the same id. `fields` are single options."""
     options = options or _from_fields(fields)
     check(options)
     wandb = importlib.import_module("wandb")
@@ -69,17 +69,19 @@ def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wand
         config={**facts.config, "run": {"env": facts.env, "algo": facts.algo, "seed": facts.seed}},
         mode=options.mode,
         resume="allow",
-        settings=wandb.Settings(console="off", silent=True),  # the screen belongs to the dashboard
+        settings=wandb.Settings(console="off", silent=True),  # the dashboard writes to the screen
     )
     return Wandb(run)
 
 
 def _has_account(wandb: Any) -> bool:
-    """Whether W&B finds credentials, without a prompt and without the network."""
+    """Whether W&B finds credentials. Uses no prompt and no network."""
     if getattr(wandb, "run", None) is not None and hasattr(wandb, "login"):
-        return True  # it is logged in, and login() would do nothing
+        return True  # already logged in: login() would do nothing
     login = getattr(wandb, "login", None)
-    if login is not None and "prompt" in inspect.signature(login).parameters:  # there wandb.api is deprecated
+    if (
+        login is not None and "prompt" in inspect.signature(login).parameters
+    ):  # versions in which wandb.api is deprecated
         return bool(login(prompt=False, verify=False))
     return bool(wandb.api.api_key)
 

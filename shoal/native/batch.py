@@ -1,4 +1,4 @@
-"""All memory of a batch of native envs: numpy arrays, one contiguous block per kind, and the C struct over them."""
+"""All memory of a batch of native envs: one contiguous numpy array per kind, and the C struct that points to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
 
-ALIGNMENT = 64  # a cache line: SIMD loads never straddle, and threads share no line
+ALIGNMENT = 64  # a cache line: SIMD loads do not cross lines, and threads share none
 
 
 def aligned_zeros(shape: tuple[int, ...] | int, dtype: Any) -> Array:
@@ -25,7 +25,7 @@ def aligned_zeros(shape: tuple[int, ...] | int, dtype: Any) -> Array:
 
 
 class Memory:
-    """The arrays of `Batch` in core/module.c, under the same names. `address` is what the C functions take."""
+    """The arrays of `Batch` in core/module.c, under the same names. `address` is the argument of the C functions."""
 
     def __init__(self, module: Module, num_envs: int, autoreset: int = 0, poison: int = 0) -> None:
         self.module, self.num_envs, self.num_rows = module, num_envs, num_envs * module.spec.agents
@@ -74,51 +74,52 @@ class Memory:
 
     @staticmethod
     def bytes_needed(module: Module, num_envs: int) -> int:
-        """About how much memory such a batch takes."""
+        """The memory of such a batch, without padding."""
         arrays = Memory._layout(module, num_envs).values()
         return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in arrays)
 
     def set_params(self, values: Mapping[str, Array]) -> None:
         """Checked values of shape () for all envs or (num_envs,) for each. The next step uses them."""
         if len(self.params) < self.num_envs and any(value.shape for value in values.values()):
-            each = aligned_zeros(self.num_envs, self.module.params_dtype)
-            each[:] = self.params[0]
-            self.params = each
-            self.struct.params, self.struct.params_stride = each.ctypes.data, 1
+            self._use_params(self.num_envs)
         for name, value in values.items():
             self.params[name] = value
-        if len(self.params) > 1 and (self.params == self.params[0]).all():  # one for all again: the faster path
-            one = aligned_zeros(1, self.module.params_dtype)
-            one[:] = self.params[0]
-            self.params = one
-            self.struct.params, self.struct.params_stride = one.ctypes.data, 0
+        if len(self.params) > 1 and (self.params == self.params[0]).all():  # equal again: one for all is faster
+            self._use_params(1)
+
+    def _use_params(self, count: int) -> None:
+        """Replaces the params by `count` copies of the first: 1 for all envs, or num_envs."""
+        params = aligned_zeros(count, self.module.params_dtype)
+        params[:] = self.params[0]
+        self.params = params
+        self.struct.params, self.struct.params_stride = params.ctypes.data, int(count > 1)
 
     def set_reset(self, seeds: Array | None, mask: Array | None) -> None:
-        """What the next reset uses: a seed for each env or None to let the streams go on; which envs."""
-        self._seeds, self._mask = seeds, mask  # kept alive while the struct points at them
+        """The arguments of the next reset: a seed for each env (None: random streams continue), and which envs."""
+        self._seeds, self._mask = seeds, mask  # keeps them alive while the struct points to them
         self.struct.seeds = None if seeds is None else seeds.ctypes.data
         self.struct.reset_mask = None if mask is None else mask.ctypes.data
 
     def drain(self) -> dict[str, Any]:
         """Mean, min and max over the episodes that ended since the last call. Clears the sums.
 
-        Each env keeps its own sums, added here in an order of their own: the result does not depend on threads.
+        Each env has its own sums, and they are added in a fixed order: the result does not depend on threads.
         """
         counts = self.arrays["episodes"]
         episodes = int(counts.sum())
         if not episodes:
             return {"episodes": 0}
-        some = counts > 0
-        sums = [ordered_sum(part) for part in self.arrays["sums"]]
-        lows = [float(part[some].min()) for part in self.arrays["lows"]]
-        highs = [float(part[some].max()) for part in self.arrays["highs"]]
+        has_ended = counts > 0
+        sums = [ordered_sum(by_env) for by_env in self.arrays["sums"]]
+        lows = [float(by_env[has_ended].min()) for by_env in self.arrays["lows"]]
+        highs = [float(by_env[has_ended].max()) for by_env in self.arrays["highs"]]
         counts[:] = 0
         self.arrays["sums"][:] = 0
         return describe_episodes(self.module, episodes, sums, lows, highs)
 
 
 def ordered_sum(values: Array) -> float:
-    """The sum in the order of the GPU's drain kernel (core/device.h): 256 running sums, then halves onto halves."""
+    """The sum in the order of the GPU's drain kernel (core/device.h): 256 running sums, then pairwise halves."""
     lanes = np.zeros((-(-len(values) // 256), 256), np.float64)
     lanes.reshape(-1)[: len(values)] = values
     total = np.zeros(256, np.float64)
@@ -134,10 +135,10 @@ def ordered_sum(values: Array) -> float:
 def describe_episodes(
     module: Module, episodes: int, sums: Sequence[float], lows: Sequence[float], highs: Sequence[float]
 ) -> dict[str, Any]:
-    """What `drain_stats` returns."""
+    """The result of `drain_stats`."""
     names = ["return", "length", *(stat.name for stat in module.spec.stats)]
-    each = zip(names, sums, lows, highs)
+    columns = zip(names, sums, lows, highs)
     return {
         "episodes": episodes,
-        **{name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in each},
+        **{name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in columns},
     }

@@ -1,10 +1,10 @@
-"""One env header in, one shared library out.
+"""Compiles an env header into a shared library.
 
-The same path serves the wheel (`hatch_build.py` compiles every stock env into `native/lib/`), the editable
-install and a user's own header (both compile on first use into the cache). A library's file name carries a hash
-of everything that went into it, so a changed header never meets a stale library.
+The wheel, the editable install and users' headers take the same path: `hatch_build.py` compiles every stock env into
+`native/lib/`; the others are compiled into the cache on first use. The file name of a library holds a hash of all
+that it was compiled from, so that a changed header never uses an old library.
 
-Uses the standard library alone: the build hook runs it before Shoal's dependencies are installed.
+Uses the standard library only: the build hook runs before Shoal's dependencies are installed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NATIVE = Path(__file__).parent
 CORE = NATIVE / "core"
 PREBUILT = NATIVE / "lib"
 
-# Same bits everywhere: no FMA contraction, no fast-math. The other -f flags let gcc vectorize across envs and
-# change no result: no code reads floating-point exception flags or errno, and select chains stay if-convertible.
+# No FMA contraction and no fast-math: the same bits everywhere. The other -f flags let gcc vectorize across envs and
+# change no result: no code reads floating-point exception flags or errno.
 FLAGS = "-O3 -fPIC -fvisibility=hidden -ffp-contract=off -fno-trapping-math -fno-math-errno".split()
-GCC_FLAGS = ["-fno-thread-jumps"]  # clang has no such pass, and no such flag
-# With ENV_STATE: gcc's PRE makes a branch of `still = quiet ? still + 1 : 0` where `still` is compared later, because
-# it knows what the constant compares to. The loop over envs is then not SIMD code.
+GCC_FLAGS = ["-fno-thread-jumps"]  # clang does not know the flag
+# With ENV_STATE: gcc's PRE turns `still = quiet ? still + 1 : 0` into a branch if `still` is compared later, because it
+# knows the result for the constant. The loop over envs is then not vectorized.
 GCC_COLUMN_FLAGS = ["-fno-tree-pre"]
-# a & b is meant: it has no branch; and a loop that stays scalar is slower, not wrong
+# `a & b` is intended, as it has no branch; a loop that is not vectorized is slower, not wrong
 CLANG_WARNINGS = ["-Wno-bitwise-instead-of-logical", "-Wno-pass-failed", "-Wno-unknown-warning-option"]
 LANGUAGES = {
     "c11": ["-x", "c", "-std=c11", "-Werror=implicit-function-declaration"],
@@ -48,13 +48,13 @@ _building = threading.Lock()
 
 
 def variants() -> list[str]:
-    """The builds worth having on this kind of machine; the first runs on any of them."""
+    """The builds for this kind of machine; the first runs on all of them."""
     return ["base", "avx2"] if platform.machine() in ("x86_64", "AMD64") else ["base"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a library is made from: an env header with its consts, or (no header) some files of the core."""
+    """What a library is compiled from: an env header with its consts, or (no header) files of core/."""
 
     name: str
     header: Path | None = None
@@ -66,12 +66,12 @@ class Source:
         return cls(header.stem, header.resolve(), tuple(sorted((consts or {}).items())))
 
     def files(self) -> list[Path]:
-        """Every file of ours and of the user's that the compiler will read."""
+        """Every file that the compiler reads, ours and the user's."""
         shared = sorted(CORE.glob("*.[ch]"))
         return shared if self.header is None else [*shared, *_with_includes(self.header)]
 
     def digest(self, variant: str) -> str:
-        """Names the library: equal for equal text, consts, flags and machine kind."""
+        """A hash of the text, the consts, the flags and the kind of machine."""
         sha = hashlib.sha256()
         sha.update(
             repr(
@@ -84,7 +84,7 @@ class Source:
         return sha.hexdigest()[:16]
 
     def file_name(self, variant: str) -> str:
-        """What its library is called."""
+        """The name of its library."""
         return f"{self.name}-{variant}-{self.digest(variant)}.so"
 
     def defines(self) -> list[str]:
@@ -92,54 +92,56 @@ class Source:
         header = [f'-DENV_HEADER="{self.header}"'] if self.header else []
         return header + [f"-DSHOAL_SET_{name}=~,{value}" for name, value in self.consts]
 
-    def units(self) -> list[str]:
+    def c_files(self) -> list[str]:
         """The C files to compile."""
         if self.header:
             return [str(CORE / "module.c")]
-        return [str(CORE / name) for name in UNITS[self.name]]
+        return [str(CORE / name) for name in C_FILES[self.name]]
 
 
-UNITS = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",)}
+C_FILES = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",)}
 CORE_SOURCE = Source("core")
-QLEARN_SOURCE = Source("qlearn")  # apart, for the sake of its variants: the core says which of them this CPU can run
+# a separate library, because it has variants, and the core reports which of them this CPU can run
+QLEARN_SOURCE = Source("qlearn")
 
 
 def _with_includes(header: Path) -> list[Path]:
-    """The header and what it includes from its own folder, each once, in order of first sight."""
-    found, waiting = [], [header]
+    """The header and the files that it includes from its folder, each once, in the order of inclusion."""
+    files: list[Path] = []
+    waiting = [header]
     while waiting:
         file = waiting.pop(0)
-        if file in found or not file.is_file():
+        if file in files or not file.is_file():
             continue
-        found.append(file)
+        files.append(file)
         names = re.findall(r'^\s*#\s*include\s*"([^"]+)"', file.read_text(errors="replace"), re.MULTILINE)
         waiting += [(file.parent / name).resolve() for name in names]
-    return found
+    return files
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """`side=3 start=random` as names and the words that stand for their values."""
+    """`side=3 start=random` as a dict of strings."""
     return dict(word.split("=", 1) for word in text.split())
 
 
 def preset_sources(header: Path, library: Path) -> list[Source]:
-    """What the presets of an env are made from, where their consts are not the defaults. `library`: the env's own."""
+    """The sources of an env's presets whose consts differ from the defaults. `library`: that of the env itself."""
     loaded = ctypes.CDLL(str(library))
     texts = []
     for function in (loaded.shoal_const_defaults, loaded.shoal_presets):
         function.restype = ctypes.c_char_p
         texts.append(function().decode())
     defaults = parse_settings(texts[0])
-    found = []
+    sources = []
     for line in texts[1].splitlines():
         settings = parse_settings(line.split("\t")[1])
         consts = {name: int(word) for name, word in settings.items() if name in defaults and word != defaults[name]}
-        found.append(Source.env(header, consts))
-    return [source for source in dict.fromkeys(found) if source.consts]
+        sources.append(Source.env(header, consts))
+    return [source for source in dict.fromkeys(sources) if source.consts]
 
 
 def cache_dir() -> Path:
-    """Where compiled headers are kept: $SHOAL_CACHE_DIR, or shoal/ in the user's cache folder."""
+    """The folder of compiled libraries: $SHOAL_CACHE_DIR, or shoal/ in the user's cache folder."""
     if chosen := os.environ.get("SHOAL_CACHE_DIR"):
         return Path(chosen).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -147,7 +149,7 @@ def cache_dir() -> Path:
 
 
 def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
-    """The C compiler as a command: $CC, or the first of the usual names."""
+    """The command of the C compiler: $CC, or the first of these names that exists."""
     if chosen := os.environ.get("CC"):
         if shutil.which(chosen.split()[0]):
             return chosen.split()
@@ -156,8 +158,8 @@ def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
         if path := shutil.which(name):
             return [path]
     raise CompilerMissing(
-        "no C compiler found (looked for cc, gcc and clang). The stock envs need none; an env header of your own, "
-        "or a changed const, does. Install one, for example: apt-get install gcc, or set CC."
+        "no C compiler found (looked for cc, gcc and clang). Stock envs with default consts need none; your own "
+        "headers and changed consts do. Install one, for example: apt-get install gcc, or set CC."
     )
 
 
@@ -169,12 +171,12 @@ def is_clang(command: str) -> bool:
 
 
 def is_columns(header: str) -> bool:
-    """Whether the text of a header defines ENV_STATE: many envs are stepped at a time."""
+    """Whether the text of a header defines ENV_STATE: the loop over envs can be vectorized."""
     return re.search(r"^\s*#\s*define\s+ENV_STATE\b", header, re.MULTILINE) is not None
 
 
 def flags(source: Source | None = None) -> list[str]:
-    """What every env is compiled with, by the compiler that is here; and what this one needs besides."""
+    """The flags of this machine's compiler, for all envs or for one source."""
     if is_clang(find_compiler()[0]):
         return FLAGS
     header = source.header.read_text(errors="replace") if source is not None and source.header else ""
@@ -182,12 +184,12 @@ def flags(source: Source | None = None) -> list[str]:
 
 
 def warnings() -> list[str]:
-    """What `shoal check` holds a header to."""
+    """The warnings that `shoal check` turns on."""
     return [*WARNINGS, *CLANG_WARNINGS] if is_clang(find_compiler()[0]) else WARNINGS
 
 
 def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str] = ()) -> list[str]:
-    """The command that makes `out`. `extra` flags come last, so that they win."""
+    """The command that compiles to `out`. `extra` flags come last: they override the others."""
     language = ["-std=gnu11"] if source.header is None else LANGUAGES["c11"]
     tail = ["-lpthread", "-lm"] if source.header is None else []
     return [
@@ -199,7 +201,7 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
         *language,
         *source.defines(),
         *extra,
-        *source.units(),
+        *source.c_files(),
         "-o",
         str(out),
         *tail,
@@ -207,7 +209,7 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
 
 
 def run_compiler(command: list[str], source: Source) -> str:
-    """Runs it and returns its warnings. A refusal becomes CompileFailed with the header's own lines."""
+    """Runs the command and returns the warnings. CompileFailed has the compiler's message, with lines of the header."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return done.stderr
@@ -215,11 +217,11 @@ def run_compiler(command: list[str], source: Source) -> str:
 
 
 def explain(stderr: str, source: Source, limit: int = 40) -> str:
-    """The compiler's message with the user's header first and by its own name, ours left out where it can be."""
+    """The compiler's message, shortened to what concerns the user's header."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     undefined = r"implicit declaration of function .(env_\w+)"
     if "#error" not in stderr and (missing := sorted(set(re.findall(undefined, stderr)))):
-        return f"  it does not define {' and '.join(missing)}: core/env.h lists what an env defines"
+        return f"  it does not define {' and '.join(missing)}. shoal/native/core/env.h lists what an env defines."
     if source.header:
         short = source.header.name
         own = [line.replace(str(source.header), short) for line in lines if _is_about(line, source)]
@@ -228,15 +230,15 @@ def explain(stderr: str, source: Source, limit: int = 40) -> str:
 
 
 def _is_about(line: str, source: Source) -> bool:
-    """Whether a line of a compiler's message is of the user's files or quotes them, rather than of our core."""
+    """Whether a line of the compiler's message concerns or quotes the user's files, not ours."""
     if re.match(r"\s+(\d+\s*)?\|", line):
         return True
     return str(source.header) in line or (bool(re.search(r": (fatal )?error:", line)) and str(CORE) not in line)
 
 
 def build(source: Source, variant: str, folder: Path) -> Path:
-    """Compiles into `folder`, atomically: a half-written library is never seen under its name."""
-    find_compiler()  # its absence is told before anything is written
+    """Compiles into `folder`, atomically: an incomplete library never has its final name."""
+    find_compiler()  # raises before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(suffix=".so", prefix=f".{source.name}-", dir=folder)
@@ -244,25 +246,25 @@ def build(source: Source, variant: str, folder: Path) -> Path:
     except OSError as error:
         raise CacheUnwritable(
             f"cannot write compiled envs to {folder}: {error.strerror}. "
-            "Set SHOAL_CACHE_DIR to a folder that you may write."
+            "Set SHOAL_CACHE_DIR to a folder that you may write to."
         ) from None
     try:
         for _attempt in range(5):
             target = folder / source.file_name(variant)
             run_compiler(compile_command(source, variant, Path(name)), source)
-            if folder / source.file_name(variant) == target:  # else the header was saved meanwhile
+            if folder / source.file_name(variant) == target:  # otherwise the header was changed meanwhile
                 os.chmod(name, 0o755)
                 os.replace(name, target)
                 return target
     finally:
         Path(name).unlink(missing_ok=True)
-    raise CompileFailed(f"{source.header} is being changed while it compiles. Try again.")
+    raise CompileFailed(f"{source.header} keeps changing while it is compiled. Try again.")
 
 
 def library(source: Source, variant: str) -> Path:
-    """The library for this source: shipped in the wheel, in the cache, or compiled now."""
+    """The library of a source: from the wheel, from the cache, or compiled now."""
     name = source.file_name(variant)
-    with _building:  # of two threads that ask for it, one compiles
+    with _building:  # if two threads need it, one compiles
         for folder in (PREBUILT, cache_dir()):
             if (folder / name).is_file():
                 return folder / name

@@ -1,9 +1,9 @@
-"""One env header in, one cubin out: NVRTC compiles it at run time, with no CUDA toolkit installed.
+"""Compiles an env header for a GPU with NVRTC, at run time, without the CUDA toolkit.
 
-NVRTC comes through `cuda-bindings`, which PyTorch's Linux wheels bring along. The same flags as on the CPU: no FMA
-contraction, no fast-math, our own math, so that a GPU gives the bytes that a CPU gives. Cubins are kept in the cache,
-by source, flags, architecture and NVRTC's version. Kernels are launched on torch's current stream, so that CUDA graphs
-capture them.
+NVRTC is called through `cuda-bindings`, which PyTorch's Linux wheels install. As on the CPU there is no FMA
+contraction, no fast-math and no libm: a GPU gives the same bytes as a CPU. The cache keeps compiled code by source,
+flags, architecture and version of NVRTC. Kernels are launched on torch's current stream, so that CUDA graphs capture
+them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from shoal.native.lib import Batch
 
 FLAGS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device")
 KERNELS = ("reset", "step", "take_i32", "take_i64", "take_f32", "save", "load", "drain")
-SHARED_BYTES = 48 << 10  # what a block may stage without asking for more
+SHARED_BYTES = 48 << 10  # shared memory that a block has by default
 _compiling = threading.Lock()
 
 
 def gpu_backend_available() -> bool:
-    """Whether backend='cuda' works here: torch has a GPU, and cuda-bindings and NVRTC load."""
+    """Whether backend='cuda' works on this machine: torch has a GPU, and cuda-bindings and NVRTC load."""
     return not gpu_backend_missing()
 
 
 def gpu_backend_missing() -> str:
-    """Why backend='cuda' does not work here, as a sentence; empty where it works."""
+    """Why backend='cuda' does not work on this machine, in a sentence; empty if it does."""
     try:
         require_gpu()
         nvrtc()
@@ -44,27 +44,27 @@ def gpu_backend_missing() -> str:
 
 
 def nvrtc() -> Any:
-    """The bindings of NVRTC. CudaMissing where they cannot be loaded."""
+    """The bindings of NVRTC. Raises CudaMissing if they cannot be loaded."""
     try:
-        from cuda.bindings import driver  # noqa: F401, launching needs the driver's bindings
+        from cuda.bindings import driver  # noqa: F401, kernels are launched through it
         from cuda.bindings import nvrtc as bindings
     except ImportError:
         raise CudaMissing(
-            "backend='cuda' needs cuda-bindings, which PyTorch's CUDA wheels bring along. pip install cuda-bindings"
+            "backend='cuda' needs cuda-bindings, which is not installed. Install it: pip install cuda-bindings"
         ) from None
     try:
         succeed(bindings.nvrtcVersion())
     except (RuntimeError, OSError) as error:
-        raise CudaMissing(f"NVRTC cannot be loaded: {error}. pip install nvidia-cuda-nvrtc") from None
+        raise CudaMissing(f"NVRTC cannot be loaded: {error}. Install it: pip install nvidia-cuda-nvrtc") from None
     return bindings
 
 
 def require_gpu() -> None:
-    """CudaMissing where no kernel could run: no CUDA build of torch, no driver, no GPU."""
+    """Raises CudaMissing if kernels cannot run: no CUDA build of torch, no driver, or no GPU."""
     try:
         import torch
     except ImportError as error:
-        raise CudaMissing(f"backend='cuda' needs torch: {error}. pip install torch") from None
+        raise CudaMissing(f"backend='cuda' needs torch: {error}. Install it: pip install torch") from None
     if torch.version.cuda is None:
         raise CudaMissing(
             f"torch {torch.__version__} is built for CPUs only. Install a CUDA build of torch, "
@@ -72,13 +72,13 @@ def require_gpu() -> None:
         )
     if not torch.cuda.is_available():
         raise CudaMissing(
-            "no GPU can be used: torch finds no NVIDIA driver or no device (nvidia-smi says more). "
+            "no usable GPU: torch finds no NVIDIA driver or no device. nvidia-smi shows why. "
             "Use the threads backend, or --device cpu."
         )
 
 
 def succeed(result: Any) -> Any:
-    """The values of a call of the bindings; a failure raises."""
+    """The values that a call of the bindings returned. Raises if it failed."""
     code, *values = result
     if int(code) != 0:
         raise RuntimeError(f"{getattr(code, 'name', code)}")
@@ -86,18 +86,18 @@ def succeed(result: Any) -> Any:
 
 
 def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes:
-    """The kernels of an env for an architecture such as sm_90, compiled now or earlier."""
+    """The kernels of an env for an architecture such as sm_90, from the cache or compiled now."""
     bindings = nvrtc()
     version = succeed(bindings.nvrtcVersion())
     sha = hashlib.sha256(repr((source.name, source.consts, FLAGS, extra, arch, version)).encode())
     for file in source.files():
         sha.update(file.name.encode() + b"\0" + file.read_bytes())
     path = build.cache_dir() / f"{source.name}-{arch}-{sha.hexdigest()[:16]}.cubin"
-    with _compiling:  # a second caller reads the file that the first wrote
+    with _compiling:  # a second caller reads the file that the first one wrote
         if path.is_file():
             return path.read_bytes()
         code = _compile(bindings, source, arch, extra)
-        with contextlib.suppress(OSError):  # without a cache it is compiled again next time
+        with contextlib.suppress(OSError):  # a cache that cannot be written: it is compiled again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
             temporary.write_bytes(code)
@@ -106,8 +106,8 @@ def cubin(source: build.Source, arch: str, extra: tuple[str, ...] = ()) -> bytes
 
 
 def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, ...]) -> bytes:
-    unit = build.CORE / "module.c"
-    program = succeed(bindings.nvrtcCreateProgram(unit.read_bytes(), b"module.cu", 0, [], []))
+    text = (build.CORE / "module.c").read_bytes()
+    program = succeed(bindings.nvrtcCreateProgram(text, b"module.cu", 0, [], []))
     flags = [f"--gpu-architecture={arch}", *FLAGS, f"-I{build.NATIVE}", f"-I{build.CORE}", *source.defines(), *extra]
     words = [flag.encode() for flag in flags]
     try:
@@ -115,8 +115,8 @@ def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, .
         if int(code) != 0:
             log = b" " * succeed(bindings.nvrtcGetProgramLogSize(program))
             bindings.nvrtcGetProgramLog(program, log)
-            text = log.decode(errors="replace").rstrip("\0 \n")
-            raise CompileFailed(f"{source.header} does not compile for {arch}:\n{build.explain(text, source)}")
+            message = log.decode(errors="replace").rstrip("\0 \n")
+            raise CompileFailed(f"{source.header} does not compile for {arch}:\n{build.explain(message, source)}")
         out: bytes = b" " * succeed(bindings.nvrtcGetCUBINSize(program))
         succeed(bindings.nvrtcGetCUBIN(program, out))
         return out
@@ -142,12 +142,12 @@ class Kernels:
                 name: succeed(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode()))
                 for name in KERNELS
             }
-        # as many envs to a block as its shared memory holds the observations of
+        # the largest block whose observations fit in its shared memory
         self.block = next((size for size in (128, 64, 32) if size * row_bytes <= SHARED_BYTES), 32)
         self.stage_bytes = self.block * row_bytes if self.block * row_bytes <= SHARED_BYTES else 0
 
     def launch(self, name: str, count: int, batch: Batch, *arguments: Any, block: int = 0, shared: int = 0) -> None:
-        """Starts a kernel over `count` threads on torch's current stream; returns at once."""
+        """Starts a kernel with `count` threads on torch's current stream and returns at once."""
         size = block or self.block
         values = [batch, *arguments]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])

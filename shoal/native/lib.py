@@ -1,4 +1,4 @@
-"""Loads a compiled env by ctypes and reads its description. The structs mirror `core/module.c` and `core/host.h`."""
+"""Loads a compiled env with ctypes and reads its description. The structs mirror `core/module.c` and `core/host.h`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAW_KINDS = ("rect", "circle", "line", "text")
 
 
 class Batch(ctypes.Structure):
-    """`Batch` in core/module.c: where all memory of a batch of envs lies."""
+    """`Batch` in core/module.c: pointers to all memory of a batch of envs."""
 
     _fields_ = [
         (name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison", "final_cut", "padding")
@@ -87,8 +87,8 @@ class Draw(ctypes.Structure):
 RANGE = [c_void_p, c_int32, c_int32]
 
 
-class DeskSlot(ctypes.Structure):
-    """`Slot` in core/wait.c: where a worker process and its parent meet."""
+class Channel(ctypes.Structure):
+    """`Channel` in core/wait.c: commands to one worker process, and their results."""
 
     _fields_ = [
         ("posted", c_uint32),
@@ -104,7 +104,7 @@ class DeskSlot(ctypes.Structure):
 
 
 class Core:
-    """The library that all envs share: the thread pool, the waiting of processes, the rasterizer, what learners sum."""
+    """The library that all envs share: thread pool, process signalling, rasterizer, and loops of the learners."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
@@ -116,8 +116,8 @@ class Core:
         self.pool_submit = declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
         self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
-        self.desk_bytes = declare(lib.shoal_desk_bytes, c_int64, c_int32)
-        self.desk_slot = declare(lib.shoal_desk_slot, c_void_p, c_void_p, c_int32)
+        self.channels_bytes = declare(lib.shoal_channels_bytes, c_int64, c_int32)
+        self.channel = declare(lib.shoal_channel, c_void_p, c_void_p, c_int32)
         self.post = declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
         ready = [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_int64, c_int64]
         self.wait_ready = declare(lib.shoal_wait_ready, c_int32, *ready)
@@ -142,7 +142,9 @@ class Module:
         raw = _Spec()
         declare(lib.shoal_spec, None, POINTER(_Spec))(raw)
         if raw.abi != ABI:
-            raise BuildError(f"{path} was built for ABI {raw.abi}, this is {ABI}. Delete it; it is rebuilt on demand.")
+            raise BuildError(
+                f"{path} was built for ABI {raw.abi}, this Shoal needs {ABI}. Delete the file: it is rebuilt on demand."
+            )
         limits = declare(lib.shoal_limits, POINTER(_Limit))()
         texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
@@ -179,7 +181,7 @@ class Module:
 
 
 def declare(function: Any, result: Any, *arguments: Any) -> Any:
-    """A function of a library, with the types that it takes and returns."""
+    """Sets the result and argument types of a library's function, and returns it."""
     function.restype, function.argtypes = result, list(arguments)
     return function
 
@@ -215,7 +217,7 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     )
     for stat in spec.stats:
         if stat.name in RESERVED_STATS:
-            raise BuildError(f"{name}: the stat '{stat.name}' has the name of one that every env has. Rename it.")
+            raise BuildError(f"{name}: the stat '{stat.name}' has the name of a stat that every env has. Rename it.")
     for own in spec.param_names[1:] + spec.const_names:
         if own in RESERVED_PARAMS:
             raise BuildError(f"{name}: the param '{own}' has the name of an option of shoal.make. Rename it.")
@@ -228,31 +230,31 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
 def _with_values(
     spec: EnvSpec, limits: Any, choices: Iterable[list[str]], presets: Iterable[list[str]], is_plain: bool
 ) -> EnvSpec:
-    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. What fits nothing raises.
+    """The spec with ENV_LIMITS, ENV_CHOICES and ENV_PRESETS. An entry that matches no param or const raises.
 
-    is_plain: the consts are the header's own, by which its limits and defaults must agree.
+    is_plain: the consts have the header's values, for which its defaults must be within its limits.
     """
-    more: dict[str, dict[str, Any]] = {name: {} for name in spec.param_names + spec.const_names}
+    fields: dict[str, dict[str, Any]] = {name: {} for name in spec.param_names + spec.const_names}
 
     def matching(pattern: str, macro: str) -> list[str]:
-        found = [name for name in more if fnmatchcase(name, pattern)]
-        if not found:
-            raise BuildError(f"{spec.name}: {macro} has '{pattern}', and no param or const is called so.")
-        return found
+        names = [name for name in fields if fnmatchcase(name, pattern)]
+        if not names:
+            raise BuildError(f"{spec.name}: {macro} names '{pattern}', which matches no param or const.")
+        return names
 
     for limit in itertools.takewhile(lambda limit: limit.names, limits):
         for name in matching(limit.names.decode(), "ENV_LIMITS"):
-            more[name] |= {"low": limit.low, "high": limit.high}
+            fields[name] |= {"low": limit.low, "high": limit.high}
     for pattern, words in choices:
         for name in matching(pattern, "ENV_CHOICES"):
-            more[name] |= {"choices": tuple(words.split())}
+            fields[name] |= {"choices": tuple(words.split())}
     kinds = {param.name: param.kind for param in spec.params}
-    if unfit := [name for name, extra in more.items() if "choices" in extra and kinds.get(name) != "int"]:
+    if unfit := [name for name, extra in fields.items() if "choices" in extra and kinds.get(name) != "int"]:
         raise BuildError(f"{spec.name}: ENV_CHOICES has '{unfit[0]}', which is not an int of ENV_PARAMS.")
     spec = dataclasses.replace(
         spec,
-        params=tuple(dataclasses.replace(param, **more[param.name]) for param in spec.params),
-        consts=tuple(dataclasses.replace(const, **more[const.name]) for const in spec.consts),
+        params=tuple(dataclasses.replace(param, **fields[param.name]) for param in spec.params),
+        consts=tuple(dataclasses.replace(const, **fields[const.name]) for const in spec.consts),
         presets=tuple(
             Preset(name, {key: _value(word) for key, word in build.parse_settings(settings).items()}, text)
             for name, settings, text in presets
@@ -264,7 +266,7 @@ def _with_values(
         for preset in spec.presets:
             spec.split(preset.settings)
     except ConfigError as error:
-        raise BuildError(f"the header does not agree with itself. {error}") from None
+        raise BuildError(f"the header contradicts itself: {error}") from None
     return spec
 
 
@@ -281,20 +283,18 @@ def _value(word: str) -> int | float | str:
 def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:
     size = int(np.prod(shape))
     if len(values) not in (1, size):
-        raise BuildError(
-            f"{name}: {macro} has {len(values)} values. Give one for all, or {size}, one for each element."
-        )
+        raise BuildError(f"{name}: {macro} has {len(values)} values. Give 1 value, or {size}: one for each element.")
     return values.reshape(()) if len(values) == 1 else values.reshape(shape)
 
 
 @functools.cache
 def load_core() -> Core:
-    """The shared library of the pool and the rasterizer, loaded once."""
+    """The Core library, loaded once."""
     return Core(build.library(build.CORE_SOURCE, "base"))
 
 
 def best_variant() -> str:
-    """The fastest build that this CPU can run. All give the same bytes."""
+    """The fastest build that this CPU can run. All builds give the same bytes."""
     return "avx2" if "avx2" in build.variants() and load_core().cpu_level() >= 2 else "base"
 
 
@@ -304,6 +304,6 @@ def _load_path(source: build.Source, path: Path) -> Module:
 
 
 def load(header: Path, consts: Mapping[str, int] | None = None, variant: str | None = None) -> Module:
-    """The env of a header as a loaded library, compiled first if need be."""
+    """The env of a header as a loaded library, compiled first if necessary."""
     source = build.Source.env(header, consts)
     return _load_path(source, build.library(source, variant or best_variant()))

@@ -1,4 +1,4 @@
-"""Calls core/qlearn.c by ctypes: what Q-learning does on a CPU. The structs mirror those in the C file."""
+"""Calls core/qlearn.c with ctypes: Q-learning on a CPU. The structs mirror those of the C file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _pointers(names: str) -> list[tuple[str, type]]:
 
 
 class Net(ctypes.Structure):
-    """The sizes of a network of plain layers."""
+    """The sizes of a multi-layer perceptron."""
 
     _fields_ = [
         ("sizes", c_void_p),
@@ -25,7 +25,7 @@ class Net(ctypes.Structure):
 
 
 class Act(ctypes.Structure):
-    """What some rows see, and where what they do is written."""
+    """The observations of some rows, and where their actions are written."""
 
     _fields_ = [
         *_pointers("net weights x masks noise logits best actions work"),
@@ -34,7 +34,7 @@ class Act(ctypes.Structure):
 
 
 class Watch(ctypes.Structure):
-    """A rollout that is looked at."""
+    """A rollout whose statistics are computed."""
 
     _fields_ = [
         *_pointers("rewards logits dones alive games found"),
@@ -56,7 +56,7 @@ class Improve(ctypes.Structure):
 
 
 class Replay(ctypes.Structure):
-    """Where a replay lies."""
+    """The memory of a replay."""
 
     _fields_ = [
         *((name, c_int64) for name in "rows agents capacity leaves mask_size action_bytes".split()),
@@ -65,7 +65,7 @@ class Replay(ctypes.Structure):
 
 
 class Store(ctypes.Structure):
-    """A rollout that a replay takes in."""
+    """A rollout to store in a replay."""
 
     _fields_ = [
         ("replay", c_void_p),
@@ -75,7 +75,7 @@ class Store(ctypes.Structure):
 
 
 class Draw(ctypes.Structure):
-    """Windows that are drawn from a replay, and where they are written."""
+    """Transitions to sample from a replay, and where they are written."""
 
     _fields_ = [
         ("replay", c_void_p),
@@ -89,7 +89,7 @@ class Draw(ctypes.Structure):
 
 
 class QLearn:
-    """The library. Each function takes one struct by address."""
+    """The library. Each function takes the address of one struct."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
@@ -104,5 +104,5 @@ class QLearn:
 
 @functools.cache
 def load() -> QLearn:
-    """The fastest build that this CPU can run, loaded once. All give the same bytes."""
+    """The fastest build that this CPU can run, loaded once. All builds give the same bytes."""
     return QLearn(build.library(build.QLEARN_SOURCE, best_variant()))

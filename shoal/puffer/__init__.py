@@ -4,8 +4,8 @@
     obs = envs.reset()
     obs, rewards, dones, infos = envs.step(envs.action_space.sample())
 
-docs/from-pufferlib.md says what to change in your code, and what differs on purpose. What needs torch (PuffeRL,
-pufferl, pytorch, models) is imported on first use.
+docs/from-pufferlib.md lists what to change in your code, and what differs on purpose. Modules that need torch
+(pufferl, pytorch, models) are imported on first use.
 """
 
 from __future__ import annotations
@@ -131,15 +131,16 @@ def make(
 
     Args:
         name: `gym-CartPole-v1`, `atari-pong`, `minigrid-empty-8x8`, `pettingzoo-pistonball`; `puffer_breakout` or
-            `breakout` for a native env; or what `register` made known.
+            `breakout` for a native env; or a name given to `register`.
         num_envs: number of envs.
         num_workers: processes, or threads of a native env; default: the number of cores, or fewer so that they divide
             num_envs.
-        envs_per_worker: instead of num_workers.
+        envs_per_worker: given in place of num_workers.
         seed: of the first reset; env i gets `seed + i`. Default: a random one.
         backend: `serial`, or `process` (`threads` for a native env); default: by the number of envs and cores.
-        **env_kwargs: the env's own, such as frameskip, framestack (atari), max_steps (minigrid, native), num_agents
-            (pettingzoo); and Shoal's batch_size, zero_copy, start_method, timeout_s, on_crash, cpu_affinity and copy.
+        **env_kwargs: keyword arguments of the env, such as frameskip, framestack (atari), max_steps (minigrid, native),
+            num_agents (pettingzoo); and the options batch_size, zero_copy, start_method, timeout_s, on_crash,
+            cpu_affinity and copy.
     """
     options = {option: env_kwargs.pop(option) for option in _OPTIONS if option in env_kwargs}
     options |= {"num_workers": num_workers, "envs_per_worker": envs_per_worker}
@@ -153,7 +154,7 @@ def emulate(env: Any, num_envs: int = 1, **options: Any) -> VectorEnv:
     """A vector of an env of any kind: Gymnasium, PettingZoo (parallel or AEC), old gym, or a PufferEnv.
 
     Args:
-        env: a class, a function that makes one, or an env, of which copies are made.
+        env: a class or function that makes one, or an env, which is copied.
         num_envs: number of envs.
         **options: of `VectorEnv`: num_workers, envs_per_worker, seed, backend, …
     """
@@ -168,5 +169,5 @@ def _copied(env: Any) -> Any:
     except Exception as error:
         raise APIUsageError(
             f"{type(env).__name__} cannot be copied ({type(error).__name__}: {error}). "
-            "Give emulate a function that makes it: emulate(lambda: …, num_envs=…)."
+            "Pass a function that makes it: emulate(lambda: …, num_envs=…)."
         ) from error

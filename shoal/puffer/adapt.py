@@ -1,4 +1,4 @@
-"""Adapts the envs of PufferLib's users to what Shoal's runner steps."""
+"""Adapts envs written for PufferLib to Shoal's runner."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gymnasium import spaces
 
 from shoal.errors import BadOutput
 from shoal.integrations.adapt import adapt as adapt_other
-from shoal.puffer.env import BUFFERS, PufferEnv, Wrapper, new_actions
+from shoal.puffer.env import BUFFERS, Forwarding, PufferEnv, Wrapper, new_actions
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import AgentSpaces
 from shoal.vector.block import Block
-from shoal.vector.runner import SAME_STEP, Info, Mail, VectorSlot, slot_for
+from shoal.vector.slots import SAME_STEP, Info, InfoRows, VectorSlot, slot_for
 
-ROW = "puffer_row"  # the agent of a row whose env resets itself: by this name the parent process knows such envs
-SELF_RESET = "puffer_infos"  # the key of the list of infos that such an env returned
+ROW = "puffer_row"  # name of the agent of a row whose env resets itself: the parent process recognizes such envs by it
+SELF_RESET = "puffer_infos"  # key of the list of infos that such an env returned
 
 
 def slot(env: Any) -> Any:
-    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` takes."""
+    """The runner's slot for an env: a PufferEnv in either style, a vector, or anything that `shoal.make` accepts."""
     inner = env.unwrapped if isinstance(env, Wrapper) else env
     if hasattr(env, "as_slot"):
         if env is inner:
             return env.as_slot()
         if not isinstance(inner, PufferEnv):
-            raise APIUsageError(f"{type(env).__name__} wraps a vector: put the wrapper around the outermost one.")
+            raise APIUsageError(f"{type(env).__name__} wraps a vector inside a vector. Wrap the outermost one.")
     if isinstance(inner, PufferEnv):
         if inner.is_in_place or inner.emulated:
             return PufferSlot(env)
@@ -98,12 +98,12 @@ class GuideEnv:
 
 
 def is_old_gym(env: Any) -> bool:
-    """Whether the class of an env is of the old gym package."""
+    """Whether an env is of the old gym package."""
     return any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__)
 
 
 class OldGymEnv(GuideEnv):
-    """An env of old gym whose reset takes no seed and returns obs alone, with any version of gym."""
+    """An env of old gym whose reset takes no seed and returns only obs, for any version of gym."""
 
     def __init__(self, env: Any) -> None:
         adapted = adapt_other(env)  # has Gymnasium's spaces; raises if shimmy is not installed
@@ -128,7 +128,7 @@ class GuideAgents:
         self.env = env
         self.agents: list[Any] = []
         names = getattr(env, "possible_agents", None)
-        if names is None:  # the names are in what reset returns
+        if names is None:  # reset returns a dict by name
             obs, _ = split_reset(env.reset(), None)
             if not isinstance(obs, Mapping):
                 raise APIUsageError(f"{type(env).__name__} has num_agents={env.num_agents}: reset must return a dict.")
@@ -177,12 +177,12 @@ class GuideAgents:
 
 TERMINATED, TRUNCATED = "terminated", "truncated"
 EVERYONE = "__all__"
-OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos that are about no single agent; the second is RLlib's
+OF_THE_GAME = (EVERYONE, "__common__")  # keys of infos of the whole game; the second is RLlib's
 TIME_LIMIT = "TimeLimit.truncated"
 
 
 def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any]) -> str:
-    """How an agent's episode ended, if it did: its own flags come before those of the whole game."""
+    """How an agent's episode ended; empty if it did not. Its own flags take precedence over those of the whole game."""
     for flags, end in ((terminated, TERMINATED), (truncated, TRUNCATED)):
         if flags.get(name):
             return end
@@ -193,10 +193,10 @@ def end_of(name: Any, terminated: Mapping[Any, Any], truncated: Mapping[Any, Any
 
 
 def end_of_done(name: Any, agents: Sequence[Any], dones: Mapping[Any, Any], infos: Mapping[Any, Any]) -> str:
-    """How an agent's episode ended, if it did, where one flag says both.
+    """How an agent's episode ended, for envs with one `done` flag; empty if it did not end.
 
-    `TimeLimit.truncated` marks a time limit: in the agent's own info, or, where `__all__` ended the game, in an info of
-    the whole game. An agent whose own flag is set while another's is not has ended by itself.
+    `TimeLimit.truncated` marks a time limit: in the agent's info or, if `__all__` ended the game, in an info of the
+    whole game. An agent whose flag is set while another agent's is not has ended by itself.
     """
     is_whole_game = bool(dones.get(EVERYONE))
     if not (is_whole_game or dones.get(name)):
@@ -226,28 +226,15 @@ def seeded_reset(env: Any, seed: int | None) -> Any:
 
 
 def split_reset(result: Any, space: Any) -> tuple[Any, Info]:
-    """(obs, info) of a reset that returns both, or obs alone."""
+    """(obs, info) of a reset that returns both, or only obs."""
     pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
     return result if pair and not isinstance(space, spaces.Tuple) else (result, {})
 
 
-class PettingZooWrapper:
-    """Around a PettingZoo parallel env: what a subclass does not define is the wrapped env's."""
+class PettingZooWrapper(Forwarding):
+    """Wraps a PettingZoo parallel env. Attributes that it does not define are the wrapped env's."""
 
     has_game_infos = False  # whether infos are one dict for the whole game
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    @property
-    def unwrapped(self) -> Any:
-        """The env without any wrapper."""
-        return getattr(self.env, "unwrapped", self.env)
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
         """Starts a game, also of an env whose reset takes no options."""
@@ -263,9 +250,9 @@ class PettingZooWrapper:
 
 
 class GameInfos(PettingZooWrapper):
-    """A parallel env whose infos are one dict for the whole game, as an env that gives them to its first agent.
+    """Assigns the infos of a parallel env that has one dict for the whole game to its first agent.
 
-    A vector has infos by row, and a game has no row of its own.
+    A vector has infos by row, and a game has no row.
     """
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> Any:
@@ -283,10 +270,10 @@ class GameInfos(PettingZooWrapper):
 
 
 class PufferSlot(VectorSlot):
-    """An env in style (b): each of its agents is a row, which the env resets itself.
+    """An env in style (b) (see env.py): each of its agents is a row, which the env resets itself.
 
-    An env that is made here (`make`, once the block is known) gets the block's memory as `buf`. An env that was made
-    before has buffers of its own, which are copied into the block. There is no final_obs: the env has overwritten it.
+    With `make`, `bind` makes the env and passes the block's memory as `buf`. An existing env has its own buffers, which
+    are copied into the block. There is no final_obs: the env has overwritten it.
     """
 
     def __init__(self, env: Any, make: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -296,7 +283,7 @@ class PufferSlot(VectorSlot):
         self.agent_spaces = AgentSpaces((ROW,), (env.single_observation_space,), (env.single_action_space,))
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Sets where in the block this env writes, and makes the env if it is to be made here."""
+        """Sets the rows of the block that this env writes to, and makes the env if `make` was given."""
         if autoreset != SAME_STEP:
             raise BadOutput("a PufferEnv with in-place buffers resets itself: autoreset must be same_step")
         self.first, self.rows, self.arrays = first, slice(first, first + self.envs), block.arrays
@@ -313,33 +300,35 @@ class PufferSlot(VectorSlot):
             self._compare()
 
     def _compare(self) -> None:
-        env, spaces_of = self.env, self.agent_spaces
+        env, agent_spaces = self.env, self.agent_spaces
         if (env.num_agents, env.single_observation_space, env.single_action_space) != (
             self.envs,
-            spaces_of.observation_spaces[0],
-            spaces_of.action_spaces[0],
+            agent_spaces.observation_spaces[0],
+            agent_spaces.action_spaces[0],
         ):
-            raise APIUsageError("its spaces or num_agents differ from those of the first env: all must be equal.")
+            raise APIUsageError("its spaces or num_agents differ from those of the first env. All envs must be equal.")
 
-    def reset(self, seed: Any, options: Info | None, mail: Mail) -> None:
+    def reset(self, seed: Any, options: Info | None, info_rows: InfoRows) -> None:
         """Starts episodes; the seed is that of the first row."""
         if options and "reset_mask" in options:
             raise BadOutput("a PufferEnv with in-place buffers resets its agents itself: it cannot reset some of them")
         _, infos = self.env.reset() if seed is None else self.env.reset(seed=int(seed[0]))
         self._take([getattr(self.env, name) for name in BUFFERS])
         self.ticks[:], self.totals[:], self.flags[:] = 0, 0.0, False
-        self._mail(infos, mail)
+        self._add_infos(infos, info_rows)
 
-    def step(self, mail: Mail) -> None:
+    def step(self, info_rows: InfoRows) -> None:
         """One transition of all its agents."""
         buffers, arrays, rows = self.buffers, self.arrays, self.rows
-        buffers["terminals"][:], buffers["truncations"][:] = self.flags  # the runner cleared what the env had left
+        buffers["terminals"][:], buffers["truncations"][:] = (
+            self.flags
+        )  # the runner cleared them, but the env expects its own
         was_alive = buffers["masks"].copy()
         self.given[:] = self.taken
         result = self.env.step(self.given)
         if not isinstance(result, tuple) or len(result) != 5:
             raise BadOutput("step did not return (observations, rewards, terminals, truncations, infos)")
-        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's own
+        if isinstance(self.env, Wrapper):  # it may return other arrays than the env's buffers
             self._take([*result[:4], self.env.masks])
         else:
             self._take([getattr(self.env, name) for name in BUFFERS])
@@ -352,18 +341,18 @@ class PufferSlot(VectorSlot):
         if done.any():
             arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
             self.ticks[done], self.totals[done] = 0, 0.0
-        self._mail(result[4], mail)
+        self._add_infos(result[4], info_rows)
 
     def _take(self, values: list[Any]) -> None:
-        """Copies the arrays that are not the block's own."""
+        """Copies the arrays that are not in the block."""
         for name, value in zip(BUFFERS, values):
             if value is not self.buffers[name]:
                 self.buffers[name][:] = value
 
-    def _mail(self, infos: Any, mail: Mail) -> None:
+    def _add_infos(self, infos: Any, info_rows: InfoRows) -> None:
         if isinstance(infos, dict):
             infos = [infos] if infos else []
         if not isinstance(infos, list):
             raise BadOutput(f"infos is a {type(infos).__name__}, not a list of dicts")
         if infos:
-            mail.append((self.first, False, {SELF_RESET: infos}))
+            info_rows.append((self.first, False, {SELF_RESET: infos}))

@@ -29,7 +29,12 @@ from shoal.train import Options, options_for
 
 Table = dict[str, Any]
 
-NOT_IN_FILES = ("batch_size", "num_iterations", "precision", "schedule")  # given in other ways, or for a GPU
+NOT_IN_FILES = (
+    "batch_size",
+    "num_iterations",
+    "precision",
+    "schedule",
+)  # set differently in PufferLib, or for a GPU only
 BASE: Table = {
     "package": None,
     "env_name": None,
@@ -49,16 +54,16 @@ RECURRENT = ("Recurrent", "LSTMWrapper")
 
 
 def load_config(env_name: str = "default", args: Sequence[str] | None = None, folder: str | Path = "config") -> Table:
-    """The settings of an env as PufferLib 3 has them.
+    """The settings of an env in PufferLib 3's format.
 
     Args:
         env_name: any name of `shoal.puffer.make`, a path to an INI file, or `default`.
         args: command-line flags; default: those of this process.
-        folder: where INI files are.
+        folder: the folder of the INI files.
 
     Returns:
-        Nested dicts: `vec`, `env`, `policy`, `rnn`, `train`, what else the files have, and the keys of `[base]` beside
-        them. `args["train"]["use_rnn"]` says whether there is an rnn_name.
+        Nested dicts: `vec`, `env`, `policy`, `rnn`, `train`, other sections of the files, and the keys of `[base]`.
+        `args["train"]["use_rnn"]` says whether rnn_name is set.
     """
     files, name = _files(env_name, Path(folder))
     given: Table = {}
@@ -78,7 +83,7 @@ def load_config(env_name: str = "default", args: Sequence[str] | None = None, fo
 
 
 def _files(env_name: str, folder: Path) -> tuple[list[Path], str | None]:
-    """(INI files, lowest first; the name of the env)."""
+    """(INI files, in the order in which they override each other; the name of the env)."""
     default = [file for file in (folder / "default.ini",) if file.is_file()]
     if env_name == "default":
         return default, None
@@ -91,12 +96,12 @@ def _files(env_name: str, folder: Path) -> tuple[list[Path], str | None]:
     for file in sorted(folder.rglob("*.ini")):
         if env_name in str(_read(file).get("env_name") or "").split():
             return [*default, file], env_name
-    names.find(env_name)  # raises where there is no such env
+    names.find(env_name)  # raises if there is no such env
     return default, env_name
 
 
 def _read(file: Path) -> Table:
-    """The sections of an INI file as nested tables; `[base]` is the outermost, `[sweep.train]` two deep."""
+    """The sections of an INI file as nested tables; `[base]` is the top level, `[sweep.train]` two levels deep."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read(file)
@@ -127,7 +132,7 @@ def _merge(tables: Table, over: Mapping[str, Any]) -> None:
 
 
 def _defaults(name: str | None) -> Table:
-    """Shoal's values, tuned ones where the env has them."""
+    """Shoal's defaults, with the tuned values of a native env."""
     native = name.removeprefix("puffer_") if name is not None and isinstance(_find(name), str) else None
     options = options_for(native, {"algo": "ppo", "device": "cpu"}) if native else Options()
     puffer_names = {own: name for name, own in NAMES.items()}
@@ -156,7 +161,7 @@ def _find(name: str) -> Any:
 
 
 def _flags(tables: Table, given: list[str]) -> Table:
-    """What `--train.learning-rate 3e-4 --wandb` says, as nested tables. A flag without a value is True."""
+    """`--train.learning-rate 3e-4 --wandb` as nested tables. A flag without a value is True."""
     paths = {f"--{'.'.join(path)}".replace("_", "-"): path for path in _paths(tables)}
     parser = argparse.ArgumentParser(allow_abbrev=False, description="settings of an env and of its training")
     for flag, path in paths.items():
@@ -182,18 +187,18 @@ def _flags(tables: Table, given: list[str]) -> Table:
 
 
 def _paths(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The keys that lead to each value."""
+    """The path of keys to each value."""
     paths = []
     for key, value in tables.items():
         paths += _paths(value, (*path, key)) if isinstance(value, Mapping) else [(*path, key)]
     return paths
 
 
-# ---- what a configuration makes ----
+# ---- envs and policies of a configuration ----
 
 
 def load_env(env_name: str, args: Mapping[str, Any]) -> Any:
-    """A vector env of `args["vec"]` and `args["env"]`."""
+    """The vector env that `args["vec"]` and `args["env"]` describe."""
     make = names.find(env_name)
     creator = env_creator(make) if isinstance(make, str) else make
     return vector.make(creator, env_kwargs=dict(args["env"]), **args["vec"])
@@ -205,11 +210,11 @@ def load_policy(args: Mapping[str, Any], vecenv: Any, env_name: str = "") -> Any
     if name not in POLICIES:
         raise APIUsageError(
             f"policy_name={name!r}.{did_you_mean(str(name), POLICIES)} Known: {', '.join(POLICIES)}. "
-            "Give PuffeRL a module of your own as policy."
+            "Or pass your own module to PuffeRL as policy."
         )
     if recurrent not in (None, *RECURRENT):
         raise APIUsageError(f"rnn_name={recurrent!r} must be None or one of {', '.join(RECURRENT)}.")
     if args.get("load_model_path") is not None:
-        raise APIUsageError("load_model_path: Shoal loads no pickled weights. Use PuffeRL.load_checkpoint(path).")
+        raise APIUsageError("load_model_path: Shoal does not load pickled weights. Use PuffeRL.load_checkpoint(path).")
     policy = getattr(models, POLICIES[name])(vecenv, **args["policy"])
     return policy if recurrent is None else models.LSTMWrapper(vecenv, policy, **args["rnn"])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from shoal.entry import PROCESS_OPTIONS
 from shoal.entry import make as make_native
 from shoal.errors import UsageError, did_you_mean
 from shoal.puffer import adapt
@@ -17,25 +16,32 @@ from shoal.puffer.env import PufferEnv
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import Array
 from shoal.vector.base import VecEnv, check_num_envs
-from shoal.vector.process import ProcessVec
+from shoal.vector.process import BACKEND, ProcessVec
 from shoal.vector.python import PythonSerial
-from shoal.vector.runner import VectorSlot, slot_for
+from shoal.vector.slots import VectorSlot, slot_for
 from shoal.vector.threads import available_cores
 
 Info = dict[str, Any]
+PROCESS_OPTIONS = BACKEND.keywords
 COMMON = {"seed": None, "copy": False, "render_mode": None}
-NOT_OF_ROWS = ("alive", "action_mask", "env_id", "final_obs", "final_info")  # keys that are no info of an env
+NOT_OF_ROWS = (
+    "alive",
+    "action_mask",
+    "env_id",
+    "final_obs",
+    "final_info",
+)  # keys of infos that do not come from an env
 
 
 class Vec:
-    """Many envs under the names that both styles share. `vec` is Shoal's own VecEnv.
+    """Many envs, with the names that both styles share. `vec` is Shoal's VecEnv.
 
     Results are views of the envs' memory, which the next step overwrites; `copy=True` returns copies.
     """
 
     vec: VecEnv
     envs: Sequence[Any] = ()
-    _create: Callable[[], Any] | None = None  # makes one env as the user's function does
+    _create: Callable[[], Any] | None = None  # the user's function that makes one env
     _driver: Any = None
     _seed: Any = None
     _is_seeded = False
@@ -45,12 +51,12 @@ class Vec:
 
     @property
     def num_workers(self) -> int:
-        """Processes (threads of native envs) that step the envs; 1 where this process does."""
+        """Processes (threads for native envs) that step the envs; 1 if this process does."""
         return self.vec.parallelism
 
     @property
     def num_agents(self) -> int:
-        """All agents of all envs: rows."""
+        """The agents of all envs: rows."""
         return int(self.vec.num_rows)
 
     @property
@@ -65,12 +71,12 @@ class Vec:
 
     @property
     def single_observation_space(self) -> Any:
-        """Of one agent; a Dict by agent where agents differ."""
+        """Of one agent; a Dict by agent if agents have different spaces."""
         return self.vec.single_observation_space
 
     @property
     def single_action_space(self) -> Any:
-        """Of one agent; a Dict by agent where agents differ."""
+        """Of one agent; a Dict by agent if agents have different spaces."""
         return self.vec.single_action_space
 
     @cached_property
@@ -141,16 +147,16 @@ class Vec:
         self.close()
 
     def as_slot(self) -> Any:
-        """As one env of another: `Multiprocessing(lambda: Serial(…), …)`."""
+        """The slot of this vector inside another: `Multiprocessing(lambda: Serial(…), …)`."""
         return VectorSlot(self.vec)
 
-    # ---- parts ----
+    # ---- seeds and infos ----
 
     def _next_seed(self, seed: Any) -> Any:
-        """The seed of a reset: the given one, else what `seed` set, else, the first time, a random one."""
+        """The seed of a reset: the given one, or that of `seed`; for the first reset otherwise a random one."""
         if seed is None:
             seed, self._seed = self._seed, None
-        if seed is None and not self._is_seeded:  # copies of one env must not play the same game
+        if seed is None and not self._is_seeded:  # copies of one env must not play identical episodes
             seed = int(np.random.SeedSequence().generate_state(1)[0] >> 2)
         self._is_seeded = True
         return seed
@@ -169,14 +175,14 @@ class Vec:
         return rows if len(ids) == len(rows) else rows[ids]
 
     def _listed(self, infos: Info, terminated: Array, truncated: Array) -> list[Info]:
-        """PufferLib 3's infos: those that are not empty. Envs that reset themselves give them as a list."""
+        """PufferLib 3's infos: a list of those that are not empty."""
         if self._resets_itself:
             given = infos.get(adapt.SELF_RESET, ())
             return [info for part in given if part is not None for info in part]
         return [info for info in self._by_row(infos, terminated, truncated).values() if info]
 
     def _by_row(self, infos: Info, terminated: Array, truncated: Array) -> dict[int, Info]:
-        """A dict for every row that has infos, from Gymnasium's dict of arrays."""
+        """A dict for each row that has infos, from Gymnasium's dict of arrays."""
         rows: dict[int, Info] = {}
         for key in infos:
             if not key.startswith("_") and key not in NOT_OF_ROWS and f"_{key}" in infos:
@@ -242,7 +248,7 @@ def as_puffer(env: Any) -> Any:
 
 
 def split_options(options: Info) -> tuple[Info, Info]:
-    """(options of processes, options of every backend), or an APIUsageError for an unknown one."""
+    """(options of processes, options of every backend). An unknown option raises APIUsageError."""
     known = {*PROCESS_OPTIONS, *COMMON}
     for name in options:
         if name not in known:
@@ -262,7 +268,7 @@ def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, opti
         workers = processes.get("num_workers")
         if per_worker < 1 or count % per_worker or (workers is not None and workers * per_worker != count):
             given = "" if workers is None else f" and num_workers={workers}"
-            raise APIUsageError(f"envs_per_worker={per_worker}{given} do not make num_envs={count}.")
+            raise APIUsageError(f"envs_per_worker={per_worker}{given} do not give num_envs={count}.")
         processes["num_workers"] = count // per_worker
     if backend is None:
         has_options = any(value != PROCESS_OPTIONS[name] for name, value in processes.items())
@@ -275,9 +281,7 @@ def make_python(builders: Sequence[Callable[[], Any]], backend: str | None, opti
     total = sum(slot.envs for slot in slots)
     batch = processes.get("batch_size") or total - processes.get("surplus_envs", 0)
     if total % batch or count % (total // batch):
-        raise APIUsageError(
-            f"a batch of {batch} does not divide the {total} envs, of which {count} are made one by one."
-        )
+        raise APIUsageError(f"a batch of {batch} envs does not divide the {total} envs of {count} creators evenly.")
     return PythonSerial(slots, num_groups=total // batch, **common), batch
 
 
@@ -290,19 +294,19 @@ def make_threads(name: str, num_envs: int, backend: str | None, options: Info, p
     for option, value in processes.items():
         if value != PROCESS_OPTIONS[option]:
             raise APIUsageError(
-                f"{option}={value!r} does not fit '{name}', a native env: threads step it, not processes."
+                f"{option}={value!r} is an option of worker processes; '{name}' is a native env, stepped by threads."
             )
     return make_native(name, num_envs, backend=backend, num_threads=workers, **common, **params)
 
 
 def builder(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[[], Any]:
-    """A function of no arguments that makes an env's slot. It can be pickled where `make` can."""
+    """A function without arguments that makes an env's slot. It can be pickled if `make` can."""
     return partial(adapt.build, make, args, kwargs)
 
 
 def refuse_shell(env: Any) -> None:
-    """Raises for a subclass of VectorEnv that was made without envs and has no reset and step of its own."""
+    """Raises for a subclass of VectorEnv that has neither envs nor its own reset and step."""
     raise UsageError(
-        f"{type(env).__name__} was made without envs: give super().__init__ an env_creator and num_envs, "
+        f"{type(env).__name__} has no envs. Pass env_creator and num_envs to super().__init__, "
         "or define reset and step."
     )

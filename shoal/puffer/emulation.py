@@ -21,7 +21,7 @@ __all__ = ["GymnasiumPufferEnv", "PettingZooPufferEnv"]
 
 
 class _Emulated(PufferEnv):
-    """An env with PufferEnv's names. Give the env, or a function that makes it and its arguments."""
+    """An env with PufferEnv's names. Pass the env, or a function that makes it with its arguments."""
 
     emulated = True
 
@@ -31,11 +31,11 @@ class _Emulated(PufferEnv):
         env_creator: Callable[..., Any] | None = None,
         env_args: Sequence[Any] = (),
         env_kwargs: dict[str, Any] | None = None,
-        buf: Any = None,  # not needed: the runner writes an env's results into the vector's memory
+        buf: Any = None,  # unused: the runner writes results into the vector's memory
         seed: int | None = None,
     ) -> None:
         if (env is None) == (env_creator is None):
-            raise APIUsageError("give either an env or an env_creator.")
+            raise APIUsageError("give either env or env_creator, not both or neither.")
         self.env = env_creator(*env_args, **(env_kwargs or {})) if env_creator else env
         self.first_seed = seed
         self._slot = adapt.slot(self.env)
@@ -93,6 +93,4 @@ class PettingZooPufferEnv(_Emulated):
     """A PettingZoo env, parallel or AEC, as a PufferEnv of all its possible agents. `masks` says who is alive."""
 
 
-__getattr__ = missing_names(
-    __name__, __all__, {"nativize": "Observations keep their structure here: use them without it."}
-)
+__getattr__ = missing_names(__name__, __all__, {"nativize": "It is not needed: observations keep their structure."})

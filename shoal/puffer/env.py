@@ -1,4 +1,4 @@
-"""PufferEnv and Wrapper: the base classes of envs for PufferLib, in both styles that are in use.
+"""PufferEnv and Wrapper: the base classes of PufferLib's envs, in its two styles.
 
 (a) Guides: `super().__init__(buf)` first, spaces afterwards, `reset() -> obs`, `step -> (obs, reward, done, info)`.
 (b) PufferLib 3: `single_observation_space`, `single_action_space` and `num_agents` first, then `super().__init__(buf)`
@@ -21,7 +21,7 @@ BUFFERS = ("observations", "rewards", "terminals", "truncations", "masks")
 
 
 class PufferEnv:
-    """An env in one of PufferLib's two styles (see the module). In style (b), `buf` has its rows of shared memory."""
+    """An env in one of PufferLib's two styles (see the module). In style (b) `buf` holds its rows of shared memory."""
 
     single_observation_space: spaces.Space[Any]
     single_action_space: spaces.Space[Any]
@@ -62,7 +62,7 @@ class PufferEnv:
         self.action_space: Any = batch_space(self.single_action_space, self.num_agents)
         self.agent_ids = np.arange(self.num_agents)
 
-    # ---- what an env defines ----
+    # ---- methods that an env defines ----
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """Starts an episode: (a) returns obs; (b) takes a seed and returns (observations, infos)."""
@@ -73,10 +73,10 @@ class PufferEnv:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Frees what the env holds."""
+        """Frees the env's resources."""
 
     def render(self) -> Any:
-        """A frame. Does nothing unless an env defines it."""
+        """A frame; None unless an env defines it."""
 
     # ---- spaces, guide style ----
 
@@ -92,30 +92,30 @@ class PufferEnv:
         return spaces.Box(low, high, shape, dtype)
 
     def make_discrete(self, n: int) -> spaces.Discrete:
-        """A choice of n."""
+        """A space of n choices."""
         return spaces.Discrete(n)
 
     def make_multi_discrete(self, sizes: Sequence[int]) -> spaces.MultiDiscrete:
-        """Several choices at once."""
+        """A space of several choices."""
         return spaces.MultiDiscrete(list(sizes))
 
     # ---- randomness of a guide-style env, whose reset takes no seed ----
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The env's own random stream, which `seed` sets. (numpy's global one cannot be seeded for one env.)"""
+        """The random stream of this env, which `seed` sets. (numpy's global stream is shared by all envs.)"""
         if "_np_random" not in self.__dict__:
             self._np_random = np.random.default_rng()
         return self._np_random
 
     def seed(self, seed: int | None = None) -> None:
-        """Seeds `np_random`. Called before `reset` where that takes no seed."""
+        """Seeds `np_random`. Called before a `reset` that takes no seed."""
         self._np_random = np.random.default_rng(seed)
 
     # ---- PufferLib 3: an env of many agents is a vector env itself ----
 
     emulated = False
-    done = False  # the env resets itself
+    done = False  # never true: the env resets itself
 
     @property
     def driver_env(self) -> Any:
@@ -128,12 +128,12 @@ class PufferEnv:
         return self.num_agents
 
     def async_reset(self, seed: int | None = None) -> None:
-        """Resets; `recv` then returns it."""
+        """Resets the env; `recv` returns the result."""
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         _, self.infos = self.reset() if seed is None else self.reset(seed=seed)
 
     def send(self, actions: Any) -> None:
-        """Steps; `recv` then returns it."""
+        """Steps the env; `recv` returns the result."""
         *_, self.infos = self.step(actions)
 
     def recv(self) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ class PufferEnv:
 
 
 def set_buffers(env: Any, buf: Any = None) -> None:
-    """Gives an env its buffers, `observations` and the others of BUFFERS and `actions`: new ones, or those of `buf`."""
+    """Sets the buffers of an env, those of BUFFERS and `actions`: new ones, or those of `buf`."""
     buffers = new_buffers(env) if buf is None else buf
     for name in (*BUFFERS, "actions"):
         setattr(env, name, buffers[name] if isinstance(buffers, Mapping) else getattr(buffers, name))
@@ -167,8 +167,8 @@ def new_actions(space: Any, count: int) -> Array:
     return np.zeros((count, *space.shape), space.dtype if isinstance(space, spaces.Box) else np.int32)
 
 
-class Wrapper:
-    """A wrapper of one env or of a vector. Attributes that it does not define are the wrapped env's."""
+class Forwarding:
+    """Holds an `env`. Attributes that a subclass does not define are that env's."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -182,6 +182,10 @@ class Wrapper:
     def unwrapped(self) -> Any:
         """The env without any wrapper."""
         return getattr(self.env, "unwrapped", self.env)
+
+
+class Wrapper(Forwarding):
+    """A wrapper of one env or of a vector."""
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
         """The wrapped env's."""

@@ -1,4 +1,4 @@
-"""PufferLib's exceptions, and the error for names that this layer does not have."""
+"""PufferLib's exceptions, and the error for names that shoal.puffer does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["APIUsageError", "EnvironmentSetupError", "InvalidAgentError", "Missi
 
 
 class APIUsageError(ConfigError, RuntimeError):
-    """PufferLib's API was used in a wrong way. Every mistake that this layer finds itself raises it."""
+    """A mistake in the use of PufferLib's API. Every mistake that shoal.puffer finds raises it."""
 
     def __init__(self, message: str = "API usage error.") -> None:
         self.message = message
@@ -23,14 +23,14 @@ class EnvironmentSetupError(APIUsageError):
 
 
 class InvalidAgentError(APIUsageError):
-    """A name that is none of the env's agents."""
+    """A name that is not one of the env's agents."""
 
     def __init__(self, agent_id: Any, agents: Any) -> None:
-        super().__init__(f"agent {agent_id!r} is none of {list(agents)}.")
+        super().__init__(f"agent {agent_id!r} is not one of {list(agents)}.")
 
 
 class MissingName(APIUsageError, AttributeError):
-    """A name of PufferLib that does not exist here. An AttributeError too, so that hasattr works."""
+    """A name of PufferLib that shoal.puffer does not have. Also an AttributeError, so that hasattr works."""
 
 
 def missing_names(module: str, known: Iterable[str], instead: Mapping[str, str]) -> Callable[[str], Any]:
@@ -39,15 +39,15 @@ def missing_names(module: str, known: Iterable[str], instead: Mapping[str, str])
     Args:
         module: its full name.
         known: the names that it has, for suggestions.
-        instead: for names of PufferLib that are not supported: what to use.
+        instead: names of PufferLib that are not supported, and what to use in their place.
     """
     short = module.removeprefix("shoal.")
 
     def get(name: str) -> Any:
-        if name.startswith("__"):  # Python's own probes, such as __path__
+        if name.startswith("__"):  # Python looks for some, such as __path__
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if name in instead:
-            raise MissingName(f"{short}.{name} is not supported so far. {instead[name]}")
+            raise MissingName(f"{short}.{name} is not supported. {instead[name]}")
         near = did_you_mean(name, [*known, *instead])
         raise MissingName(f"{short} has no name '{name}'.{near} docs/from-pufferlib.md lists what it has.")
 

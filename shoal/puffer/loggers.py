@@ -1,4 +1,4 @@
-"""Loggers under PufferLib's names. PuffeRL takes any object with `log(metrics, step)`; `close()` is optional."""
+"""Loggers with PufferLib's names. PuffeRL accepts any object with `log(metrics, step)`; `close()` is optional."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class NoLogger:
         self.run_id = run_id()
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self, model_path: Any = None) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class WandbLogger:
-    """Weights & Biases, on a thread of its own: a failure or a slow network does not stop training. Only rank 0 logs.
+    """Weights & Biases, on a separate thread: a failure or a slow network does not stop training. Only rank 0 logs.
 
     Args:
-        project: of W&B.
+        project: the project of W&B.
         entity: user or team.
-        name: of the run.
+        name: name of the run.
         config: saved with the run.
         mode: `online`, `offline` (`wandb sync` uploads later) or `disabled`; default: WANDB_MODE, or online.
     """
@@ -59,7 +59,7 @@ class WandbLogger:
         self._guarded = Guarded("wandb", lambda: wandb_log.open(facts, **options), _warn)  # type: ignore[arg-type]
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Queues the metrics; returns at once."""
+        """Queues the metrics and returns at once."""
         if self._guarded is not None:
             self._guarded.log({**metrics, **({} if step is None else {"step": step})})
 
@@ -82,7 +82,7 @@ class NeptuneLogger:
 
 
 def rank() -> int:
-    """The number of this process under torchrun; 0 without it."""
+    """The rank of this process under torchrun; otherwise 0."""
     return int(os.environ.get("RANK", "0") or 0)
 
 

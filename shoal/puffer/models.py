@@ -1,7 +1,7 @@
-"""PufferLib 3's `models`: Default and Convolutional, policies in two halves, and LSTMWrapper.
+"""PufferLib 3's `models`: Default, Convolutional and LSTMWrapper.
 
 `forward` returns (logits, value). As in PufferLib, logits are a tensor for Discrete actions, a list with one tensor for
-each choice of MultiDiscrete, and a torch Normal in the units of the env for a Box. `pytorch.sample_logits` takes all.
+each choice of MultiDiscrete, and a torch Normal in the units of the env for a Box. `pytorch.sample_logits` accepts all.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shoal.puffer.pytorch import LSTMWrapper, layer_init
 __all__ = ["Convolutional", "Default", "LSTMWrapper"]
 
 
-class _Halves(nn.Module):
-    """A policy of encode_observations and decode_actions, with PufferLib's kinds of logits."""
+class _TwoPart(nn.Module):
+    """A policy of two parts, encode_observations and decode_actions, with PufferLib's kinds of logits."""
 
     hidden_size: int
 
@@ -50,7 +50,7 @@ class _Halves(nn.Module):
         raise NotImplementedError
 
     def decode_actions(self, hidden: Tensor) -> tuple[Any, Tensor]:
-        """(logits, value) of what encode_observations returned, or of what an LSTM made of it."""
+        """(logits, value) from the output of encode_observations, or of an LSTM after it."""
         logits = self._logits(hidden)
         value = self.critic(hidden)
         if self.is_multidiscrete:
@@ -69,7 +69,7 @@ class _Halves(nn.Module):
 
     @torch.no_grad()
     def get_action(self, observations: Any, deterministic: bool = False) -> tuple[Any, Tensor]:
-        """(actions as `step` takes them, value)."""
+        """(actions for `step`, value)."""
         hidden = self.encode_observations(observations)
         logits = self._logits(hidden)
         noise = torch.zeros(len(logits), self.head.num_noise)
@@ -79,7 +79,7 @@ class _Halves(nn.Module):
         return self.head.to_env(actions.numpy()), self.critic(hidden)
 
 
-class Default(_Halves):
+class Default(_TwoPart):
     """An encoder for any observation space and one hidden layer.
 
     Args:
@@ -97,15 +97,15 @@ class Default(_Halves):
         return self.layers(self.encoder(observations))
 
 
-class Convolutional(_Halves):
+class Convolutional(_TwoPart):
     """The network of Mnih et al. 2015 for images of bytes: three convolutions and one hidden layer.
 
     Args:
         env: any env or vector with single_observation_space and single_action_space.
         framestack: channels of the image.
-        flat_size: features that the convolutions give; default: computed from the image.
+        flat_size: number of features after the convolutions; default: computed from the image.
         hidden_size: of the hidden layer.
-        output_size: what decode_actions takes: the hidden_size, of this policy or of an LSTM around it.
+        output_size: input size of decode_actions: the hidden_size of this policy, or of an LSTM around it.
         channels_last: images are (height, width, channels).
         downsample: use every n-th row and column.
     """
@@ -161,6 +161,6 @@ __getattr__ = missing_names(
     __all__,
     {
         "Policy": "Derive from torch.nn.Module: any module with forward(obs) -> (logits, value) is a policy.",
-        "ProcgenResnet": "Use models.Default, or shoal.nn.layers.ImpalaCNN in a module of your own.",
+        "ProcgenResnet": "Use models.Default, or shoal.nn.layers.ImpalaCNN in your own module.",
     },
 )

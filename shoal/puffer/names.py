@@ -1,4 +1,4 @@
-"""PufferLib's names of envs: from `atari-pong` to a function that makes one, or to a native env of Shoal."""
+"""PufferLib's names of envs, such as `atari-pong`: finds the function that makes one, or the native env."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shoal.integrations import gymnasium as gymnasium_envs
 from shoal.integrations import pettingzoo as pettingzoo_envs
 from shoal.puffer.exceptions import APIUsageError
 
-# envs that cannot be made by name so far, and how to install them; `emulate` takes a function that makes one
-LATER = {
+# envs that cannot be made by name, and how to install them; `emulate` accepts a function that makes one
+NOT_BY_NAME = {
     "crafter": "pip install crafter==1.8.3",
     "gpudrive": "build it from source: no pip package holds its simulator (gpudrive 0.1.0 is Python files only)",
     "griddly": "pip install griddly==1.6.7 gym==0.26.2 'numpy<2'",
@@ -40,7 +40,7 @@ INSTALL = {
 }
 PREFIXES = ("gym-", "atari-", "minigrid-", "pettingzoo-", "puffer_")
 SHORT = {"minigrid-multiroom": "MiniGrid-MultiRoom-N6-v0", "minigrid-doorkey": "MiniGrid-DoorKey-8x8-v0"}
-# the keyword arguments by which an env takes its number of agents
+# the keyword arguments that set the number of agents of an env
 AGENTS = {
     "knights_archers_zombies": lambda n: {"num_archers": n // 2, "num_knights": n - n // 2},
     "pistonball": lambda n: {"n_pistons": n},
@@ -58,7 +58,7 @@ def register(id: str, entry_point: Any, kwargs: dict[str, Any] | None = None) ->
     Args:
         id: its name.
         entry_point: a function or class that makes one env, or its `module:name`, imported on first use.
-        kwargs: for every env; those given to `make` override them.
+        kwargs: keyword arguments for every env; those given to `make` override them.
     """
     if not isinstance(id, str) or not id:
         raise APIUsageError(f"id={id!r} must be a name.")
@@ -73,10 +73,10 @@ def find(name: str) -> Callable[..., Any] | str:
         entry_point, kwargs = _registered[name]
         return partial(_load(entry_point), **kwargs)
     family = re.split(r"[-_]", name)[0]
-    if family in LATER:
+    if family in NOT_BY_NAME:
         raise APIUsageError(
-            f"'{name}' cannot be made by name so far. Install it: {LATER[family]}; "
-            "then give a function that makes one env to shoal.puffer.emulate."
+            f"'{name}' cannot be made by name. Install it: {NOT_BY_NAME[family]}; "
+            "then pass a function that makes one env to shoal.puffer.emulate."
         )
     if name.startswith("gym-") or name in gymnasium.registry:
         return gymnasium_envs.find(name.removeprefix("gym-"))
@@ -89,7 +89,7 @@ def find(name: str) -> Callable[..., Any] | str:
     if name.startswith("pettingzoo-"):
         _need(name, "pettingzoo")
         return _pettingzoo(name)
-    if ":" in name and not name.endswith(".h"):
+    if not registry.is_native(name):
         prefix, _, rest = name.partition(":")
         creator: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
         return creator
@@ -97,11 +97,11 @@ def find(name: str) -> Callable[..., Any] | str:
     try:
         registry.find(native)
     except UnknownEnv:
-        known = [*_registered, *registry.known_names(), *LATER]
+        known = [*_registered, *registry.known_names(), *NOT_BY_NAME]
         near = did_you_mean(native, known)
         raise UnknownEnv(
-            f"'{name}'.{near} Known are gym-<id>, atari-<game>, minigrid-<name>, pettingzoo-<name>, "
-            f"puffer_<name> for native envs ({', '.join(registry.known_names())}), and what you register."
+            f"'{name}'.{near} Known names are gym-<id>, atari-<game>, minigrid-<name>, pettingzoo-<name>, "
+            f"puffer_<name> for native envs ({', '.join(registry.known_names())}), and registered names."
         ) from None
     return native
 
@@ -129,7 +129,7 @@ def _plain(name: str) -> str:
 
 
 def _match(name: str, prefix: str) -> str:
-    """The newest Gymnasium id with that prefix whose name is the same, ignoring case and punctuation."""
+    """The newest Gymnasium id with this prefix and name, ignoring case and punctuation."""
     _import_ids(prefix)
     wanted = _plain(name.split("-", 1)[1])
     ids = {id: re.sub(r"-v\d+$", "", id.removeprefix(prefix)) for id in gymnasium.registry if id.startswith(prefix)}
@@ -137,14 +137,14 @@ def _match(name: str, prefix: str) -> str:
     if not matching:
         family = name.split("-", 1)[0]
         known = sorted({f"{family}-{re.sub(r'(?<=[a-z])(?=[A-Z])', '-', stem).lower()}" for stem in ids.values()})
-        begin = [other for other in known if _plain(other).startswith(_plain(name))]
-        near = f" There are {', '.join(begin[:8])}." if begin else did_you_mean(name, known)
-        raise UnknownEnv(f"'{name}' is none of the {len(known)} {family} envs.{near}")
+        starting = [other for other in known if _plain(other).startswith(_plain(name))]
+        near = f" There are {', '.join(starting[:8])}." if starting else did_you_mean(name, known)
+        raise UnknownEnv(f"'{name}' is not one of the {len(known)} {family} envs.{near}")
     return max(matching, key=lambda other: int(other.rsplit("-v", 1)[1]))
 
 
 def _import_ids(prefix: str) -> None:
-    """Registers the ids of a package in Gymnasium, also in a worker process."""
+    """Registers the ids of a package with Gymnasium. Called in each worker process."""
     gymnasium.register_envs(importlib.import_module("ale_py" if prefix == "ALE/" else "minigrid"))
 
 
@@ -164,7 +164,7 @@ def _atari(
 
 
 def _minigrid(id: str, **kwargs: Any) -> Any:
-    """A MiniGrid env with the observations image and direction. The mission, text of no fixed size, is left out."""
+    """A MiniGrid env with the observations image and direction, without the mission, whose text has no fixed size."""
     _import_ids("MiniGrid-")
     env = gymnasium.make(id, disable_env_checker=True, **kwargs)
     return wrappers.FilterObservation(env, ["image", "direction"])
@@ -178,7 +178,7 @@ def _pettingzoo(name: str) -> Callable[..., Any]:
     matching = [full for full, stem in stems.items() if wanted in (_plain(stem), _plain(full.split("/")[-1]))]
     if not matching:
         offered = sorted({f"pettingzoo-{stem.replace('_', '-')}" for stem in stems.values()})
-        raise UnknownEnv(f"'{name}' is none of the {len(offered)} PettingZoo envs.{did_you_mean(name, offered)}")
+        raise UnknownEnv(f"'{name}' is not one of the {len(offered)} PettingZoo envs.{did_you_mean(name, offered)}")
     newest = max(matching, key=lambda full: int(full.rsplit("_v", 1)[1]))
     return partial(_make_pettingzoo, pettingzoo_envs.find(newest), newest, stems[newest])
 
@@ -192,7 +192,7 @@ def _make_pettingzoo(
     if num_agents is not None and len(env.possible_agents) != num_agents:
         raise APIUsageError(
             f"{full} has {len(env.possible_agents)} agents, not num_agents={num_agents}. "
-            "Give its own keyword argument for their number."
+            "Set their number with the env's own keyword argument."
         )
     return env
 

@@ -3,8 +3,8 @@
     env = pufferlib.ocean.env_creator("puffer_breakout")(num_envs=1024)
     vecenv = pufferlib.vector.make(pufferlib.ocean.env_creator("breakout"), env_kwargs={"num_envs": 1024}, num_envs=2)
 
-The games are Shoal's own. Their names are PufferLib's where they play the same game; rewards, observations and params
-may differ ('shoal envs NAME').
+The games are those of Shoal. A game that PufferLib has too has the same name, but rewards, observations and params may
+differ ('shoal envs NAME').
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.puffer import core, names
 from shoal.puffer.env import BUFFERS, PufferEnv
 from shoal.puffer.exceptions import missing_names
 from shoal.registry import known_names
-from shoal.vector.runner import VectorSlot
+from shoal.vector.slots import VectorSlot
 
 __all__ = ["OceanEnv", "env_creator"]
 
@@ -30,7 +30,9 @@ def env_creator(name: str = "breakout", *args: Any, **kwargs: Any) -> Callable[.
     native = names.find(name)
     if not isinstance(native, str):
         known = known_names()
-        raise UnknownEnv(f"'{name}' is not a native env.{did_you_mean(name, known)} Native are {', '.join(known)}.")
+        raise UnknownEnv(
+            f"'{name}' is not a native env.{did_you_mean(name, known)} Native envs are {', '.join(known)}."
+        )
     return partial(OceanEnv, native, *args, **kwargs)
 
 
@@ -41,13 +43,13 @@ class OceanEnv(PufferEnv):
         name: of a native env.
         num_envs: games.
         render_mode: None or `rgb_array`.
-        log_interval: steps between the infos that `step` returns: means over the episodes that ended.
+        log_interval: `step` returns infos every this many steps: means over the episodes that ended.
         buf: PufferLib's buffers; the results are copied into them.
         seed: of the first reset.
         **params: of the env, and num_threads.
     """
 
-    emulated = True  # its vector does not need in-place buffers
+    emulated = True  # no in-place buffers are needed
 
     def __init__(
         self,
@@ -69,30 +71,30 @@ class OceanEnv(PufferEnv):
         self.observation_space, self.action_space = self.vec.observation_space, self.vec.action_space
         self._buf = buf
         space: Any = self.single_observation_space
-        self._begin(np.zeros((self.num_agents, *space.shape), space.dtype), {})
+        self._start(np.zeros((self.num_agents, *space.shape), space.dtype), {})
 
     def reset(self, seed: int | None = None) -> tuple[Any, list[dict[str, Any]]]:
         """Starts episodes: (observations, infos)."""
         seed, self.first_seed = (self.first_seed if seed is None else seed), None
         obs, infos = self.vec.reset(seed=seed)
-        self._begin(obs, infos)
+        self._start(obs, infos)
         return self.observations, self.infos
 
     def step(self, action: Any) -> tuple[Any, ...]:
         """One transition of all games: (observations, rewards, terminals, truncations, infos)."""
-        self._show(*self.vec.step(action))
+        self._set_results(*self.vec.step(action))
         self._steps += 1
         self.infos = self._means() if self._steps % self.log_interval == 0 else []
         return self.observations, self.rewards, self.terminals, self.truncations, self.infos
 
-    def _begin(self, obs: Any, infos: dict[str, Any]) -> None:
-        """Shows the first observations: nothing is earned so far, and nothing has ended."""
+    def _start(self, obs: Any, infos: dict[str, Any]) -> None:
+        """Sets the first observations, with zero rewards and flags."""
         rewards = np.zeros(self.num_agents, np.float32)
-        self._show(obs, rewards, np.zeros(self.num_agents, np.bool_), np.zeros(self.num_agents, np.bool_), infos)
+        self._set_results(obs, rewards, np.zeros(self.num_agents, np.bool_), np.zeros(self.num_agents, np.bool_), infos)
         self._steps = 0
         self.infos: list[dict[str, Any]] = []
 
-    def _show(self, obs: Any, rewards: Any, terminals: Any, truncations: Any, infos: dict[str, Any]) -> None:
+    def _set_results(self, obs: Any, rewards: Any, terminals: Any, truncations: Any, infos: dict[str, Any]) -> None:
         masks = infos.get("alive", np.ones(self.num_agents, np.bool_))
         for name, value in zip(BUFFERS, (obs, rewards, terminals, truncations, masks)):
             if self._buf is not None:

@@ -1,4 +1,4 @@
-"""PuffeRL's options: from the names of guides and of PufferLib 3 to Shoal's, checked before any work."""
+"""PuffeRL's options: translates the names of guides and of PufferLib 3 to Shoal's, and checks them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shoal.algos.ppo import PPO
 from shoal.errors import did_you_mean
 from shoal.puffer.exceptions import APIUsageError
 
-# PufferLib's names of what Shoal's PPO calls otherwise
+# PufferLib's names of options of Shoal's PPO
 NAMES = {
     "update_epochs": "epochs",
     "clip_coef": "clip",
@@ -28,7 +28,7 @@ NAMES = {
     "bptt_horizon": "horizon",
 }
 OF_GUIDES = {"n_epochs": "epochs"}
-# keys of PufferLib 3's [train] that this trainer has no use for: it neither makes envs nor saves by itself
+# keys of PufferLib 3's [train] that this trainer ignores: it neither makes envs nor saves by itself
 UNUSED = (
     "env name project tag use_rnn torch_deterministic cpu_offload data_dir checkpoint_interval max_minibatch_size "
     "compile_mode compile_fullgraph precision min_lr_ratio env_name policy_name rnn_name no_model_upload"
@@ -38,23 +38,23 @@ NUM_STEPS = 128
 
 
 def used(config: Mapping[str, Any]) -> dict[str, Any]:
-    """PufferLib 3's [train] table without the keys that this trainer has no use for."""
+    """PufferLib 3's [train] table without the keys that this trainer ignores."""
     if config.get("precision", "float32") != "float32":
         raise APIUsageError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
     return {key: value for key, value in config.items() if key not in UNUSED}
 
 
 def translated(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by Shoal's names. An unknown one raises, with a suggestion."""
+    """Options with Shoal's names. An unknown one raises, with a suggestion."""
     known = {field.name for field in dataclasses.fields(PPO)}
     table: dict[str, Any] = {}
     for name, value in options.items():
-        ours = {**NAMES, **OF_GUIDES}.get(name, name)
-        if ours not in known:
+        own_name = {**NAMES, **OF_GUIDES}.get(name, name)
+        if own_name not in known:
             near = did_you_mean(name, sorted({*known, *NAMES, *OF_GUIDES, *SIZES}))
             raise APIUsageError(f"PuffeRL has no option '{name}'.{near}")
-        is_count = isinstance(value, float) and value == int(value) and ours in ("total_steps", "epochs")
-        table[ours] = int(value) if is_count else value
+        is_count = isinstance(value, float) and value == int(value) and own_name in ("total_steps", "epochs")
+        table[own_name] = int(value) if is_count else value
     return table
 
 
@@ -74,7 +74,7 @@ def sizes(
     minibatch_size: int | None,
     minibatches: int | None = None,
 ) -> tuple[int, int]:
-    """(steps of every row in a rollout, minibatches) from what was given."""
+    """(steps per row of a rollout, minibatches) from the given sizes."""
     if batch_size is not None and num_steps is not None and batch_size != rows * num_steps:
         steps = batch_size // rows
         raise APIUsageError(
@@ -85,7 +85,7 @@ def sizes(
     if num_steps is None and batch_size is not None:
         if batch_size < rows or batch_size % rows:
             near = max(1, round(batch_size / rows)) * rows
-            raise APIUsageError(f"batch_size={batch_size} is no multiple of the {rows} rows of env. Try {near}.")
+            raise APIUsageError(f"batch_size={batch_size} is not a multiple of the {rows} rows of env. Try {near}.")
         num_steps = batch_size // rows
     num_steps = NUM_STEPS if num_steps is None else num_steps
     if num_steps < 1:
@@ -105,12 +105,12 @@ def sizes(
 
 
 def refuse_ranks() -> None:
-    """Raises under torchrun with several processes: each would train a policy of its own."""
+    """Raises under torchrun with several processes: each would train a separate policy."""
     count = int(os.environ.get("WORLD_SIZE", "1") or 1)
     if count > 1:
         raise APIUsageError(
-            f"WORLD_SIZE={count}: training over several processes or GPUs is not supported so far. Each of the {count} "
-            "processes would train a policy of its own. Run one, without torchrun: python train.py."
+            f"WORLD_SIZE={count}: training over several processes or GPUs is not supported yet. Each of the {count} "
+            "processes would train a separate policy. Run one process, without torchrun: python train.py."
         )
 
 
@@ -123,6 +123,6 @@ def check_device(device: Any) -> None:
         if not torch.cuda.is_available():
             raise APIUsageError(f"device='{device}': torch finds no GPU on this machine. Use device='cpu'.")
         raise APIUsageError(
-            f"device='{device}': PuffeRL does not train on a GPU so far. Use 'shoal train --device cuda', or 'cpu'."
+            f"device='{device}': PuffeRL does not train on a GPU yet. Use 'shoal train --device cuda', or 'cpu'."
         )
     raise APIUsageError(f"device={device!r}.{did_you_mean(kind, ('cpu', 'cuda'))} Use device='cpu'.")

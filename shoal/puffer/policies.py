@@ -1,7 +1,7 @@
-"""Adapts the policies of PufferLib's users to Shoal's trainer, which expects `(logits, value)`, or with a state.
+"""Adapts policies written for PufferLib to Shoal's trainer, which expects `(logits, value)`, with or without a state.
 
 A policy may return
-    (logits, value)              logits a tensor, or a list of one for each choice (MultiDiscrete)
+    (logits, value)              logits: a tensor, or a list with one per choice (MultiDiscrete)
     (mean, std, value)           Box actions, in the units of the env
     (distribution, value)        a torch Normal or Categorical
     (…, state)                   with `forward(obs, state)`; a state of None is the start of an episode
@@ -36,27 +36,31 @@ class Adapted(nn.Module):
         self.register_buffer("center", torch.from_numpy(self.head._center.copy()), persistent=False)
         self.register_buffer("scale", torch.from_numpy(self.head._scale.copy()), persistent=False)
         self._call, takes_state = _calls(policy)
-        self._parts: list[tuple[tuple[int, ...], int]] = []  # of the state: its shape for two rows, the axis of rows
+        self._parts: list[
+            tuple[tuple[int, ...], int]
+        ] = []  # for each part of the state: its shape for two rows, the axis of rows
         self._is_one = False
         self._has_state: bool | None = None  # unknown until the first call
         state, larger_state = self._try(2), self._try(3)
         self._has_state = state is not None
         if self._has_state:
             if not takes_state:
-                raise APIUsageError(f"{_name(policy)} returns a state but takes none: define forward(obs, state=None).")
+                raise APIUsageError(
+                    f"{_name(policy)} returns a state but does not take one. Define forward(obs, state=None)."
+                )
             self._find_row_axes(state, larger_state)
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
 
-    # ---- what the trainer calls ----
+    # ---- called by the trainer ----
 
     def initial_state(self, rows: int) -> State:
-        """Zeros, rows first."""
+        """The state at the start of episodes: zeros, rows first."""
         return tuple(torch.zeros(rows, *shape[:axis], *shape[axis + 1 :]) for shape, axis in self._parts)
 
     def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
         """One step of a batch of rows."""
-        obs = self._seen(obs)
+        obs = self._to_float32(obs)
         rows = len(self.layout.leaves_of(obs)[0])
         if not self._parts:
             return self._read(self._call(obs, None), rows)[:2]
@@ -66,15 +70,15 @@ class Adapted(nn.Module):
         return logits, value, tuple(part.movedim(axis, 0) for part, (_, axis) in zip(new_parts, self._parts))
 
     def _unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.policy.unroll(self._seen(obs), state, resets)
+        out = self.policy.unroll(self._to_float32(obs), state, resets)
         return self._read((*out, None), resets.numel())[:2]
 
-    # ---- reading what a policy returns ----
+    # ---- the policy's output ----
 
     def _read(self, out: Any, rows: int) -> tuple[Tensor, Tensor, Any]:
-        """(logits, value, state) of what the policy returned for a number of rows."""
+        """(logits, value, state) from the policy's output for a number of rows."""
         if not isinstance(out, (tuple, list)) or not 2 <= len(out) <= 4:
-            raise APIUsageError(f"{_name(self.policy)} returned {_brief(out)}: it must return (logits, value).")
+            raise APIUsageError(f"{_name(self.policy)} returned {_brief(out)}, expected (logits, value).")
         parts = list(out)
         has_state = self._has_state
         if has_state is None:
@@ -83,27 +87,27 @@ class Adapted(nn.Module):
         if len(parts) == 3:
             mean, std, value = parts
             return self._gaussian(mean, std, rows), value.reshape(rows), state
-        acting, value = parts
+        logits, value = parts
         if not _is_value(value, rows):
             raise APIUsageError(
                 f"{_name(self.policy)}: its value is {_brief(value)}, expected ({rows},) or ({rows}, 1)."
             )
-        if isinstance(acting, torch.distributions.Normal):
-            return self._gaussian(acting.loc, acting.scale, rows), value.reshape(rows), state
-        if isinstance(acting, torch.distributions.Categorical):
-            acting = acting.logits
-        if isinstance(acting, (list, tuple)):
-            acting = torch.cat([part.reshape(rows, -1) for part in acting], 1)
-        if tuple(acting.shape) != (rows, self.head.num_params):
+        if isinstance(logits, torch.distributions.Normal):
+            return self._gaussian(logits.loc, logits.scale, rows), value.reshape(rows), state
+        if isinstance(logits, torch.distributions.Categorical):
+            logits = logits.logits
+        if isinstance(logits, (list, tuple)):
+            logits = torch.cat([part.reshape(rows, -1) for part in logits], 1)
+        if tuple(logits.shape) != (rows, self.head.num_params):
             hint = " A policy for Box actions returns (mean, std, value)." if self.head.has_box else ""
             raise APIUsageError(
-                f"{_name(self.policy)}: its logits have shape {tuple(acting.shape)}, expected "
+                f"{_name(self.policy)}: its logits have shape {tuple(logits.shape)}, expected "
                 f"({rows}, {self.head.num_params}): {self.head}.{hint}"
             )
-        return acting, value.reshape(rows), state
+        return logits, value.reshape(rows), state
 
     def _gaussian(self, mean: Tensor, std: Tensor, rows: int) -> Tensor:
-        """Logits of a Gaussian in the units of the env. Shoal draws bounded actions in -1 .. 1 and scales them."""
+        """Logits of a Gaussian in the units of the env. Shoal samples bounded actions in -1 .. 1 and scales them."""
         size = self.head.num_params // 2
         if not self.head.has_box or self.head.size != size or mean.shape[0] != rows or mean.numel() != rows * size:
             raise APIUsageError(
@@ -113,8 +117,8 @@ class Adapted(nn.Module):
         mean, std = mean.reshape(rows, size), std.expand(mean.shape).reshape(rows, size)
         return torch.cat([(mean - self.center) / self.scale, (std / self.scale).log()], 1)
 
-    def _seen(self, obs: Any) -> Any:
-        """Doubles and halves as float32, the dtype of a policy's layers."""
+    def _to_float32(self, obs: Any) -> Any:
+        """Float64 and float16 observations as float32, the dtype of a policy's layers."""
         return map_leaves(lambda leaf: leaf.float() if leaf.dtype in (torch.float64, torch.float16) else leaf, obs)
 
     # ---- a trial before training ----
@@ -122,7 +126,7 @@ class Adapted(nn.Module):
     def _try(self, rows: int) -> Any:
         """The state that the policy returns for a batch of zeros; None if it has none."""
         zeros = [torch.zeros((rows, *leaf.shape), dtype=_torch_dtype(leaf.dtype)) for leaf in self.layout.leaves]
-        obs = self._seen(structure(self.space, iter(zeros)))
+        obs = self._to_float32(structure(self.space, iter(zeros)))
         try:
             with torch.no_grad():
                 out = self._call(obs, None)
@@ -144,14 +148,14 @@ class Adapted(nn.Module):
             if len(axes) != 1:
                 raise APIUsageError(
                     f"{_name(self.policy)}: its state has shape {tuple(small.shape)} for 2 rows and "
-                    f"{tuple(large.shape)} for 3: one axis must be that of rows."
+                    f"{tuple(large.shape)} for 3. Exactly one axis must be that of rows."
                 )
             self._parts.append((tuple(small.shape), axes[0]))
 
 
 def _calls(policy: Any) -> tuple[Any, bool]:
     """(a function of obs and state, whether it takes a state)."""
-    own = getattr(policy, "_orig_mod", policy)  # of torch.compile
+    own = getattr(policy, "_orig_mod", policy)  # the module inside a compiled one
     if type(own).forward is not nn.Module.forward:
         takes_state = _takes(own.forward, 2)
         return ((lambda obs, state: policy(obs, state)) if takes_state else (lambda obs, _: policy(obs))), takes_state
@@ -170,7 +174,7 @@ def _calls(policy: Any) -> tuple[Any, bool]:
 
 
 def _takes(function: Any, count: int) -> bool:
-    """Whether it takes `count` positional arguments."""
+    """Whether a function takes `count` positional arguments."""
     kinds = [part.kind for part in inspect.signature(function).parameters.values()]
     fixed = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     return fixed >= count or inspect.Parameter.VAR_POSITIONAL in kinds

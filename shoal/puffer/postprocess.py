@@ -1,7 +1,7 @@
 """PufferLib's wrappers of single envs: statistics of episodes, clipped actions, smaller images.
 
-Shoal reports `episode_return` and `episode_length` of every env by itself; EpisodeStats adds the env's own infos,
-summed over the episode.
+Shoal reports `episode_return` and `episode_length` of every env; EpisodeStats adds the env's infos, summed over the
+episode.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Info = dict[str, Any]
 
 
 class _Episode:
-    """What one agent's infos and rewards add up to over an episode."""
+    """The sums of one agent's infos and rewards over an episode."""
 
     def __init__(self) -> None:
         self.infos: dict[str, list[Any]] = {}
@@ -46,7 +46,7 @@ class _Episode:
         self.length += 1
 
     def report(self) -> Info:
-        """The sums of all values that can be summed; of text, the last."""
+        """The sums of all values that can be summed; the last value of text."""
         report: Info = {}
         for key, values in self.infos.items():
             if isinstance(values[-1], str):
@@ -54,7 +54,7 @@ class _Episode:
             else:
                 try:
                     report[key] = sum(values)
-                except TypeError:  # no number: PufferLib drops it, too
+                except TypeError:  # not a number: PufferLib drops it too
                     continue
         return {**report, "episode_return": self.total, "episode_length": self.length}
 
@@ -62,7 +62,7 @@ class _Episode:
 class EpisodeStats(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A Gymnasium env whose infos are empty until an episode ends.
 
-    Then they have `episode_return`, `episode_length` and the sum of every number that the env's infos had, nested ones
+    At the end they have `episode_return`, `episode_length` and the sums of all numbers of the env's infos, nested ones
     by path (`"reward/goal"`).
     """
 
@@ -83,7 +83,7 @@ class EpisodeStats(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MultiagentEpisodeStats(PettingZooWrapper):
-    """As EpisodeStats, for each agent of a PettingZoo parallel env."""
+    """The same as EpisodeStats for each agent of a PettingZoo parallel env."""
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> tuple[Any, Any]:
         """Starts a game."""
@@ -131,7 +131,7 @@ class MeanOverAgents(PettingZooWrapper):
 
 
 class ClipAction(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A Gymnasium env whose Box actions have no bounds: they are clipped to the env's own before each step."""
+    """A Gymnasium env whose Box actions have no bounds: they are clipped to the env's bounds before each step."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -147,7 +147,7 @@ class ClipAction(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class ResizeObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A Gymnasium env whose images have every `downscale`-th row and column: (height, width) or (height, width, c)."""
+    """A Gymnasium env whose images, (height, width) or (height, width, c), keep every `downscale`-th row and column."""
 
     def __init__(self, env: Any, downscale: int = 2) -> None:
         super().__init__(env)

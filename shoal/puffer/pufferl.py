@@ -50,19 +50,19 @@ class PuffeRL:
     """Trains a policy on a vector env. PufferLib 3's `PuffeRL(config, vecenv, policy, logger)` works too.
 
     Args:
-        env: a vector: of `shoal.puffer.make`, `emulate`, `vectorization` or `vector`, of `shoal.make`, of Gymnasium, or
-            a VectorEnv of your own; or a name, with num_envs.
-        policy: a module (docs/from-pufferlib.md says what it may return), or a class or function that makes one from
-            the spaces of one row; default: Shoal's own.
-        logger: has `log(metrics, step)`. One that fails is switched off with a warning; training continues.
+        env: a vector env of `shoal.puffer.make`, `emulate`, `vectorization` or `vector`, of `shoal.make` or of
+            Gymnasium, or your own VectorEnv; or a name, with num_envs.
+        policy: a module (docs/from-pufferlib.md lists what it may return), or a class or function that makes one from
+            the spaces of one row; default: Shoal's policy.
+        logger: an object with `log(metrics, step)`. One that fails is switched off with a warning; training continues.
         device: `cpu`.
-        batch_size: steps of one rollout over all rows, which `train` learns from: rows * num_steps. Give one of both.
-        num_steps: steps of every row in a rollout; default: 128, or what batch_size makes it.
-        minibatch_size: steps of one update of the weights; default: a quarter of the batch.
+        batch_size: steps of one rollout over all rows: rows * num_steps. Give one of the two.
+        num_steps: steps per row of a rollout; default: 128, or batch_size / rows.
+        minibatch_size: steps of one minibatch; default: a quarter of the batch.
         anneal_lr: the learning rate decays to 0 over total_timesteps.
-        seed: of actions, of weights that are made here, and of envs that were given no seed.
-        num_envs: where env is a name.
-        num_workers: where env is a name.
+        seed: of actions, of new weights, and of envs without a seed.
+        num_envs: if env is a name.
+        num_workers: if env is a name.
         **options: learning_rate, n_epochs, gamma, gae_lambda, clip_coef, ent_coef, vf_coef, vf_clip_coef,
             max_grad_norm, compile, total_timesteps, and every other option of `shoal train --train.*`.
     """
@@ -124,8 +124,8 @@ class PuffeRL:
         self.logger = logger if logger is not None else loggers.NoLogger()
         self._is_logging = True
         self._has_episodes = False  # whether the envs were reset
-        self._is_fresh = False  # whether there is a rollout that was not learned from
-        self._starts: list[tuple[Tensor, Tensor]] = []  # of episodes that the next rollout begins with
+        self._is_fresh = False  # whether the last rollout has not been learned from
+        self._starts: list[tuple[Tensor, Tensor]] = []  # first observations of the next rollout, after load_checkpoint
         self._action_stream = torch.Generator().manual_seed(stream_seed(seed, "get_action"))
         self._interval: list[dict[str, float]] = []
         self._reward = dict.fromkeys(("mean_reward", "min_reward", "max_reward", "episode_length"), math.nan)
@@ -143,9 +143,9 @@ class PuffeRL:
     def evaluate(self) -> dict[str, float]:
         """Collects one rollout of batch_size steps. Returns mean_reward, sps and other statistics.
 
-        `mean_reward`, `min_reward`, `max_reward` and `episode_length` are of the episodes that ended in this rollout;
-        where none did, of the last rollout that had some. They are NaN until an episode has ended. `sps` is steps per
-        second since the last rollout began, learning included.
+        `mean_reward`, `min_reward`, `max_reward` and `episode_length` are those of the episodes that ended in this
+        rollout; if none did, those of the last rollout that had some. They are NaN until an episode has ended. `sps` is
+        steps per second since the start of the last rollout, including learning.
         """
         trainer = self.trainer
         torch.set_num_threads(trainer.threads)
@@ -183,7 +183,7 @@ class PuffeRL:
         return self.stats
 
     def train(self) -> dict[str, float]:
-        """Learns from the last rollout, once. Collects one first where there is no new one. Returns the losses."""
+        """Learns from the last rollout, once; collects a rollout first if there is no new one. Returns the losses."""
         if not self._is_fresh:
             self.evaluate()
         trainer = self.trainer
@@ -278,16 +278,16 @@ class PuffeRL:
         mask: Any = None,
         infos: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Actions for a batch of observations, as the env's `step` takes them.
+        """Actions for a batch of observations, in the form that the env's `step` takes.
 
-        Successive calls draw from one random stream, which begins with the seed of the trainer. A recurrent policy
-        starts every call without memory.
+        All calls draw from one random stream, seeded by the trainer's seed. A recurrent policy starts every call with
+        its initial state.
 
         Args:
             obs: (rows, ...), in the structure of the observation space.
             deterministic: the most probable action, not a random one.
-            mask: (rows, choices), 0 or false for what is not allowed.
-            infos: of the env's last step; its `action_mask` is used where there is no `mask`.
+            mask: (rows, choices), 0 or false for actions that are not allowed.
+            infos: of the env's last step; its `action_mask` is used if there is no `mask`.
         """
         player = self.trainer.player(deterministic)
         player.generator = self._action_stream
@@ -306,11 +306,11 @@ class PuffeRL:
     def _checked_mask(self, mask: Any, num_rows: int) -> Any:
         choices = self.trainer.actors[0].head.choices
         if not choices:
-            raise APIUsageError(f"{self.trainer.actors[0].head} have no choices to mask: leave mask out.")
+            raise APIUsageError(f"{self.trainer.actors[0].head} have no choices to mask. Leave out mask.")
         array = np.asarray(mask)
         if array.shape != (num_rows, choices):
             raise APIUsageError(
-                f"mask has shape {array.shape}, expected {(num_rows, choices)}: a flag for each choice."
+                f"mask has shape {array.shape}, expected {(num_rows, choices)}, a flag for each choice."
             )
         return array.astype(np.int8)
 
@@ -323,7 +323,7 @@ class PuffeRL:
 
         Args:
             path: the folder; default: `checkpoints/<step>`.
-            metadata: numbers, text, lists and dicts. Nothing is pickled.
+            metadata: numbers, text, lists and dicts, written as JSON.
         """
         trainer = self.trainer
         folder = Path(path) if path is not None else Path("checkpoints") / f"{self.global_step:012d}"
@@ -331,10 +331,10 @@ class PuffeRL:
             text = json.dumps(dict(metadata or {}))
         except (TypeError, ValueError) as error:
             raise APIUsageError(
-                f"metadata: {error}. It is written as JSON: give numbers, text, lists and dicts."
+                f"metadata: {error}. It is written as JSON. Use numbers, text, lists and dicts."
             ) from None
         if len(text) > METADATA_LIMIT:
-            raise APIUsageError(f"metadata takes {len(text):,} bytes; {METADATA_LIMIT:,} are allowed.")
+            raise APIUsageError(f"metadata has {len(text):,} bytes; the limit is {METADATA_LIMIT:,}.")
         files = trainer.state()
         files["state"][ACTION_STREAM] = self._action_stream.get_state()
         if self._is_fresh:
@@ -370,7 +370,7 @@ class PuffeRL:
         return metadata
 
     def _start_episodes(self) -> None:
-        """After load_checkpoint, makes the next rollout begin with the new episodes of the envs."""
+        """After load_checkpoint: makes the next rollout start with the new episodes of the envs."""
         saving.copy_back(self._starts)
         self._starts = []
 
@@ -391,30 +391,30 @@ class PuffeRL:
         self.close()
 
 
-# ---- what PuffeRL is made of ----
+# ---- envs, policies and records ----
 
 
 def made(env: Any, num_envs: int | None, num_workers: int | None) -> Any:
-    """A vector env: the given one, or one of what a name, class or function makes."""
+    """The given vector env, or a new one from a name, class or function."""
     if isinstance(env, str) or (callable(env) and not hasattr(env, "num_envs")):
         from shoal.puffer import emulate, make
 
         if num_envs is None:
             called = repr(env) if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-            raise APIUsageError(f"PuffeRL(env={called}) needs num_envs, or give it a vector env.")
+            raise APIUsageError(f"PuffeRL(env={called}) needs num_envs. Or pass a vector env.")
         workers: dict[str, Any] = {} if num_workers is None else {"num_workers": num_workers}
         return make(env, num_envs, **workers) if isinstance(env, str) else emulate(env, num_envs, **workers)
-    has = getattr(env, "num_workers", num_workers)
-    if num_workers not in (None, has):
+    existing = getattr(env, "num_workers", num_workers)
+    if num_workers not in (None, existing):
         warnings.warn(
-            f"num_workers={num_workers} is ignored: env already has {has} workers. Give it to make.", stacklevel=3
+            f"num_workers={num_workers} is ignored: env already has {existing} workers. Pass it to make.", stacklevel=3
         )
     return env
 
 
 def _adapter(policy: Any) -> Callable[..., nn.Module]:
     if not callable(policy):
-        raise APIUsageError(f"policy is a {type(policy).__name__}: give a torch module, or a function that makes one.")
+        raise APIUsageError(f"policy is a {type(policy).__name__}. Pass a torch module, or a function that makes one.")
 
     def make(observation_space: Any, action_space: Any) -> nn.Module:
         module = policy if isinstance(policy, nn.Module) else policy(observation_space, action_space)
@@ -426,13 +426,13 @@ def _adapter(policy: Any) -> Callable[..., nn.Module]:
 
 
 def merged(parts: list[dict[str, float]]) -> dict[str, float]:
-    """One record of several: statistics weighted by episodes, seconds summed, losses averaged."""
+    """Merges records: statistics are weighted by episodes, seconds summed, losses averaged."""
     out = {key: parts[-1][key] for key in ("iteration", "step", "wall_s")}
     episodes = sum(part.get("episode/n", 0) for part in parts)
     out["episode/n"] = episodes
     for key in dict.fromkeys(key for part in parts for key in part if key not in out):
-        having = [part for part in parts if key in part]
-        values = [part[key] for part in having]
+        records = [part for part in parts if key in part]
+        values = [record[key] for record in records]
         if key.startswith("time/"):
             out[key] = sum(values)
         elif key.endswith("_min"):
@@ -440,7 +440,7 @@ def merged(parts: list[dict[str, float]]) -> dict[str, float]:
         elif key.endswith("_max"):
             out[key] = max(values)
         elif key.startswith("episode/"):
-            out[key] = sum(part[key] * part["episode/n"] for part in having) / max(1, episodes)
+            out[key] = sum(record[key] * record["episode/n"] for record in records) / max(1, episodes)
         else:
             out[key] = sum(values) / len(values)
     return out
@@ -452,14 +452,14 @@ def merged(parts: list[dict[str, float]]) -> dict[str, float]:
 def train(
     env_name: str, args: Mapping[str, Any] | None = None, vecenv: Any = None, policy: Any = None, logger: Any = None
 ) -> list[dict[str, float]]:
-    """Trains for `args["train"]["total_timesteps"]` steps. Returns what was logged, one record for each rollout.
+    """Trains for `args["train"]["total_timesteps"]` steps. Returns the logged records, one per rollout.
 
     Args:
         env_name: a name that load_config knows.
         args: of load_config; default: load_config(env_name).
         vecenv: default: load_env(env_name, args).
         policy: default: load_policy(args, vecenv).
-        logger: default: W&B where `args["wandb"]`, else none.
+        logger: default: W&B if `args["wandb"]`, otherwise none.
     """
     args = load_config(env_name) if args is None else args
     if logger is None and args.get("neptune"):
@@ -489,7 +489,7 @@ __getattr__ = missing_names(
     __all__,
     {
         "autotune": "Use shoal.autotune, or 'shoal tune ENV'.",
-        "eval": "Use 'shoal eval RUN', or PuffeRL.get_action in a loop of your own.",
+        "eval": "Use 'shoal eval RUN', or PuffeRL.get_action in your own loop.",
         "export": "Use PuffeRL.save_checkpoint: weights.safetensors has the weights by name.",
         "main": "Use the 'shoal' command.",
         "profile": "Use 'shoal profile ENV'.",

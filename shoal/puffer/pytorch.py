@@ -1,4 +1,4 @@
-"""PufferLib's `pytorch`: layer_init, sample_logits, LSTMWrapper, and structured observations from flat ones."""
+"""PufferLib's `pytorch`: layer_init, sample_logits, LSTMWrapper, and conversion of flat observations."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def layer_init(layer: Any, std: float = 2.0**0.5, bias_const: float = 0.0) -> An
 
 
 def log_prob(logits: Tensor, value: Tensor) -> Tensor:
-    """The logarithm of the probability of each row's choice, of normalized logits: (..., n) and (...) -> (...)."""
+    """The log-probability of each row's choice, from normalized logits: (..., n) and (...) -> (...)."""
     return logits.gather(-1, value.long().unsqueeze(-1)).squeeze(-1)
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """The entropy of each row, of normalized logits: (..., n) -> (...). A choice of probability 0 adds nothing."""
+    """The entropy of each row, from normalized logits: (..., n) -> (...). A choice of probability 0 adds 0."""
     return -torch.where(logits.isinf(), 0.0, logits.exp() * logits).sum(-1)
 
 
@@ -50,7 +50,7 @@ def sample_logits(logits: Any, action: Tensor | None = None) -> tuple[Tensor, Te
     Args:
         logits: (rows, n) for Discrete actions; a list of one such tensor for each choice of MultiDiscrete; a torch
             Normal for a Box.
-        action: the action that is judged; default: one is drawn. (rows,) for Discrete, else (rows, size).
+        action: the action to evaluate; default: one is sampled. (rows,) for Discrete, otherwise (rows, size).
     """
     if isinstance(logits, torch.distributions.Normal):
         rows = len(logits.loc)
@@ -75,10 +75,10 @@ class LSTMWrapper(nn.Module):
     """An LSTM between a policy's encode_observations and its decode_actions. The policy's weights do not change.
 
     Args:
-        env: its single_observation_space tells a batch of rows from a batch of segments.
+        env: its single_observation_space distinguishes a batch of rows from a batch of segments.
         policy: a module with `encode_observations(obs) -> features` and `decode_actions(hidden) -> (logits, value)`.
         input_size: number of features; default: the policy's hidden_size.
-        hidden_size: of the LSTM, which decode_actions gets; default: input_size.
+        hidden_size: size of the LSTM, the input of decode_actions; default: input_size.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class LSTMWrapper(nn.Module):
         for name in ("encode_observations", "decode_actions"):
             if not hasattr(policy, name):
                 raise APIUsageError(
-                    f"LSTMWrapper puts an LSTM between encode_observations and decode_actions, and "
-                    f"{type(policy).__name__} has no {name}. Split its forward in two, or give it an LSTM of its own "
-                    "and forward(obs, state=None) -> (logits, value, state)."
+                    f"LSTMWrapper needs encode_observations and decode_actions, and {type(policy).__name__} has no "
+                    f"{name}. Split its forward in two, or put an LSTM into it and define "
+                    "forward(obs, state=None) -> (logits, value, state)."
                 )
         inputs = input_size or getattr(policy, "hidden_size", None) or 128
         self.policy, self.input_size, self.hidden_size = policy, int(inputs), int(hidden_size or inputs)
@@ -138,18 +138,18 @@ class LSTMWrapper(nn.Module):
         return logits, values.reshape(rows, steps)
 
     def unroll(self, observations: Any, state: State, resets: Tensor) -> tuple[Any, Any]:
-        """Whole segments at once: observations (steps * rows, …), resets (steps, rows)."""
+        """All steps of segments: observations (steps * rows, …), resets (steps, rows)."""
         steps, rows = resets.shape
         hidden = self.lstm.unroll(self._encode(observations).view(steps, rows, -1), state, resets)
         return self._decode(hidden.flatten(0, 1))
 
     def _encode(self, observations: Any) -> Tensor:
         encoded = self.policy.encode_observations(observations)
-        self._lookup = encoded[1:] if isinstance(encoded, tuple) else ()  # PufferLib 2 returns one beside the features
+        self._lookup = encoded[1:] if isinstance(encoded, tuple) else ()  # PufferLib 2 returns it with the features
         features: Tensor = encoded[0] if isinstance(encoded, tuple) else encoded
         if features.shape[-1] != self.input_size:
             raise APIUsageError(
-                f"encode_observations gives {features.shape[-1]} features; input_size={self.input_size}."
+                f"encode_observations returned {features.shape[-1]} features, expected input_size={self.input_size}."
             )
         return features
 
@@ -162,7 +162,7 @@ class LSTMWrapper(nn.Module):
 
 
 def unflatten_observations(flat: Any, space: Any) -> Any:
-    """Flat observations, bytes or one number for every element, in the structure of the space.
+    """Flat observations, bytes or one number per element, in the structure of the space.
 
     Observations from Shoal's trainer have their structure already and are returned unchanged.
     """

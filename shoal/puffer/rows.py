@@ -1,4 +1,4 @@
-"""From any vector env of a PufferLib user to a VecEnv that Shoal's trainer steps."""
+"""Adapts any vector env of a PufferLib user to a VecEnv for Shoal's trainer."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from shoal.puffer.ocean import OceanEnv
 from shoal.puffer.vectorization import Infos
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
+from shoal.vector.python import PythonVec
 
 Info = dict[str, Any]
 
 
 def vec_for(env: Any) -> tuple[Any, Any]:
-    """(what the trainer steps, the seed that the env was given or None)."""
+    """(the VecEnv for the trainer, the seed that the env was given or None)."""
     if isinstance(env, core.Vec) and hasattr(env, "vec") and not _has_own_calls(env):
         seed = env._next_seed(None) if env._seed is not None else None
-        return _steady(env.vec), seed
+        return _for_trainer(env.vec), seed
     if isinstance(env, VecEnv):
-        return _steady(env), None
+        return _for_trainer(env), None
     if isinstance(env, GymnasiumVectorEnv):
         return env, None
     if isinstance(env, OceanEnv):
-        return _steady(env.vec), env.first_seed
+        return _for_trainer(env.vec), env.first_seed
     if isinstance(env, PufferEnv) and env.is_in_place:
-        return _steady(core.make_python([partial(adapt.slot, env)], "serial", {})[0]), env.first_seed
+        return _for_trainer(core.make_python([partial(adapt.slot, env)], "serial", {})[0]), env.first_seed
     if isinstance(env, (core.Vec, Wrapper)) or hasattr(env, "num_envs"):
         return Played(env), getattr(env, "_seed", None)
     raise APIUsageError(
-        f"env is a {type(env).__name__}: give PuffeRL a vector env, such as shoal.puffer.make(name, num_envs=…) "
+        f"env is a {type(env).__name__}. Pass a vector env, such as shoal.puffer.make(name, num_envs=…) "
         "or shoal.puffer.emulate(env, num_envs=…)."
     )
 
 
 def _has_own_calls(env: core.Vec) -> bool:
-    """Whether a subclass of the user's steps or resets in its own way."""
+    """Whether a user's subclass defines its own step or reset."""
     return any(
         not getattr(type(env), name).__module__.startswith("shoal.puffer")
         for name in ("reset", "step", "send", "recv", "async_reset")
@@ -53,17 +54,16 @@ def _has_own_calls(env: core.Vec) -> bool:
     )
 
 
-def _steady(vec: VecEnv) -> VecEnv:
-    """The same VecEnv, or an Around: for envs that reset themselves, and for batches that are not ranges of envs."""
+def _for_trainer(vec: VecEnv) -> VecEnv:
+    """The VecEnv itself, or Around it: for envs that reset themselves, and for batches that are not ranges."""
     resets_itself = core.resets_itself(vec)
     is_mixed = not _returns_ranges(vec)
     return Around(vec, resets_itself=resets_itself, in_step=is_mixed) if resets_itself or is_mixed else vec
 
 
 def _returns_ranges(vec: Any) -> bool:
-    """Whether every batch of `recv` is a range of envs, not just those that are ready first."""
-    units = getattr(vec, "units", ())
-    return bool(getattr(vec, "zero_copy", True)) or getattr(vec, "_need", len(units)) >= len(units)
+    """Whether every batch of `recv` is a range of envs, and not the envs that are ready first."""
+    return not isinstance(vec, PythonVec) or vec.returns_ranges
 
 
 class Around(VecEnv):
@@ -71,8 +71,8 @@ class Around(VecEnv):
 
     Args:
         vec: the VecEnv inside.
-        resets_itself: its envs reset themselves, so that they have no final_obs, and say who is alive.
-        in_step: all envs are stepped at once, because batches of `recv` would not be ranges of envs.
+        resets_itself: its envs reset themselves: they have no final_obs, and their masks say who is alive.
+        in_step: steps all envs together, because batches of `recv` would not be ranges of envs.
     """
 
     def __init__(self, vec: Any, *, resets_itself: bool, in_step: bool) -> None:
@@ -93,7 +93,7 @@ class Around(VecEnv):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """All envs where they are stepped at once; otherwise the wrapped env's."""
+        """All envs with `in_step`; otherwise the wrapped env's."""
         return ((0, self.num_envs),) if self.in_step else self.vec.ranges
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -131,7 +131,7 @@ class Around(VecEnv):
     def _corrected(self, infos: Info) -> Info:
         if not self.resets_itself:
             return infos
-        infos.pop("final_obs", None)  # the env has replaced it by the first of the next episode
+        infos.pop("final_obs", None)  # the env has overwritten it with the first observation of the next episode
         alive, ids = core.alive_rows(self.vec), infos["env_id"]
         if alive is not None:
             infos["alive"] = alive[int(ids[0]) : int(ids[-1]) + 1]
@@ -145,16 +145,20 @@ class Around(VecEnv):
         """The wrapped env's."""
         return self.vec.drain_stats()  # type: ignore[no-any-return]
 
+    def drain_events(self) -> list[str]:
+        """The wrapped env's."""
+        return self.vec.drain_events()  # type: ignore[no-any-return]
+
     def close(self, **kwargs: Any) -> None:
         """Closes the wrapped env."""
         self.vec.close()
 
 
 class Played(VecEnv):
-    """A vector env with a reset or step of the user's own: guide style (four values) or PufferLib 3's (five).
+    """A vector env with the user's own reset or step: guide style (four values) or PufferLib 3's (five).
 
     Its `step` is expected to reset the envs that are done. A truncated episode is bootstrapped from the `final_obs` in
-    the info of its row. Where there is none, or a Wrapper may have changed observations, the observation before the
+    the info of its row. If there is none, or a Wrapper may have changed observations, the observation before the
     last is used.
     """
 
@@ -170,7 +174,7 @@ class Played(VecEnv):
         self.num_rows = self.num_envs * self.agents_per_env
         if inner is not None and not inner.agent_spaces.alike:
             raise APIUsageError(
-                f"the agents of {type(env).__name__} have different spaces: train on the vector itself."
+                f"the agents of {type(env).__name__} have different spaces. Train on the vector inside."
             )
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = _single(env, "observation_space")
@@ -186,7 +190,7 @@ class Played(VecEnv):
         self._result: Any = None
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Starts episodes. The seed goes to the vector's reset, or to each env's `seed` where that takes none."""
+        """Starts episodes. The seed goes to the vector's reset, or to each env's `seed` if reset takes none."""
         env = self.env
         if seed is None:
             result = env.reset()
@@ -195,9 +199,9 @@ class Played(VecEnv):
         else:
             if hasattr(env, "seed"):
                 env.seed(seed)
-            for number, one in enumerate(getattr(env, "envs", ())):
-                if hasattr(one, "seed"):
-                    one.seed(seed + number if isinstance(seed, int) else seed[number])
+            for number, single in enumerate(getattr(env, "envs", ())):
+                if hasattr(single, "seed"):
+                    single.seed(seed + number if isinstance(seed, int) else seed[number])
             result = env.reset()
         self._returns[:], self._lengths[:] = 0.0, 0
         obs, infos = adapt.split_reset(result, self.single_observation_space)
@@ -207,7 +211,7 @@ class Played(VecEnv):
         return obs, {**self.current_infos(), **self._row_infos(infos)}
 
     def step(self, actions: Any) -> Any:
-        """One transition of every env: five values, whatever the user's step returns."""
+        """One transition of every env: five values, also if the user's step returns four."""
         before = self._before
         result = self.env.step(actions)
         if not isinstance(result, tuple) or len(result) not in (4, 5):
@@ -253,7 +257,7 @@ class Played(VecEnv):
         self._before = leaves
 
     def _row_infos(self, infos: Any) -> Info:
-        """What the trainer reads of the user's infos: who is alive, and what is allowed."""
+        """The infos that the trainer reads: "alive" and "action_mask"."""
         arrays = infos.arrays if isinstance(infos, Infos) else infos if isinstance(infos, dict) else {}
         read = {key: arrays[key] for key in ("alive", "action_mask") if key in arrays}
         return {**read, "env_id": self._env_id}
@@ -265,13 +269,13 @@ class Played(VecEnv):
         self._returns[done], self._lengths[done] = 0.0, 0
 
     def async_reset(self, *, seed: Any = None) -> None:
-        """Starts episodes, and waits for them."""
+        """Resets the envs; `recv` returns the result."""
         obs, infos = self.reset(seed=seed)
         flags = np.zeros(self.num_rows, np.bool_)
         self._result = (obs, np.zeros(self.num_rows, np.float32), flags, flags, infos)
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Steps, and waits for it."""
+        """Steps the envs; `recv` returns the result."""
         self._result = self.step(actions)
 
     def recv(self) -> Any:
@@ -279,12 +283,12 @@ class Played(VecEnv):
         return self._result
 
     def current_infos(self) -> Info:
-        """Of the vector inside, where there is one; otherwise everyone is alive."""
+        """Those of the vector inside, if there is one; otherwise all rows are alive."""
         inner = getattr(self.env, "vec", None)
         return super().current_infos() if inner is None else inner.current_infos()
 
     def drain_stats(self) -> Info:
-        """Statistics of the episodes that ended since the last call, as every VecEnv has them."""
+        """Statistics of the episodes since the last call. See `VecEnv.drain_stats`."""
         stats: Info = {"episodes": len(self._ended)}
         if self._ended:
             for name, values in zip(("return", "length"), np.array(self._ended, np.float64).T):
@@ -308,8 +312,11 @@ def _info_of(infos: Any, row: int) -> Info:
 
 
 def _single(env: Any, name: str) -> spaces.Space[Any]:
-    """The space of one row: `single_…` of the vector, else the space of its first env, else what it was set to."""
-    for owner, attribute in ((env, f"single_{name}"), *((one, name) for one in list(getattr(env, "envs", ()))[:1])):
+    """The space of one row: `single_…` of the vector, the space of its first env, or the vector's attribute."""
+    for owner, attribute in (
+        (env, f"single_{name}"),
+        *((single, name) for single in list(getattr(env, "envs", ()))[:1]),
+    ):
         try:
             space = getattr(owner, attribute)
         except AttributeError:

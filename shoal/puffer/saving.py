@@ -1,4 +1,4 @@
-"""What PuffeRL's checkpoints hold beyond the trainer's state, and which folders it may remove.
+"""PuffeRL's checkpoints: what they hold besides the trainer's state, and which folders PuffeRL may remove.
 
 PATH/latest.json      {"checkpoint": "000000004096", "written": [...]}
 PATH/000000004096/    a checkpoint of shoal.checkpoint
@@ -29,9 +29,9 @@ NAME = r"\d{12,}"  # of a checkpoint's folder: its step
 
 
 def save(path: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> None:
-    """Writes a checkpoint into `path` and removes the ones that PuffeRL wrote there before, and nothing else."""
+    """Writes a checkpoint into `path` and removes older ones that PuffeRL wrote, and nothing else."""
     if path.is_file():
-        raise CheckpointError(f"{path} is a file, and checkpoints are folders. Choose another path, or remove it.")
+        raise CheckpointError(f"{path} is a file; a checkpoint is a folder. Choose another path, or remove the file.")
     target = path / f"{step:012d}"
     if target.exists() and not _is_ours(target):
         raise CheckpointError(f"{target} was not written by PuffeRL, so it is not replaced. Choose another path.")
@@ -44,7 +44,7 @@ def save(path: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts
 
 
 def find(path: Path) -> Path:
-    """The checkpoint that a path means: the latest that PuffeRL wrote there, else the newest, else the path itself."""
+    """The checkpoint of a path: the latest that PuffeRL wrote in it, otherwise the newest in it, otherwise the path."""
     if (path / "meta.json").is_file() or not path.is_dir():
         return path
     folders = [entry for entry in path.iterdir() if re.fullmatch(NAME, entry.name) and (entry / "meta.json").is_file()]
@@ -68,7 +68,7 @@ def _written(path: Path) -> list[str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether PuffeRL wrote a checkpoint. Before it left its name, it was the only one to write `is_fresh`."""
+    """Whether PuffeRL wrote a checkpoint. Older ones have no writer, but only PuffeRL's have `is_fresh`."""
     if folder.is_symlink():
         return False
     with contextlib.suppress(CheckpointError):
@@ -78,19 +78,19 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a checkpoint's own files, and its folder if nothing else is in it."""
+    """Removes the files of a checkpoint, and its folder if it is then empty."""
     with contextlib.suppress(OSError, CheckpointError):
         for name in checkpoint.read_meta(folder)["files"]:
             (folder / name).unlink(missing_ok=True)
-        (folder / "meta.json").unlink()  # last: as long as it is there, the next save tries again
+        (folder / "meta.json").unlink()  # last: while it exists, the next save tries again
         folder.rmdir()
 
 
-# ---- a rollout that was not learned from ----
+# ---- rollouts that have not been learned from ----
 
 
 def unlearned(learners: list[Any]) -> dict[str, Tensor]:
-    """The tensors of rollouts that no update has seen."""
+    """The tensors of rollouts that have not been learned from."""
     tensors: dict[str, Tensor] = {}
     for k, learner in enumerate(learners):
         rollout = learner.rollout
@@ -102,7 +102,7 @@ def unlearned(learners: list[Any]) -> dict[str, Tensor]:
 
 
 def restore_unlearned(learners: list[Any], state: Mapping[str, Tensor]) -> bool:
-    """Fills the rollouts with what `unlearned` saved; false, and nothing changes, where the sizes differ."""
+    """Restores the rollouts that `unlearned` saved. Returns false, and changes nothing, if the sizes differ."""
     pairs = []
     for k, learner in enumerate(learners):
         for i, part in enumerate(learner.rollout.tensors()):
@@ -125,11 +125,11 @@ def restore_unlearned(learners: list[Any], state: Mapping[str, Tensor]) -> bool:
 
 
 def episode_starts(learners: list[Any]) -> list[tuple[Tensor, Tensor]]:
-    """What the next rollouts begin with, as pairs (where it is in the rollout, a copy).
+    """The first observations and states of the next rollouts, as pairs (tensor of the rollout, copy).
 
-    Envs that started new episodes have put their first observations there. A saved rollout that is restored has the
-    last observations of its own episodes in the same place, which belong to its own update only: `copy_back` of these
-    pairs, after that update, keeps a transition from joining two episodes.
+    Envs that started new episodes have written their first observations there. Restoring a saved rollout overwrites
+    them with the last observations of its own episodes, which its update needs. `copy_back` of these pairs, after that
+    update, prevents a transition that joins two episodes.
     """
     pairs = []
     for learner in learners:
@@ -140,6 +140,6 @@ def episode_starts(learners: list[Any]) -> list[tuple[Tensor, Tensor]]:
 
 
 def copy_back(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Puts the copies back to where they were taken from."""
+    """Copies the copies back into their tensors."""
     for part, copy in pairs:
         part.copy_(copy)

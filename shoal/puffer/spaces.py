@@ -1,6 +1,6 @@
 """PufferLib's `spaces`: tuples of types for isinstance, and the space of a batch.
 
-`isinstance(space, spaces.Box)` holds for a Box of Gymnasium and, where it is imported, of old gym.
+`isinstance(space, spaces.Box)` is true for a Box of Gymnasium and, if old gym is imported, of old gym.
 """
 
 from __future__ import annotations

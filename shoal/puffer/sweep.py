@@ -1,4 +1,4 @@
-"""PufferLib's `sweep`. Searches over hyperparameters are not supported so far: each class raises and says so."""
+"""PufferLib's `sweep`. Hyperparameter searches are not supported yet: each class raises and says so."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from shoal.puffer.exceptions import APIUsageError, missing_names
 __all__ = ["ParetoGenetic", "Protein", "Random"]
 
 INSTEAD = (
-    "Run 'shoal train ENV --train.learning-rate …' once for each setting and compare with 'shoal plot', or let another "
-    "library choose the options of shoal.train.train."
+    "Run 'shoal train ENV --train.learning-rate …' once for each setting and compare with 'shoal plot', or use another "
+    "library to choose the options of shoal.train.train."
 )
 
 
 class _Search:
-    """A search that cannot be made."""
+    """A search that raises."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise APIUsageError(f"{type(self).__name__}: sweeps are not supported so far. {INSTEAD}")
+        raise APIUsageError(f"{type(self).__name__}: sweeps are not supported yet. {INSTEAD}")
 
 
 class Protein(_Search):

@@ -1,4 +1,4 @@
-"""PufferLib's small helpers: nested infos, warnings and output of other libraries."""
+"""PufferLib's helpers: nested infos, and suppressing the warnings and output of other libraries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def silence_warnings(function: Callable[..., Any], category: type[Warning] = Dep
 
 
 class Suppress:
-    """`with Suppress(): ...` drops what Python and C code write to stdout and stderr."""
+    """`with Suppress(): ...` drops everything that Python and C code write to stdout and stderr."""
 
     def __enter__(self) -> None:
         with contextlib.ExitStack() as stack:

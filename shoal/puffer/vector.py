@@ -1,4 +1,4 @@
-"""Vectorization in PufferLib 3's spelling: `vector.make(creator, …, backend=vector.Multiprocessing)`.
+"""PufferLib 3's `vector`: `vector.make(creator, …, backend=vector.Multiprocessing)`.
 
 `reset` returns (obs, infos) and `step` five values. With `async_reset`, `send` and `recv`, envs step while the policy
 runs.
@@ -22,7 +22,7 @@ __all__ = ["Multiprocessing", "PufferEnv", "Serial", "make"]
 
 
 class _Vec3(core.Vec):
-    """The common part of both backends."""
+    """The base class of both backends."""
 
     backend: str
 
@@ -40,7 +40,9 @@ class _Vec3(core.Vec):
     ) -> None:
         creators = list(zip(env_creators, env_args, env_kwargs))
         if len(creators) != num_envs:
-            raise APIUsageError(f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}.")
+            raise APIUsageError(
+                f"{len(creators)} env_creators with args and kwargs for num_envs={num_envs}. Give one of each per env."
+            )
         make_one, args, kwargs = creators[0]
         self._seed = seed
         self._driver = core.as_puffer(make_one(*args, **kwargs))  # made at once, as in PufferLib: users read its spaces
@@ -50,7 +52,7 @@ class _Vec3(core.Vec):
             if zero_copy and num_envs % batch_size:
                 raise APIUsageError(
                     f"zero_copy: batch_size={batch_size} does not divide num_envs={num_envs}. "
-                    "With zero_copy=False a batch is any envs that are ready first."
+                    "Use zero_copy=False: a batch then holds the envs that are ready first."
                 )
             options |= {"batch_size": batch_size * rows}
         if self.backend == "process":
@@ -117,19 +119,19 @@ def make(
     seed: int | None = 0,
     **options: Any,
 ) -> Any:
-    """Many envs, as PufferLib 3 makes them.
+    """Many envs, with the arguments of PufferLib 3.
 
     Args:
         env_creator_or_creators: a function that makes one env, or a list with one for each env; or a name.
         env_args: of the creator; with a list of creators, a list.
         env_kwargs: of the creator; with a list of creators, a list. A creator that takes `buf` or `seed` gets them.
-        backend: `Serial`, `Multiprocessing`, or `PufferEnv` to make one env alone; the class, or its name.
+        backend: `Serial`, `Multiprocessing`, or `PufferEnv` to make a single env; the class, or its name.
         num_envs: number of envs.
         num_workers: of Multiprocessing; default, or `auto`: the number of cores, or fewer so that they divide num_envs.
         batch_size: envs that `recv` returns, the first that are ready; default, or `auto`: all.
         zero_copy: a batch is always a range of neighbouring envs, so that it is not copied.
         seed: of the first reset; env i gets `seed + i`.
-        **options: Shoal's own: copy, start_method, timeout_s, on_crash, cpu_affinity.
+        **options: of Shoal: copy, start_method, timeout_s, on_crash, cpu_affinity.
     """
     backend = _backend(backend)
     options.pop("overwork", None)  # Shoal always allows more workers than cores
@@ -143,8 +145,8 @@ def make(
         env = env_creator_or_creators(*(env_args or []), **(env_kwargs or {}))
         if not _is_in_place(env) and not isinstance(env, OceanEnv):
             raise APIUsageError(
-                f"backend=PufferEnv is for an env with in-place buffers, and this is a {type(env).__name__}: "
-                "use vector.Serial or vector.Multiprocessing."
+                f"backend=PufferEnv is for an env with in-place buffers, and this is a {type(env).__name__}. "
+                "Use vector.Serial or vector.Multiprocessing."
             )
         env.first_seed = seed
         return env

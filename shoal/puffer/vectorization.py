@@ -1,6 +1,6 @@
-"""Vectorization as PufferLib's guides describe it: `reset() -> obs`, `step -> (obs, rewards, dones, infos)`.
+"""Vectorization as in PufferLib's guides: `reset() -> obs`, `step -> (obs, rewards, dones, infos)`.
 
-`shoal.puffer.vector` has PufferLib 3's own spelling. `VectorEnv` is also the base of a user's own classes.
+`shoal.puffer.vector` is PufferLib 3's version. Users may subclass `VectorEnv`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
 from shoal.errors import ActionError
 from shoal.puffer import adapt, core
 from shoal.puffer.exceptions import APIUsageError
 from shoal.spec import map_leaves
 from shoal.vector.base import VecEnv, check_num_envs
+from shoal.vector.views import interleaved
 
 __all__ = ["Infos", "Multiprocessing", "Serial", "VectorEnv"]
 
 
 class Infos(Sequence[dict[str, Any]]):
-    """A dict for every row. `arrays` has the same as Gymnasium's vector infos: a dict of arrays over rows.
+    """A dict for every row. `arrays` holds the same as Gymnasium's vector infos: a dict of arrays over rows.
 
-    A row whose episode ended has `episode`, `final_obs` and `TimeLimit.truncated` beside the env's own infos.
+    A row whose episode ended has `episode`, `final_obs` and `TimeLimit.truncated` besides the env's infos.
     """
 
     def __init__(self, arrays: dict[str, Any], rows: dict[int, dict[str, Any]], count: int) -> None:
@@ -45,11 +44,11 @@ class Infos(Sequence[dict[str, Any]]):
 
 
 class VectorEnv(core.Vec):
-    """`num_envs` envs in guide style. Subclass it with an `__init__`, `reset` and `step` of your own, or some of them.
+    """`num_envs` envs in guide style. Subclasses may define their own `__init__`, `reset` and `step`.
 
     Args:
         env_creator: makes one env: of Gymnasium, PettingZoo, old gym or Puffer, or a vector env of several.
-        num_envs: how often it is called.
+        num_envs: how many times it is called.
         backend: `serial` or `process`; default: by the number of envs and cores.
         **options: of `shoal.make`: num_workers, envs_per_worker, batch_size, surplus_envs, zero_copy, seed, copy,
             start_method, timeout_s, on_crash, cpu_affinity.
@@ -64,27 +63,27 @@ class VectorEnv(core.Vec):
         backend: str | None = None,
         **options: Any,
     ) -> None:
-        if env_creator is None:  # a subclass with envs of its own
+        if env_creator is None:  # a subclass makes its own envs
             return
         if not callable(env_creator):
-            raise APIUsageError(f"env_creator is {env_creator!r}: give a function or class that makes an env.")
+            raise APIUsageError(f"env_creator is {env_creator!r}. Pass a function or class that makes an env.")
         self._create, self._seed = env_creator, options.pop("seed", None)
         builders = [core.builder(env_creator)] * check_num_envs(num_envs)
-        self._hold(*core.make_python(builders, backend, options))
+        self._set_vec(*core.make_python(builders, backend, options))
 
-    def _hold(self, vec: VecEnv, batch_envs: int) -> None:
+    def _set_vec(self, vec: VecEnv, batch_envs: int) -> None:
         self.vec, self._batch_envs, self.num_envs = vec, batch_envs, int(vec.num_envs)
 
     @classmethod
     def over(cls, vec: VecEnv, seed: int | None = None) -> VectorEnv:
-        """One of Shoal's own VecEnvs in guide style."""
-        made = cls()
-        made._seed = seed
-        made._hold(vec, vec.num_envs)
-        return made
+        """A VecEnv of Shoal in guide style."""
+        env = cls()
+        env._seed = seed
+        env._set_vec(vec, vec.num_envs)
+        return env
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Any:
-        """Starts episodes and returns the first observations. The seed may be given here or by `seed(42)` before."""
+        """Starts episodes and returns the first observations. The seed may also be set before, by `seed(42)`."""
         if not hasattr(self, "vec"):
             core.refuse_shell(self)
         if self.is_async:
@@ -125,7 +124,7 @@ class VectorEnv(core.Vec):
         """`{agent: batch}`: views of an array over rows that `reset` or `step` returned."""
         count, names = self.vec.agents_per_env, self.agents
         if isinstance(rows, dict) and not self._is_alike:
-            return rows  # observations of agents with different spaces are by agent already
+            return rows  # observations of agents with different spaces are already by agent
         return {name: map_leaves(itemgetter(slice(k, None, count)), rows) for k, name in enumerate(names)}
 
     def _names_agents(self, actions: dict[Any, Any]) -> bool:
@@ -135,17 +134,7 @@ class VectorEnv(core.Vec):
         missing = [name for name in self.agents if name not in actions]
         if missing:
             raise ActionError(f"actions are for {sorted(actions)}; {missing} are missing.")
-        return _woven([actions[name] for name in self.agents])
-
-
-def _woven(batches: list[Any]) -> Any:
-    """The batches of all agents as one over rows: env 0's agents, env 1's agents, …"""
-    if isinstance(batches[0], dict):
-        return {key: _woven([batch[key] for batch in batches]) for key in batches[0]}
-    if isinstance(batches[0], tuple):
-        return tuple(_woven(list(parts)) for parts in zip(*batches))
-    stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
-    return stacked.reshape(-1, *stacked.shape[2:])
+        return interleaved([actions[name] for name in self.agents])
 
 
 class Serial(VectorEnv):
@@ -160,11 +149,11 @@ class Multiprocessing(VectorEnv):
 
     Args:
         env_creator: makes one env.
-        num_envs: how often it is called.
+        num_envs: how many times it is called.
         num_workers: processes; default: the number of cores, or fewer so that they divide num_envs.
-        envs_per_worker: instead of num_workers.
+        envs_per_worker: given in place of num_workers.
         mode: `sync` waits for all envs in every step; `async` returns those that are ready first.
-        surplus_envs: async: envs that a step does not wait for (those of whole workers).
+        surplus_envs: async: the number of envs that a step does not wait for, a multiple of a worker's.
         **options: see `VectorEnv`.
     """
 

@@ -21,7 +21,7 @@ def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
 
 
 def as_array(actions: Any, where: str = "actions", expected: str = "one array.") -> Array:
-    """Actions as an array; an ActionError where numpy cannot make one."""
+    """Actions as an array, or an ActionError."""
     try:
         return np.asarray(actions)
     except ValueError:  # parts of different shapes
@@ -29,7 +29,7 @@ def as_array(actions: Any, where: str = "actions", expected: str = "one array.")
 
 
 def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: int) -> Array:
-    """One leaf of a batch of actions as an array that its space allows, or an ActionError; nothing is written."""
+    """One leaf of a batch of actions as an array that its space allows, or an ActionError. Writes nothing."""
     part = actions
     try:
         for key in leaf.path:
@@ -37,7 +37,7 @@ def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: in
     except (KeyError, IndexError, TypeError):
         raise ActionError(f"actions{leaf.name} is missing. Nothing was stepped.") from None
     where, shape = f"actions{leaf.name}", (rows, *leaf.shape)
-    # a list of one tuple or dict for each env is easily given in place of a tuple or dict of batches
+    # a common mistake: a list with a tuple or dict for each env, in place of a tuple or dict of batches
     hint = (
         " Give a tuple or dict of batches, not a list of single actions." if leaf.path and type(actions) is list else ""
     )

@@ -1,12 +1,12 @@
-"""Backends: the ways to step many envs, each one file of this folder that assigns BACKEND.
+"""Backends: the ways to step many envs. Each is one file of this folder that assigns BACKEND.
 
     BACKEND = Backend("one loop on the calling thread", native=SerialVec, options={"num_groups": 1})
 
-`shoal.make(env, backend="serial")` finds it by the file's name. Other packages add backends by the entry point group
-`shoal.backends`, scripts by `BACKENDS.register(name, backend)`. tests/test_backends.py compares each with serial.
+`shoal.make(env, backend="serial")` finds it by the name of the file. Other packages add backends with the entry point
+group `shoal.backends`, scripts with `BACKENDS.register(name, backend)`. tests/test_backends.py compares each to serial.
 
-`options` lists keyword arguments of `shoal.make`; those of the stock backends are flags of `--vec.*`. A backend from
-outside may give a dataclass of `config.opt` fields instead: they are also its flags, `--backend.*`.
+`options` lists keyword arguments of `shoal.make`; those of the stock backends are flags of `--vec.*`. A backend of
+another package may give a dataclass of `config.opt` fields instead: they are also its flags, `--backend.*`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Backend:
         return self.options
 
     def factory(self, kind: str) -> Callable[..., VecEnv] | None:
-        """What makes a VecEnv of native or python envs; None where it cannot step them."""
+        """The function that makes a VecEnv of native or python envs; None if the backend cannot step them."""
         return self.native if kind == "native" else self.python
 
 
@@ -56,7 +56,7 @@ def names_for(kind: str) -> list[str]:
 
 
 def find(name: str, kind: str) -> Backend:
-    """The backend of a name, for native or python envs."""
+    """The backend with this name, for native or python envs. Raises ConfigError with the known names."""
     if not isinstance(name, str) or name not in BACKENDS.names() or BACKENDS.find(name).factory(kind) is None:
         known = names_for(kind)
         raise ConfigError(
@@ -67,12 +67,12 @@ def find(name: str, kind: str) -> Backend:
 
 
 def refuse_options(name: str, kind: str, given: Mapping[str, Any]) -> None:
-    """Raises for options that the backend does not have, with the backends that do."""
+    """Raises ConfigError for options that the backend does not have, and names the backends that do."""
     for option, value in given.items():
         if option in find(name, kind).keywords:
             continue
-        having = [other for other in names_for(kind) if option in BACKENDS.find(other).keywords]
-        if having:
-            raise ConfigError(f"{option}={value!r} needs backend={' or '.join(map(repr, having))}, not {name!r}.")
+        others = [other for other in names_for(kind) if option in BACKENDS.find(other).keywords]
+        if others:
+            raise ConfigError(f"{option}={value!r} needs backend={' or '.join(map(repr, others))}, not {name!r}.")
         own = sorted({key for other in names_for(kind) for key in BACKENDS.find(other).keywords})
-        raise ConfigError(f"{option}={value!r} does not fit this env: {kind} envs have the options {', '.join(own)}.")
+        raise ConfigError(f"{option}={value!r} is not an option of {kind} envs. They have {', '.join(own)}.")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -31,38 +32,38 @@ AUTORESET = {
 
 
 class VecEnv(VectorEnv[Array, Any, Array]):
-    """`num_envs` games as one `gymnasium.vector.VectorEnv`.
+    """`num_envs` envs as one `gymnasium.vector.VectorEnv`.
 
     A batch has `num_rows = num_envs * agents_per_env` rows. The agents of env i are the rows
     [i * agents_per_env, (i + 1) * agents_per_env). With one agent per env, row i is env i.
 
-    **Arrays are views.** Unless made with `copy=True`, what reset, step and recv return is the env's own memory:
-    it is valid until the next call on the same envs, which overwrites it. Copy what you keep.
+    **Arrays are views.** Unless made with `copy=True`, reset, step and recv return views of the env's memory. The next
+    call on the same envs overwrites them. Copy what you keep.
 
-    Episodes end as Gymnasium's SAME_STEP says (docs/design/episodes.md): where `terminated | truncated`,
-    `obs` is already the first of the next episode, and `infos["final_obs"]` is the last of the one that ended.
+    Episodes end as in Gymnasium's SAME_STEP (docs/design/episodes.md): where `terminated | truncated`, `obs` is the
+    first observation of the next episode, and `infos["final_obs"]` the last one of the episode that ended.
     """
 
     backend: str
     num_rows: int
     agents_per_env: int
-    native_spec: EnvSpec | None = None  # of a native env; None for Python envs
+    native_spec: EnvSpec | None = None  # None for Python envs
     device: Any = "cpu"  # where the arrays are: str(device) is "cpu" or "cuda:0"
     is_on_gpu: bool = False  # whether reset, step and recv return torch tensors on a GPU
-    mask_size: int = 0  # length of infos["action_mask"] of a row; 0: unknown, or no masks
+    mask_size: int = 0  # length of a row of infos["action_mask"]; 0: unknown, or no masks
     parallelism: int = 1  # threads or worker processes that step envs
     can_snapshot: bool = False
     copy: bool = False  # whether reset, step and recv return copies
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """As in the metadata, where Gymnasium's own vector envs have it too."""
+        """From the metadata, as in Gymnasium's vector envs."""
         mode: AutoresetMode = self.metadata["autoreset_mode"]
         return mode
 
     @cached_property
     def observation_space(self) -> Space[Any]:  # type: ignore[override]
-        """Of all rows. Built on first use: its bounds are as large as a batch."""
+        """Of all rows. Made on first use: its bounds are as large as a batch."""
         return batch_space(self.single_observation_space, self.num_rows)
 
     @cached_property
@@ -77,20 +78,20 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @cached_property
     def has_dead_rows(self) -> bool:
-        """Whether a row may be out of the game while its env plays on, or may skip steps.
+        """Whether a row may be out of the game while its env continues, or may skip steps.
 
-        Then the infos of `recv` have "alive": whether a row's next step is a transition of an episode.
+        If so, the infos of `recv` have "alive": whether a row's next step is a transition of an episode.
         """
         return self.agents_per_env > 1 or self.autoreset_mode == AutoresetMode.NEXT_STEP
 
     @property
     def time_limit(self) -> int:
-        """The fewest steps after which any env truncates an episode; 0: unknown, or never."""
+        """The shortest time limit of any env, in steps; 0: unknown, or none."""
         return 0
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The ranges of envs [lo, hi) that `recv` returns one at a time. Known before any reset."""
+        """The ranges of envs [lo, hi) that `recv` returns, one per call. Known before any reset."""
         return ((0, self.num_envs),)
 
     # ---- stepping ----
@@ -121,7 +122,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         """Waits for envs that were sent. `infos["env_id"]` says which ones are returned."""
 
     def current_infos(self) -> dict[str, Any]:
-        """The "alive" of all rows and, where `mask_size`, their "action_mask", as they are now: after a `restore`."""
+        """The current "alive" of all rows and, with `mask_size`, their "action_mask": for use after `restore`."""
         return {"alive": np.ones(self.num_rows, np.bool_)}
 
     # ---- beyond Gymnasium ----
@@ -130,8 +131,12 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
 
+    def drain_events(self) -> list[str]:
+        """What happened to the envs since the last call and raised no error, such as a restarted worker: sentences."""
+        return []
+
     def get_params(self) -> dict[str, Array]:
-        """Every param of a native env, as an array of one value for each env."""
+        """Every param of a native env, as an array of one value per env."""
         raise UsageError(self._params_refusal("get_params"))
 
     def set_params(self, **params: Any) -> None:
@@ -139,19 +144,19 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         raise UsageError(self._params_refusal("set_params"))
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
-        """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
+        """The state of some envs (default: all) as bytes. `restore` continues from it exactly."""
         raise UsageError(self._snapshot_refusal("snapshot"))
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
-        """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns all observations."""
+        """Restores a snapshot into the envs `env_ids` (default: all), in order, and returns all observations."""
         raise UsageError(self._snapshot_refusal("restore"))
 
     def rows(self) -> RowsEnv:
-        """A view with every agent as one env of the batch. The agents must have equal spaces."""
+        """A view in which every agent is one env. The agents must have equal spaces."""
         from shoal.vector.views import RowsEnv
 
         if not self.agent_spaces.alike:
-            raise ConfigError("rows() needs agents with equal spaces. Use agents(), a dict by agent.")
+            raise ConfigError("rows() needs agents with equal spaces. Use agents(), which has a dict by agent.")
         return RowsEnv(self)
 
     def agents(self) -> AgentsEnv:
@@ -165,24 +170,16 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     @property
     def spec_env(self) -> EnvSpec | None:
         """Deprecated: the old name of `native_spec`."""
+        warnings.warn("VecEnv.spec_env is deprecated: use native_spec.", DeprecationWarning, stacklevel=2)
         return self.native_spec
-
-    @spec_env.setter
-    def spec_env(self, spec: EnvSpec | None) -> None:
-        self.native_spec = spec
 
     @property
     def face(self) -> AgentSpaces:
-        """Deprecated: the old name of `agent_spaces`, which native envs did not have: callers ask by hasattr."""
-        if self.native_spec is not None:
-            raise AttributeError("native envs have no 'face': use agent_spaces")
+        """Deprecated: the old name of `agent_spaces`."""
+        warnings.warn("VecEnv.face is deprecated: use agent_spaces.", DeprecationWarning, stacklevel=2)
         return self.agent_spaces
 
-    @face.setter
-    def face(self, agent_spaces: AgentSpaces) -> None:
-        self.agent_spaces = agent_spaces
-
-    # ---- refusals ----
+    # ---- errors ----
 
     def _refuse_closed(self) -> None:
         if self.closed:
@@ -192,25 +189,25 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         return f"{call}() is for native envs. Python envs take constructor arguments: shoal.make(env, name=value)."
 
     def _snapshot_refusal(self, call: str) -> str:
-        return f"{call}() is for native envs: the state of Python envs cannot be read. Check vec.can_snapshot first."
+        return f"{call}() is for native envs: the state of Python envs cannot be read. Check vec.can_snapshot before."
 
 
 def has_true(flags: Array) -> bool:
-    """Whether any flag is set: `flags.any()`, in a quarter of the time."""
+    """Whether any flag is set: the same as `flags.any()`, four times as fast."""
     return b"\x01" in flags.tobytes()
 
 
 def check_num_envs(num_envs: Any) -> int:
-    """The number of envs as an int; ConfigError where it is none."""
+    """The number of envs as an int, or a ConfigError."""
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ConfigError(f"num_envs={num_envs!r} must be an int of at least 1.")
     if num_envs > 2**30:
-        raise ConfigError(f"num_envs={num_envs} is more than 2^30.")
+        raise ConfigError(f"num_envs={num_envs} is more than 2^30, the greatest number of envs.")
     return int(num_envs)
 
 
 def check_seeds(seed: int | Sequence[int] | Array, num_envs: int) -> Array:
-    """One uint64 per env: seed + i for an int, or the given ones."""
+    """One uint64 per env: seed + i for an int, or the given list."""
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         if not 0 <= seed < 2**63:
             raise ConfigError(f"seed={seed} must be in 0 .. 2^63 - 1.")
@@ -226,10 +223,10 @@ def check_seeds(seed: int | Sequence[int] | Array, num_envs: int) -> Array:
 
 
 def check_reset_mask(mask: Any, num_envs: int) -> Array:
-    """A (num_envs,) bool mask with some env in it, as Gymnasium defines `options["reset_mask"]`."""
+    """A (num_envs,) bool mask that selects at least one env, as Gymnasium defines `options["reset_mask"]`."""
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
         got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
         raise ConfigError(f"options['reset_mask'] must be a bool array of shape ({num_envs},), not {got}.")
     if not mask.any():
-        raise ConfigError("options['reset_mask'] selects no env. Leave it out to reset all.")
+        raise ConfigError("options['reset_mask'] selects no env. Leave it out to reset all envs.")
     return np.ascontiguousarray(mask)

@@ -1,7 +1,7 @@
-"""Block: all memory of a batch of Python envs over one buffer, private or shared between processes.
+"""Block: all memory of a batch of Python envs in one buffer, private or shared between processes.
 
-One contiguous array per kind, each on a cache line of its own; workers write into their rows and the parent hands the
-same rows out.
+One contiguous array per kind, each aligned to cache lines. Workers write into their rows, and the parent returns views
+of the same rows.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import numpy as np
 
 from shoal.spec import AgentSpaces, Array, Layout
 
-ALIGNMENT = 128  # two cache lines: adjacent ones are fetched in pairs
-
-
-Face = AgentSpaces  # the old name, for shoal.puffer
+ALIGNMENT = 128  # two cache lines: CPUs fetch adjacent ones in pairs
 
 
 class Block:
@@ -23,24 +20,19 @@ class Block:
 
     def __init__(self, spaces: AgentSpaces, num_envs: int, buffer: Any = None) -> None:
         self.agent_spaces, self.num_envs, self.num_rows = spaces, num_envs, num_envs * len(spaces.agents)
-        places, size = self._places(spaces, num_envs)
+        offsets, size = self._offsets(spaces, num_envs)
         memory = np.zeros(size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, size)
         self.arrays: dict[str, Array] = {
-            name: np.ndarray(shape, dtype, memory, offset) for name, (offset, shape, dtype) in places.items()
+            name: np.ndarray(shape, dtype, memory, offset) for name, (offset, shape, dtype) in offsets.items()
         }
-
-    @property
-    def face(self) -> AgentSpaces:
-        """The old name of `agent_spaces`, for shoal.puffer."""
-        return self.agent_spaces
 
     @staticmethod
     def bytes_needed(spaces: AgentSpaces, num_envs: int) -> int:
         """The size of the buffer."""
-        return Block._places(spaces, num_envs)[1]
+        return Block._offsets(spaces, num_envs)[1]
 
     @staticmethod
-    def _places(spaces: AgentSpaces, num_envs: int) -> tuple[dict[str, tuple[int, tuple[int, ...], Any]], int]:
+    def _offsets(spaces: AgentSpaces, num_envs: int) -> tuple[dict[str, tuple[int, tuple[int, ...], Any]], int]:
         rows = num_envs * len(spaces.agents)
         obs_bytes = max(layout.row_bytes for layout in spaces.obs_layouts)
         action_bytes = max(layout.row_bytes for layout in spaces.action_layouts)
@@ -58,28 +50,27 @@ class Block:
             "final_length": ((rows,), np.int32),
             "seeds": ((num_envs,), np.uint64),  # for the next reset
             "reset_mask": ((num_envs,), np.bool_),
-            "reset_with": ((3,), np.bool_),  # whether it has seeds, a mask, options
+            "reset_with": ((3,), np.bool_),  # whether the next reset has seeds, a mask, options
         }
-        places, end = {}, 0
+        offsets, end = {}, 0
         for name, (shape, dtype) in kinds.items():
-            places[name] = (end, shape, dtype)
+            offsets[name] = (end, shape, dtype)
             end += -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
-        return places, end
+        return offsets, end
 
     def leaf_views(self, kind: str, agent: int = 0) -> list[Array]:
-        """Of obs, final_obs or actions of one agent: an array over envs for each leaf of its space."""
+        """The obs, final_obs or actions of one agent: an array over envs for each leaf of its space."""
         return self._layout(kind, agent).leaf_views(self._agent_rows(kind, agent))
 
     def views(self, kind: str, agent: int, lo: int, hi: int) -> Any:
-        """Of one agent in envs [lo, hi), in the structure of its space."""
+        """The same for envs [lo, hi), in the structure of the agent's space."""
         return self._layout(kind, agent).views(self._agent_rows(kind, agent)[lo:hi])
 
     def row_views(self, kind: str, lo: int, hi: int) -> Any:
-        """Of all rows of envs [lo, hi), for agents that are alike."""
+        """All rows of envs [lo, hi), for agents with equal spaces."""
         agents = len(self.agent_spaces.agents)
         rows = self.arrays[kind][lo * agents : hi * agents]
-        layout = self._layout(kind, 0)
-        return layout.views(rows)
+        return self._layout(kind, 0).views(rows)
 
     def _layout(self, kind: str, agent: int) -> Layout:
         return self.agent_spaces.action_layouts[agent] if kind == "actions" else self.agent_spaces.obs_layouts[agent]

@@ -1,11 +1,11 @@
-"""The `cuda` backend: native envs on a GPU, one thread per env, to the same bytes as `serial`.
+"""The `cuda` backend: native envs on a GPU, one thread per env, with the same bytes as `serial`.
 
-State, buffers and statistics are torch tensors on the device, and what reset and step return are those tensors: views
-of the env's own memory, good until the next call (see `VecEnv`). Calls only start kernels on torch's current stream;
-they wait for nothing, except that `step` looks once whether an action was out of range. `launch_step` does not look: it
-is for learners whose actions come from a kernel of their own, and for CUDA graphs.
+State, buffers and statistics are torch tensors on the device. reset and step return these tensors, which the next call
+overwrites (see `VecEnv`). Calls start kernels on torch's current stream and do not wait for them, except that `step`
+reads once whether an action was out of range. `launch_step` does not: it is for learners, whose actions come from a
+kernel, and for CUDA graphs.
 
-This is the one file of the room that knows torch.
+This is the only file of this folder that uses torch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class CudaVec(NativeVecBase):
         spec, self._torch, self.device = module.spec, torch, torch.device("cuda", device)
         needed, (free, _) = Memory.bytes_needed(module, self.num_envs), torch.cuda.mem_get_info(device)
         if needed > free:
-            raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of GPU memory and {free:,} are free.")
+            raise ConfigError(
+                f"num_envs={num_envs} needs {needed:,} bytes of GPU memory, {free:,} are free. Use fewer envs."
+            )
         row_bytes = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize * spec.agents
         consts = tuple(module.source.consts)
         assert module.source.header is not None
@@ -75,7 +77,7 @@ class CudaVec(NativeVecBase):
 
     def _zeros(self, shape: Any, dtype: Any) -> Any:
         torch, kind = self._torch, np.dtype(dtype)
-        plain = {np.dtype(np.uint32): np.dtype(np.int32)}.get(kind, kind)  # torch computes little with uint32
+        plain = {np.dtype(np.uint32): np.dtype(np.int32)}.get(kind, kind)  # torch has few operations for uint32
         return torch.zeros(shape, dtype=torch.from_numpy(np.zeros(0, plain)).dtype, device=self.device)
 
     # ---- the Gymnasium API ----
@@ -99,7 +101,7 @@ class CudaVec(NativeVecBase):
         self.struct.seeds = 0 if numbers is None else numbers.data_ptr()
         self.struct.reset_mask = 0 if mask is None else mask.data_ptr()
         self.kernels.launch("reset", self.num_envs, self.struct)
-        self.struct.seeds = self.struct.reset_mask = 0  # torch's allocator keeps their memory until the kernel has run
+        self.struct.seeds = self.struct.reset_mask = 0  # torch reuses their memory only after the kernel
         self._started = True
         return self._out(self.tensors["obs"]), self._infos(ended=False)
 
@@ -113,7 +115,7 @@ class CudaVec(NativeVecBase):
         return self._result()
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
-        """As reset; `recv` hands the envs over."""
+        """Starts episodes; `recv` returns the first observations."""
         self.reset(seed=seed)
         self._sent = True
 
@@ -127,7 +129,7 @@ class CudaVec(NativeVecBase):
         self._sent = True
 
     def recv(self) -> tuple[Any, ...]:
-        """What the last send or async_reset gave; `infos["env_id"]` says which envs: all."""
+        """The result of the last send or async_reset, for all envs."""
         self._refuse_closed()
         if not self._sent:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
@@ -139,10 +141,10 @@ class CudaVec(NativeVecBase):
         return result
 
     def launch_step(self, **places: Any) -> None:
-        """Starts a step with the actions that are in `vec.actions`, unchecked.
+        """Starts a step with the actions in `vec.actions`, unchecked.
 
-        `places` are tensors to use in place of the env's own for this step: `obs`, `actions`, `rewards`, `terminated`,
-        `truncated`, `done`, `final_obs` and so on. That is how a learner has rollouts written in place.
+        `places` are tensors that replace the env's own for this step: `obs`, `actions`, `rewards`, `terminated`,
+        `truncated`, `done`, `final_obs` and so on. With them a step writes directly into a rollout.
         """
         struct = self.struct
         if places:
@@ -180,11 +182,11 @@ class CudaVec(NativeVecBase):
             self._params = np.repeat(self._params, self.num_envs)
         for name, value in values.items():
             self._params[name] = value
-        fresh = self._to_device(self._params.view(np.uint8))
-        if self._params_tensor is not None and self._params_tensor.shape == fresh.shape:
-            self._params_tensor.copy_(fresh)  # CUDA graphs hold its address
+        tensor = self._to_device(self._params.view(np.uint8))
+        if self._params_tensor is not None and self._params_tensor.shape == tensor.shape:
+            self._params_tensor.copy_(tensor)  # in place: CUDA graphs hold its address
         else:
-            self._params_tensor = fresh
+            self._params_tensor = tensor
         self.struct.params = self._params_tensor.data_ptr()
         self.struct.params_stride = int(len(self._params) > 1)
 
@@ -193,20 +195,20 @@ class CudaVec(NativeVecBase):
         return {p.name: np.broadcast_to(self._params[p.name], self.num_envs).copy() for p in self.native_spec.params}
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
-        """The whole state of some envs as bytes, which any backend can `restore`."""
+        """The state of some envs as bytes, which any backend can `restore`."""
         if not self._started:
-            raise UsageError("snapshot() before reset(): there is no state yet.")
+            raise UsageError("snapshot() before reset(): the envs have no state.")
         ids = self._to_device(check_ids(env_ids, self.num_envs))
         records = self._torch.zeros((len(ids), self.module.record_bytes), dtype=self._torch.uint8, device=self.device)
         self._launch_records("save", ids, records)
         return pack_snapshot(self.module, records.cpu().numpy())
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Any:
-        """Puts a snapshot's envs into the envs `env_ids`, in order, and returns the observations."""
+        """Restores a snapshot into the envs `env_ids`, in order, and returns the observations."""
         self._refuse_closed()
         ids = check_ids(env_ids, self.num_envs)
         if not self._started and len(ids) < self.num_envs:
-            raise UsageError("restore() of some envs before reset(): the others have no state yet.")
+            raise UsageError("restore() of some envs before reset(): the other envs have no state.")
         records = read_snapshot(self.module, blob, len(ids))
         on_host = Batch(num_envs=self.num_envs, params_stride=self.struct.params_stride)
         on_host.params = self._params.ctypes.data
@@ -216,23 +218,23 @@ class CudaVec(NativeVecBase):
         return self._out(self.tensors["obs"])
 
     def current_infos(self) -> dict[str, Any]:
-        """Of all rows: whether they are alive, and their action masks."""
+        """The "alive" and "action_mask" of all rows."""
         infos = {"alive": self._alive_now()}
         return infos | ({"action_mask": self._out(self.tensors["masks"])} if self.mask_size else {})
 
     def draw(self, env: int = 0) -> dict[str, Any]:
-        """What env looks like as a display list."""
+        """A picture of an env as a display list."""
         return self._on_host(env).draw(0)
 
     def frame(self, env: int = 0, width: int = 480) -> Array:
-        """What env looks like as (height, width, 3) uint8 pixels."""
+        """A picture of an env as (height, width, 3) uint8 pixels."""
         return self._on_host(env).frame(0, width)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Lets the memory go."""
+        """Frees the memory."""
         self.tensors.clear()
 
-    # ---- parts ----
+    # ---- actions, results and checks ----
 
     def _on_host(self, env: int) -> SerialVec:
         if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
@@ -269,17 +271,17 @@ class CudaVec(NativeVecBase):
         if bad < 2**62:
             row, element = divmod(bad, self.module.action_size)
             env, agent = divmod(row, self.agents_per_env)
-            who = f"env {env}" + (f", agent {agent}" if self.agents_per_env > 1 else "")
+            where = f"env {env}" + (f", agent {agent}" if self.agents_per_env > 1 else "")
             value = tensor.reshape(-1)[bad].item()
             what = "not finite" if is_box else f"out of range 0 .. {self.native_spec.action_dims[element] - 1}"
-            raise ActionError(f"action {value} of {who} is {what}. Nothing was stepped.")
+            raise ActionError(f"action {value} of {where} is {what}. Nothing was stepped.")
 
     def _result(self) -> tuple[Any, ...]:
         names = ("obs", "rewards", "terminated", "truncated")
         return (*(self._out(self.tensors[name]) for name in names), self._infos(ended=True))
 
     def _infos(self, ended: bool) -> dict[str, Any]:
-        """As on the CPU, but the keys of ended episodes are always there: whether any ended, the host does not know."""
+        """As on the CPU, but always with the keys of ended episodes: the host does not know whether any ended."""
         t, infos = self.tensors, dict[str, Any]()
         if self.agents_per_env > 1:
             infos |= {"alive": self._out(t["alive"]), "_alive": self._every}

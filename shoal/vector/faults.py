@@ -1,4 +1,4 @@
-"""What went wrong, and where: an env's exception with its number, seed, step and traceback, also across processes."""
+"""Errors of envs: the exception with the env's number, seed, step and traceback, also from another process."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ def env_crashed(
     in_reset: bool | str,
     report: dict[str, Any] | None,
 ) -> EnvCrashed:
-    """An EnvCrashed (or BadOutput) that names the env. `report` is what came from another process."""
+    """An EnvCrashed (or BadOutput) that names the env. `report` describes an exception of another process."""
     kind = report["kind"] if report else type(error).__name__
     text = report["text"] if report else str(error)
     is_bad = report["is_bad"] if report else isinstance(error, BadOutput)
     doing = in_reset if isinstance(in_reset, str) else "reset" if in_reset else f"step {step}"
     seeded = "" if seed is None else f" (seed {seed})"
     if is_bad:
-        made: EnvCrashed = BadOutput(f"env {env}{seeded} in {doing}: {text}.")
+        crash: EnvCrashed = BadOutput(f"env {env}{seeded} in {doing}: {text}.")
     else:
         tail = f"\n\nThe worker's traceback:\n{report['traceback']}" if report else ""
-        made = EnvCrashed(f"env {env}{seeded} raised in {doing}: {kind}: {text}{tail}")
-    made.env, made.seed, made.step = env, seed, step
-    return made
+        crash = EnvCrashed(f"env {env}{seeded} raised in {doing}: {kind}: {text}{tail}")
+    crash.env, crash.seed, crash.step = env, seed, step
+    return crash
 
 
 def pack(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data that crosses a process boundary whatever the exception is made of."""
+    """An exception as plain data, which can be sent to another process whatever the exception holds."""
     try:
         text = str(error)
-    except BaseException as second:  # an env's own exception may be broken too
+    except BaseException as second:  # str() of a user's exception may raise
         text = f"(its message cannot be read: {type(second).__name__})"
     return {
         "kind": type(error).__name__,
@@ -51,26 +51,26 @@ def pack(error: BaseException) -> dict[str, Any]:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The exception itself; without what cannot be pickled of it; or nothing."""
+    """The exception pickled; or without its parts that cannot be pickled; or empty bytes."""
     kind = type(error)
     parts = (kind, tuple(_portable(part) for part in error.args), _portable_state(error))
-    for what, dumps in (
+    for candidate, dumps in (
         (error, pickle.dumps),
         (error, cloudpickle.dumps),
         (_Parts(*parts), pickle.dumps),
         (_Parts(*parts), cloudpickle.dumps),
     ):
         try:
-            found = bytes(dumps(what))
-            if type(_whole(pickle.loads(found))) is kind:
-                return found
+            data = bytes(dumps(candidate))
+            if type(_rebuilt(pickle.loads(data))) is kind:
+                return data
         except BaseException:
             continue
     return b""
 
 
 class _Parts(NamedTuple):
-    """An exception taken apart, for one whose constructor does not take `args` back."""
+    """The parts of an exception, for one that cannot be constructed from its `args`."""
 
     kind: type[BaseException]
     args: tuple[Any, ...]
@@ -89,52 +89,68 @@ def _portable_state(error: BaseException) -> dict[str, Any]:
     return {name: _portable(value) for name, value in vars(error).items()}
 
 
-def _whole(found: Any) -> Any:
-    if not isinstance(found, _Parts):
-        return found
-    error = found.kind.__new__(found.kind, *found.args)
-    error.args = found.args
-    vars(error).update(found.state)
+def _rebuilt(value: Any) -> Any:
+    """The exception of its parts; any other value unchanged."""
+    if not isinstance(value, _Parts):
+        return value
+    error = value.kind.__new__(value.kind, *value.args)
+    error.args = value.args
+    vars(error).update(value.state)
     return error
 
 
 def unpack(report: dict[str, Any]) -> BaseException | None:
-    """The original exception, where it could be brought over."""
+    """The original exception, if it could be pickled."""
     if not report["pickled"]:
         return None
     try:
-        error = _whole(pickle.loads(report["pickled"]))
+        error = _rebuilt(pickle.loads(report["pickled"]))
     except Exception:
         return None
     return error if isinstance(error, BaseException) else None
 
 
+def restart_event(worker: int, pid: int | None, fault: EnvCrashed, timeout_s: float, episodes: int) -> str:
+    """One sentence on a worker that was restarted after a fault."""
+    if not isinstance(fault, WorkerDied):
+        cause = f"did not answer within {timeout_s:g} s"
+    elif fault.signal:
+        cause = f"died with {_signal_name(fault.signal)}"
+    else:
+        cause = "exited"
+    counted = "1 episode was" if episodes == 1 else f"{episodes} episodes were"
+    return f"worker {worker} (pid {pid}) {cause} and was restarted; its {counted} truncated"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def worker_died(worker: int, pid: int | None, code: int | None, envs: tuple[int, int]) -> WorkerDied:
-    """A WorkerDied that names the signal."""
+    """A WorkerDied with the signal that killed the worker."""
     if code is not None and code < 0:
         number = -code
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = "unknown"
-        how = f"was killed by signal {number} ({name})"
+        how = f"was killed by signal {number} ({_signal_name(number)})"
     else:
         number, how = 0, f"ended with code {code}"
     hint = ""
     if number == signal.SIGKILL:
-        hint = " Out of memory is the usual reason: try fewer envs or workers."
+        hint = " The usual reason is that memory ran out: try fewer envs or workers."
     if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
-        hint = " Native code in the env crashed: run it alone under backend='serial' to find where."
-    made = WorkerDied(
+        hint = " Native code in the env crashed: run one env with backend='serial' to find where."
+    error = WorkerDied(
         f"worker {worker} (pid {pid}, envs {envs[0]} .. {envs[1] - 1}) {how}.{hint} "
-        "With on_crash='restart' it would be replaced."
+        "on_crash='restart' would start a new one."
     )
-    made.env, made.pid, made.signal = envs[0], pid, number or None
-    return made
+    error.env, error.pid, error.signal = envs[0], pid, number or None
+    return error
 
 
 def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls a method, or reads or sets an attribute, of the env or of what it wraps."""
+    """Calls a method, or reads or sets an attribute, of an env or of the env that it wraps."""
     if name == "__setattr__":
         target, (attribute, value) = env, args
         while not hasattr(target, attribute) and hasattr(target, "env"):
@@ -146,5 +162,5 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         target = target.env
     if not hasattr(target, name):
         raise ShoalError(f"the env has no attribute {name!r}.")
-    found = getattr(target, name)
-    return found(*args, **kwargs) if callable(found) else found
+    value = getattr(target, name)
+    return value(*args, **kwargs) if callable(value) else value

@@ -1,6 +1,6 @@
-"""ForeignVec: any other Gymnasium vector env, by its reset and step alone, with the protocol of a VecEnv.
+"""ForeignVec: a vector env of another library with the protocol of a VecEnv. Uses its reset and step only.
 
-`send` steps all envs at once and waits; `recv` returns what that step gave.
+`send` steps all envs and waits; `recv` returns the result.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def as_vec_env(vec: Any) -> VecEnv:
     if missing:
         raise ConfigError(
             f"{type(vec).__name__} is not a vector env: it has no {', '.join(missing)}. "
-            "Give what shoal.make returns, or a gymnasium.vector.VectorEnv."
+            "Pass the result of shoal.make, or a gymnasium.vector.VectorEnv."
         )
     return ForeignVec(vec)
 
 
 class ForeignVec(VecEnv):
-    """A vector env of another library. One agent per env; autoreset is same_step or next_step."""
+    """A vector env of another library: one agent per env, autoreset same_step or next_step."""
 
     backend = "gymnasium"
 
@@ -41,7 +41,7 @@ class ForeignVec(VecEnv):
         self.num_rows, self.agents_per_env = self.num_envs, 1
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
         self.metadata = dict(getattr(vec, "metadata", None) or {})
-        # Gymnasium's default, for vector envs that do not say
+        # for vector envs that do not declare it: Gymnasium's default
         mode = AutoresetMode(self.metadata.setdefault("autoreset_mode", AutoresetMode.NEXT_STEP))
         if mode == AutoresetMode.DISABLED:
             raise ConfigError("this vector env has autoreset disabled. Make it with same_step or next_step.")
@@ -51,7 +51,9 @@ class ForeignVec(VecEnv):
         self._env_id = np.arange(self.num_envs, dtype=np.int32)
         self._result: Any = None
         self._is_started, self._is_sent = False, False
-        self._waits_for_reset = np.zeros(self.num_envs, np.bool_)  # the next step is a reset; only under next_step
+        self._waits_for_reset = np.zeros(
+            self.num_envs, np.bool_
+        )  # whether the next step is a reset; only under next_step
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
         self._stats = EpisodeSums()
 
@@ -60,7 +62,7 @@ class ForeignVec(VecEnv):
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts episodes in all envs, or in those of `options["reset_mask"]`, where the vector env knows that."""
+        """Starts episodes in all envs, or in those of `options["reset_mask"]`, if the vector env supports that."""
         self._refuse_closed()
         mask = (options or {}).get("reset_mask")
         resets = np.ones(self.num_envs, np.bool_) if mask is None else check_reset_mask(mask, self.num_envs)
@@ -103,7 +105,7 @@ class ForeignVec(VecEnv):
         self._result, self._is_sent = (*rest, {**infos, "env_id": self._env_id}), True
 
     def recv(self) -> Any:
-        """What the last send or async_reset gave."""
+        """The result of the last send or async_reset."""
         self._refuse_closed()
         if not self._is_sent:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
@@ -111,7 +113,7 @@ class ForeignVec(VecEnv):
         return self._result
 
     def render(self) -> Any:
-        """What the vector env renders."""
+        """The frames of the vector env."""
         return self.vec.render()
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -119,7 +121,7 @@ class ForeignVec(VecEnv):
         self.vec.close(**kwargs)
 
     def __del__(self) -> None:
-        """The vector env inside closes itself; this one is only a view of it."""
+        """Does nothing: the wrapped vector env closes itself."""
 
     # ---- beyond Gymnasium ----
 
@@ -128,10 +130,10 @@ class ForeignVec(VecEnv):
         return self._stats.drain()
 
     def current_infos(self) -> dict[str, Any]:
-        """Of all rows: whether their next step is a transition."""
+        """The "alive" of all rows: whether their next step is a transition."""
         return {"alive": ~self._waits_for_reset}
 
-    # ---- parts ----
+    # ---- checks and conversion ----
 
     def _refuse_before(self, call: str) -> None:
         self._refuse_closed()

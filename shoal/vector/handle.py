@@ -17,7 +17,7 @@ import cloudpickle
 from shoal.vector import start_methods, worker
 from shoal.vector.slots import Creator
 
-POLL_S = 0.1  # how often the parent checks whether its workers live
+POLL_S = 0.1  # how often the parent checks that its workers are alive
 
 
 class WorkerHandle:
@@ -33,30 +33,30 @@ class WorkerHandle:
         self.pipe: Any = None
 
     def start(self) -> None:
-        """Starts the process; it begins to make its envs."""
+        """Starts the process, which then makes its envs."""
         context: Any = multiprocessing.get_context(self.start_method)
-        self.pipe, theirs = context.Pipe(duplex=True)
+        self.pipe, worker_end = context.Pipe(duplex=True)
         _limit_blocking(self.pipe.fileno(), self.timeout_s)
         work: Any = self.creators
         if self.start_method != "fork":
             work = start_methods.pack_work(self.creators, self.start_method)
         from_main = self.start_method == "forkserver" or threading.get_native_id() == os.getpid()
-        arguments = (work, theirs, os.getpid(), from_main, self.affinity)
+        arguments = (work, worker_end, os.getpid(), from_main, self.affinity)
         self.process = context.Process(
             target=worker.main, args=arguments, daemon=True, name=f"shoal-worker-{self.index}"
         )
-        with contextlib.ExitStack() as around:
-            if self.start_method != "fork":  # a forked worker would keep the lock, and its env may want it
-                around.enter_context(start_methods.without_main())
+        with contextlib.ExitStack() as stack:
+            if self.start_method != "fork":  # a forked worker would inherit the lock, which its env may need
+                stack.enter_context(start_methods.without_main())
             if self.start_method == "forkserver":
                 start_methods.preload_worker()
-            else:  # the server's other children must still receive Ctrl-C
-                around.enter_context(start_methods.without_interrupts())
+            else:  # not for forkserver: its other children must receive Ctrl-C
+                stack.enter_context(start_methods.without_interrupts())
             self.process.start()
-        theirs.close()
+        worker_end.close()
 
     def receive(self, until: float) -> Any:
-        """The next message. EOFError: the worker died. TimeoutError: it did not arrive in time."""
+        """The next message. Raises EOFError if the worker died, TimeoutError if no message arrives in time."""
         while not self.pipe.poll(min(POLL_S, max(0.0, until - time.monotonic()))):
             if self.process.exitcode is not None and not self.pipe.poll(0):
                 raise EOFError
@@ -64,13 +64,13 @@ class WorkerHandle:
                 raise TimeoutError
         try:
             return cloudpickle.loads(self.pipe.recv_bytes())
-        except BlockingIOError:  # stopped in the middle of a message
+        except BlockingIOError:  # the worker was stopped in the middle of a message
             raise TimeoutError from None
-        except OSError:  # killed in the middle of one
+        except OSError:  # the worker was killed in the middle of a message
             raise EOFError from None
 
     def join(self, until: float) -> bool:
-        """Waits for the process to end. Not by its sentinel: children of an env may hold that open."""
+        """Waits for the process to end; False if it has not. (Children of an env may hold its sentinel open.)"""
         pause = 0.0005
         while self.process.exitcode is None:
             if time.monotonic() >= until:
@@ -80,7 +80,7 @@ class WorkerHandle:
         return True
 
     def end(self) -> None:
-        """Kills the process if it lives."""
+        """Kills the process if it is alive."""
         if self.process is None:
             return
         if self.process.exitcode is None:
@@ -94,7 +94,7 @@ class WorkerHandle:
 
 
 def _limit_blocking(fd: int, timeout_s: float) -> None:
-    """No read or write on this end of a pipe blocks for longer, whatever the other end does."""
+    """Limits how long a read or write on this end of a pipe blocks, whatever the other end does."""
     seconds, part = divmod(min(timeout_s, 1e6), 1.0)
     limit = struct.pack("ll", int(seconds), int(part * 1e6) or (not seconds))
     with socket.socket(fileno=os.dup(fd)) as end:

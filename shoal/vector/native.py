@@ -1,4 +1,4 @@
-"""NativeVec: a batch of one native env in this process. What `serial` and `threads` share."""
+"""NativeVec: a batch of native envs stepped in this process. The base class of `serial` and `threads`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DRAW_CAPACITY = 4096
 
 
 def _readonly(array: Array) -> Array:
-    """A view that cannot be written: what it shows is the envs' own state."""
+    """A read-only view: the memory is the envs' state."""
     view: Array = array.view()
     view.flags.writeable = False
     return view
@@ -80,17 +80,17 @@ class EnvRange:
                 },
                 "_episode": done,
             }
-            over = done  # stats are a game's: an agent that is out before its end has none
+            over = done  # stats belong to a game: an agent that is out before its end has none
             if self.agents > 1 and self.stat_names:
                 games = self.tick == 0 if self.has_final_obs else self.ended
                 over = np.repeat(games, self.agents) & done
-                each = self.row_stats.reshape(len(self.stat_names), -1, self.agents)
-                each[:, games] = self.final_stats[:, games, None]
+                stats_by_game = self.row_stats.reshape(len(self.stat_names), -1, self.agents)
+                stats_by_game[:, games] = self.final_stats[:, games, None]
             for name, values in zip(self.stat_names, self.row_stats):
                 final[name] = values.copy() if copy else values
                 final[f"_{name}"] = over
             infos["final_info"], infos["_final_info"] = final, done
-            if self.has_final_obs or self.agents > 1:  # an agent that is out early has its last obs only there
+            if self.has_final_obs or self.agents > 1:  # an agent that is out early has its last obs only in final_obs
                 infos["final_obs"] = self.final_obs.copy() if copy else self.final_obs
                 infos["_final_obs"] = done
         return infos
@@ -104,7 +104,7 @@ class EnvRange:
 
 
 class NativeVec(NativeVecBase):
-    """Native envs stepped in this process. Subclasses say how a range function is run over the envs."""
+    """Native envs stepped in this process. Subclasses define how a range function is run over the envs."""
 
     def __init__(
         self,
@@ -127,13 +127,13 @@ class NativeVec(NativeVecBase):
         self.memory.set_params(checked)
         self.actions = self.memory.arrays["actions"]
         self.alive = self.memory.arrays["alive"]
-        self.ended = self.memory.arrays["ended"]  # (num_envs,) waits for a reset; never under same_step
+        self.ended = self.memory.arrays["ended"]  # (num_envs,) whether an env waits for a reset; never under same_step
         self._steps_all = False  # step() may be called: started, not closed, nothing in flight
         self._disabled, self._skips_steps = autoreset == "disabled", autoreset == "next_step"
         mode = AUTORESET[autoreset]
         self._all = EnvRange(self.memory, 0, self.num_envs, mode)
-        edges = _group_edges(self.num_envs, num_groups)
-        self._groups = [EnvRange(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
+        edges = _range_edges(self.num_envs, num_groups)
+        self._ranges = [EnvRange(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
         self._in_flight: deque[EnvRange] = deque()
         self._last_received: EnvRange | None = None
         self._address, self._take = self.memory.address, module.take
@@ -141,8 +141,8 @@ class NativeVec(NativeVecBase):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The groups of envs that `recv` returns one at a time."""
-        return tuple((group.lo, group.hi) for group in self._groups)
+        """The ranges of envs that `recv` returns one at a time."""
+        return tuple((envs.lo, envs.hi) for envs in self._ranges)
 
     # ---- how a range function is run: what subclasses define ----
 
@@ -150,12 +150,12 @@ class NativeVec(NativeVecBase):
         """Runs a range function over all envs and returns the sum of its results."""
         raise NotImplementedError
 
-    def _submit(self, index: int, group: EnvRange, function: Any) -> None:
-        """Starts a range function over a group."""
+    def _submit(self, index: int, envs: EnvRange, function: Any) -> None:
+        """Starts a range function over a range of envs."""
         raise NotImplementedError
 
     def _wait(self, index: int) -> int:
-        """Waits for what was submitted for the group and returns the sum of its results."""
+        """Waits for the function submitted for a range and returns the sum of its results."""
         raise NotImplementedError
 
     # ---- the Gymnasium API ----
@@ -168,8 +168,8 @@ class NativeVec(NativeVecBase):
         self._run(self.module.reset)
         self.memory.set_reset(None, None)
         self._started = self._steps_all = True
-        for group in self._groups:  # all have a state now, and nothing is in flight
-            group.waits_for_actions = True
+        for envs in self._ranges:  # every env has a state now, and nothing is in flight
+            envs.waits_for_actions = True
         everything = self._all
         return (everything.obs.copy() if self.copy else everything.obs), everything.infos(0, self.copy)
 
@@ -182,40 +182,40 @@ class NativeVec(NativeVecBase):
         return self._all.result(self._run(self.module.step), self.copy)
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
-        """Starts episodes in every group; `recv` returns them in order."""
+        """Starts episodes in every range; `recv` returns the ranges in order."""
         self._prepare_reset(seed, None)
         self._started, self._steps_all = True, False
-        for index, group in enumerate(self._groups):
-            group.waits_for_actions = False
-            self._submit(index, group, self.module.reset)
-            self._in_flight.append(group)
+        for index, envs in enumerate(self._ranges):
+            envs.waits_for_actions = False
+            self._submit(index, envs, self.module.reset)
+            self._in_flight.append(envs)
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Starts a step of one group and returns at once."""
+        """Starts a step of one range of envs and returns at once."""
         if self.closed or not self._started:
             self._refuse_step()
-        group = self._group_for(env_id)
-        self._refuse_ended(group)
-        self._take_actions(actions, group)
-        group.waits_for_actions, self._steps_all = False, False
-        self._in_flight.append(group)
-        self._submit(self._groups.index(group), group, self.module.step)
+        envs = self._range_for(env_id)
+        self._refuse_ended(envs)
+        self._take_actions(actions, envs)
+        envs.waits_for_actions, self._steps_all = False, False
+        self._in_flight.append(envs)
+        self._submit(self._ranges.index(envs), envs, self.module.step)
 
     def recv(self) -> Result:
-        """Waits for the group sent earliest. `infos["env_id"]` says which envs it holds."""
+        """Waits for the range that was sent first. `infos["env_id"]` says which envs it holds."""
         if self.closed:
             self._refuse_step()
         if not self._in_flight:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
-        group = self._in_flight[0]
-        finished = self._wait(self._groups.index(group))  # an interrupt here loses nothing: recv() again
+        envs = self._in_flight[0]
+        finished = self._wait(self._ranges.index(envs))  # after an interrupt here recv() can be called again
         self._in_flight.popleft()
-        group.waits_for_actions, self._last_received = True, group
+        envs.waits_for_actions, self._last_received = True, envs
         self._steps_all = not self._in_flight and self._started
-        result = group.result(finished, self.copy)
-        result[4]["env_id"] = group.env_id.copy() if self.copy else group.env_id
+        result = envs.result(finished, self.copy)
+        result[4]["env_id"] = envs.env_id.copy() if self.copy else envs.env_id
         if self._skips_steps:
-            result[4]["alive"] = group.alive_now()
+            result[4]["alive"] = envs.alive_now()
         return result
 
     def render(self) -> tuple[Array, ...]:
@@ -247,7 +247,7 @@ class NativeVec(NativeVecBase):
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
         if not self._started:
-            raise UsageError("snapshot() before reset(): there is no state yet.")
+            raise UsageError("snapshot() before reset(): the envs have no state.")
         self._refuse_in_flight("snapshot")
         ids = self._check_ids(env_ids)
         records = np.zeros((len(ids), self.module.record_bytes), np.uint8)
@@ -267,15 +267,15 @@ class NativeVec(NativeVecBase):
         check_records(self.module, records, ids, self._address)
         if not self._started:
             if len(ids) < self.num_envs:
-                raise UsageError("restore() of some envs before reset(): the others have no state yet.")
+                raise UsageError("restore() of some envs before reset(): the other envs have no state.")
             self._started = self._steps_all = True
-            for group in self._groups:
-                group.waits_for_actions = True
+            for envs in self._ranges:
+                envs.waits_for_actions = True
         self.module.load(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
         return self._all.obs.copy() if self.copy else self._all.obs
 
     def current_infos(self) -> dict[str, Any]:
-        """Of all rows: whether they are alive, and their action masks."""
+        """The "alive" and "action_mask" of all rows."""
         self._refuse_in_flight("current_infos")
         infos = {"alive": self._all.alive_now()}
         if self.mask_size:
@@ -283,7 +283,7 @@ class NativeVec(NativeVecBase):
         return infos
 
     def draw(self, env: int = 0) -> dict[str, Any]:
-        """What env looks like as a display list: `{"view": (left, top, right, bottom), "background", "items"}`."""
+        """A picture of an env as a display list: `{"view": (left, top, right, bottom), "background", "items"}`."""
         drawn, items = self._draw(env)
         return {
             "view": (drawn.left, drawn.top, drawn.right, drawn.bottom),
@@ -300,7 +300,7 @@ class NativeVec(NativeVecBase):
         }
 
     def frame(self, env: int = 0, width: int = 480) -> Array:
-        """What env looks like as (height, width, 3) uint8 pixels, in the env's own proportions."""
+        """A picture of an env as (height, width, 3) uint8 pixels, in the env's proportions."""
         if not isinstance(width, (int, np.integer)) or not 16 <= width <= 8192:
             raise ConfigError(f"width={width!r} must be an int in 16 .. 8192.")
         drawn, _items = self._draw(env)
@@ -310,15 +310,15 @@ class NativeVec(NativeVecBase):
         ):
             view = (drawn.left, drawn.top, drawn.right, drawn.bottom)
             raise ConfigError(
-                f"{self.native_spec.name}: draw_view got {view}: a picture of that shape cannot be drawn."
+                f"{self.native_spec.name}: draw_view got {view}. Its height must be 1/64 to 64 times its width."
             )
         height = round(width * abs((drawn.bottom - drawn.top) / (drawn.right - drawn.left)))
-        height = max(16, height + height % 2)  # even, as video codecs want it
+        height = max(16, height + height % 2)  # even: video codecs require it
         pixels = np.empty((height, width, 3), np.uint8)
         lib.load_core().raster(ctypes.byref(drawn), pixels.ctypes.data, width, height)
         return pixels
 
-    # ---- checks and small parts ----
+    # ---- checks ----
 
     def _check_params(self, params: dict[str, Any]) -> dict[str, Array]:
         return check_params(self.native_spec, params, self.num_envs)
@@ -339,24 +339,24 @@ class NativeVec(NativeVecBase):
         if mask is not None and not self._started:
             raise UsageError("reset(options={'reset_mask': …}) before a full reset(): the other envs have no state.")
         seeds = self._seeds_for_reset(seed)
-        self._finish_in_flight()  # before their seeds and mask are taken away
+        self._finish_in_flight()  # they read the old seeds and mask
         self._next_seeds = None
         self.memory.set_reset(seeds, mask)
 
-    def _take_actions(self, actions: Any, group: EnvRange) -> None:
+    def _take_actions(self, actions: Any, envs: EnvRange) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
             actions = as_array(actions)
         take = self._take.get(actions.dtype)
-        if take is None or actions.shape != group.action_shape or not actions.flags.carray:
-            take, actions = self._coerce_actions(actions, group)
-        bad = take(self._address, ctypes.addressof(ctypes.c_char.from_buffer(actions)), group.lo, group.hi)
+        if take is None or actions.shape != envs.action_shape or not actions.flags.carray:
+            take, actions = self._coerce_actions(actions, envs)
+        bad = take(self._address, ctypes.addressof(ctypes.c_char.from_buffer(actions)), envs.lo, envs.hi)
         if bad >= 0:
-            self._refuse_action(actions, bad, group)
+            self._refuse_action(actions, bad, envs)
 
-    def _coerce_actions(self, actions: Array, group: EnvRange) -> tuple[Any, Array]:
-        if actions.shape != group.action_shape:
-            raise ActionError(f"actions have shape {actions.shape}, expected {group.action_shape}.")
+    def _coerce_actions(self, actions: Array, envs: EnvRange) -> tuple[Any, Array]:
+        if actions.shape != envs.action_shape:
+            raise ActionError(f"actions have shape {actions.shape}, expected {envs.action_shape}.")
         kind, allowed = actions.dtype.kind, "iuf" if self.native_spec.action_kind == "box" else "iu"
         if kind not in allowed:
             wanted = "float32" if self.native_spec.action_kind == "box" else "int64 or int32"
@@ -366,11 +366,11 @@ class NativeVec(NativeVecBase):
             raise ActionError(f"actions hold {actions.max()}, which is out of range.")
         return self._take[dtype], np.array(actions, dtype, order="C")
 
-    def _refuse_action(self, actions: Array, bad: int, group: EnvRange) -> None:
+    def _refuse_action(self, actions: Array, bad: int, envs: EnvRange) -> None:
         spec, value = self.native_spec, actions.reshape(-1)[bad]
         row, element = divmod(int(bad), self.module.action_size)
         env, agent = divmod(row, spec.agents)
-        where = f"env {group.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
+        where = f"env {envs.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
         where += f", element {element}" if self.module.action_size > 1 else ""
         if spec.action_kind == "box":
             raise ActionError(
@@ -383,40 +383,40 @@ class NativeVec(NativeVecBase):
         self._refuse_closed()
         if not self._started:
             raise UsageError("step before reset. Call reset() once after making the env.")
-        raise UsageError("step() while groups are in flight. Call recv() for each of them first.")
+        raise UsageError("step() while envs are in flight. Call recv() for them first.")
 
-    def _refuse_ended(self, group: EnvRange) -> None:
-        if self._disabled and (ended := self.memory.arrays["ended"][group.lo : group.hi]).any():
+    def _refuse_ended(self, envs: EnvRange) -> None:
+        if self._disabled and (ended := self.memory.arrays["ended"][envs.lo : envs.hi]).any():
             raise UsageError(
-                f"env {group.lo + int(ended.argmax())} has ended and autoreset is disabled. "
+                f"env {envs.lo + int(ended.argmax())} has ended and autoreset is disabled. "
                 "Reset the ended envs first: reset(options={'reset_mask': envs.ended.copy()})."
             )
 
     def _refuse_in_flight(self, call: str) -> None:
         if self._in_flight:
-            raise UsageError(f"{call}() while {len(self._in_flight)} groups are in flight. Call recv() for each first.")
+            raise UsageError(f"{call}() while envs are in flight. Call recv() {len(self._in_flight)} times first.")
 
     def _finish_in_flight(self) -> None:
         while self._in_flight:
-            self._wait(self._groups.index(self._in_flight[0]))
+            self._wait(self._ranges.index(self._in_flight[0]))
             self._in_flight.popleft()
 
-    def _group_for(self, env_id: Array | None) -> EnvRange:
+    def _range_for(self, env_id: Array | None) -> EnvRange:
         if env_id is None:
-            group = self._last_received
-            if group is None and len(self._groups) == 1:
-                group = self._groups[0]
-            if group is None or not group.waits_for_actions:
-                raise UsageError("send() with no group waiting for actions. Call recv() first, or pass env_id.")
-            return group
+            envs = self._last_received
+            if envs is None and len(self._ranges) == 1:
+                envs = self._ranges[0]
+            if envs is None or not envs.waits_for_actions:
+                raise UsageError("send() with no envs that wait for actions. Call recv() first, or pass env_id.")
+            return envs
         ids = np.asarray(env_id)
-        for group in self._groups:
-            if np.array_equal(ids, group.env_id):
-                if not group.waits_for_actions:
-                    raise UsageError(f"envs {group.lo} .. {group.hi - 1} are in flight. Call recv() first.")
-                return group
-        edges = ", ".join(f"{group.lo}..{group.hi - 1}" for group in self._groups[:8])
-        raise ConfigError(f"env_id must be one of the groups ({edges}): pass infos['env_id'] of a recv().")
+        for envs in self._ranges:
+            if np.array_equal(ids, envs.env_id):
+                if not envs.waits_for_actions:
+                    raise UsageError(f"envs {envs.lo} .. {envs.hi - 1} are in flight. Call recv() first.")
+                return envs
+        edges = ", ".join(f"{envs.lo}..{envs.hi - 1}" for envs in self._ranges[:8])
+        raise ConfigError(f"env_id must be one of the ranges {edges}: pass infos['env_id'] of a recv().")
 
     def _draw(self, env: int) -> tuple[lib.Draw, Any]:
         if not self.native_spec.has_draw:
@@ -425,7 +425,7 @@ class NativeVec(NativeVecBase):
         if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
             raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
         if not self._started:
-            raise UsageError("render before reset: there is no state yet.")
+            raise UsageError("render before reset: the envs have no state.")
         items = (lib.DrawItem * DRAW_CAPACITY)()
         drawn = lib.Draw(right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items)
         self.module.draw(self._address, env, ctypes.byref(drawn))
@@ -435,11 +435,11 @@ class NativeVec(NativeVecBase):
 def _refuse_beyond_memory(needed: int, num_envs: int) -> None:
     free = free_bytes()
     if free is not None and needed > free:
-        raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory and {free:,} are free. Use fewer.")
+        raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory, {free:,} are free. Use fewer envs.")
 
 
-def _group_edges(num_envs: int, num_groups: int) -> list[int]:
-    """Where groups of near-equal size begin and end, on multiples of 64 envs where that is possible."""
-    unit = 64 if num_envs >= 64 * num_groups else 1
-    units = -(-num_envs // unit)
-    return [min(num_envs, unit * (units * g // num_groups)) for g in range(num_groups)] + [num_envs]
+def _range_edges(num_envs: int, num_groups: int) -> list[int]:
+    """Edges of `num_groups` ranges of nearly equal size, on multiples of 64 envs (a SIMD block) if there are enough."""
+    block = 64 if num_envs >= 64 * num_groups else 1
+    blocks = -(-num_envs // block)
+    return [min(num_envs, block * (blocks * k // num_groups)) for k in range(num_groups)] + [num_envs]

@@ -1,4 +1,4 @@
-"""NativeVecBase: what all vectors of native envs share, whether a CPU or a GPU steps them."""
+"""NativeVecBase: the base class of all vectors of native envs, on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.vector.base import AUTORESET, VecEnv, check_num_envs, check_seeds
 
 
 class NativeVecBase(VecEnv):
-    """The attributes of a vector of native envs, from its module and the common options."""
+    """Attributes and checks that every vector of native envs has."""
 
     native_spec: EnvSpec
     agent_spaces: AgentSpaces
@@ -48,7 +48,7 @@ class NativeVecBase(VecEnv):
             "render_fps": 30,
         }
         self._next_seeds = None if seed is None else check_seeds(seed, self.num_envs)
-        self._started = False  # reset or restored since it was made
+        self._started = False  # whether it was reset or restored
 
     @property
     def time_limit(self) -> int:
@@ -66,20 +66,20 @@ class NativeVecBase(VecEnv):
 
 
 def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array]:
-    """Params as arrays of one value, or of one for each env. A wrong name or value raises."""
+    """Params as arrays of one value, or of one per env. A wrong name or value raises."""
     values, consts = spec.split(params)
     if consts:
         name = next(iter(consts))
-        raise ConfigError(f"{spec.name}: {name} is fixed when the env is compiled. Give it to shoal.make instead.")
+        raise ConfigError(f"{spec.name}: {name} is a compile-time const. Pass it to shoal.make instead.")
     known = {param.name: param for param in spec.params}
     return {name: known[name].check(spec.name, value, num_envs) for name, value in values.items()}
 
 
 def check_ids(env_ids: Sequence[int] | Array | None, num_envs: int) -> Array:
-    """Numbers of envs; None is all of them."""
+    """Numbers of envs; None means all."""
     ids = np.arange(num_envs) if env_ids is None else np.asarray(env_ids)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= num_envs:
-        raise ConfigError(f"env_ids={env_ids!r} must name some of the envs 0 .. {num_envs - 1}.")
+        raise ConfigError(f"env_ids={env_ids!r} must name at least one of the envs 0 .. {num_envs - 1}.")
     return np.ascontiguousarray(ids, np.int64)

@@ -1,6 +1,6 @@
-"""Random play that depends on (key, env, step) alone, and a digest of all that it showed, one per env.
+"""Random play that depends on (key, env, step) only, with a digest of all results for each env.
 
-Two ways of stepping agree when their digests do. Tests, golden hashes and `shoal check` stand on this.
+Two ways of stepping agree if their digests do. Tests, golden hashes and `shoal check` are based on this.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from shoal.vector.native import NativeVec
 
 
 def play(vec: NativeVec, steps: int, *, start: int = 0, watch: Callable[[int], None] | None = None) -> Array:
-    """Steps `steps` times with random actions and returns a (num_envs,) digest of every byte shown.
+    """Steps `steps` times with random actions and returns a (num_envs,) digest of every byte of the results.
 
-    `start` shifts the actions, so that play can be broken off and taken up again; `watch(step)` is called after each.
+    `start` is the number of the first step, so that play can be continued; `watch(step)` is called after each step.
     """
     digests = np.zeros(vec.num_envs, np.uint64)
     address, module = vec.memory.address, vec.module
@@ -30,7 +30,7 @@ def play(vec: NativeVec, steps: int, *, start: int = 0, watch: Callable[[int], N
 
 
 def golden(vec: NativeVec) -> str:
-    """One short hash of 1,000 steps from seed 0: changes when an env's behaviour does."""
+    """A short hash of 1,000 steps from seed 0. It changes if the env's behaviour does."""
     vec.reset(seed=0)
     digests = play(vec, 1000)
     return f"{np.bitwise_xor.reduce(digests * (2 * np.arange(len(digests), dtype=np.uint64) + 1)):016x}"

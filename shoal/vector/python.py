@@ -1,6 +1,6 @@
 """PythonVec: a batch of Python envs. What `serial` and `process` share: actions in, results and infos out.
 
-The envs are divided into units, each a contiguous range: one worker process, or one part of the serial loop.
+Each worker has a contiguous range of envs. In `process` a worker is a process, in `serial` a part of the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
 
-RESET, STEP, CALL, CLOSE = range(4)  # the commands for a unit
+RESET, STEP, CALL, CLOSE = range(4)  # commands that a worker gets
 
 
 class EnvRange:
@@ -68,14 +68,14 @@ class _Infos(VectorEnv[Any, Any, Any]):
 
 
 class PythonVec(VecEnv):
-    """Python envs behind the VecEnv API. Subclasses define how units get their commands and how to wait for them."""
+    """Python envs behind the VecEnv API. Subclasses define how commands reach workers and how to wait for them."""
 
     def __init__(
         self,
         agent_spaces: AgentSpaces,
         num_envs: int,
         block: Block,
-        units: Sequence[tuple[int, int]],
+        ranges: Sequence[tuple[int, int]],
         *,
         seed: int | None = None,
         batch_envs: int | None = None,
@@ -84,7 +84,7 @@ class PythonVec(VecEnv):
         autoreset: str = "same_step",
         render_mode: str | None = None,
     ) -> None:
-        self.agent_spaces, self.num_envs, self.block, self.units = agent_spaces, num_envs, block, list(units)
+        self.agent_spaces, self.num_envs, self.block, self.worker_ranges = agent_spaces, num_envs, block, list(ranges)
         self.agents_per_env, self.num_rows = len(agent_spaces.agents), num_envs * len(agent_spaces.agents)
         self.copy, self.render_mode, self.zero_copy = copy, render_mode, zero_copy
         if agent_spaces.alike:
@@ -98,22 +98,22 @@ class PythonVec(VecEnv):
         self._skips_steps = autoreset == "next_step"
         self._next_seeds = None if seed is None else check_seeds(seed, num_envs)
         self.seeds: Array | None = None  # of the last seeded reset, one per env
-        self._started, self._closing = False, False
-        self._need = len(self.units)
+        self._started = False
+        self._need = len(self.worker_ranges)  # workers that a batch of recv holds
         if batch_envs is not None:
-            self._need = batch_envs * len(self.units) // num_envs
-        self._in_flight: list[int] = []  # units, in the order they were sent
-        self._received: list[int] = []  # units of the last recv, in its order
-        self._ranges: dict[tuple[int, int], EnvRange] = {}
-        self._all, self._every = self._range(0, num_envs), list(range(len(self.units)))
+            self._need = batch_envs * len(self.worker_ranges) // num_envs
+        self._in_flight: list[int] = []  # workers in the order of send
+        self._received: list[int] = []  # workers of the last recv
+        self._env_ranges: dict[tuple[int, int], EnvRange] = {}
+        self._all, self._all_workers = self._range(0, num_envs), list(range(len(self.worker_ranges)))
         space, self._plain_actions = agent_spaces.action_spaces[0], None
-        if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case, without a detour
+        if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case has a short path
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
         self._stats = EpisodeSums()
         self._games = GameSums(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
-        self._told: dict[int, int] = {}  # the last command of each unit
-        self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # units by what env_id was
+        self._last_command: dict[int, int] = {}  # by worker; only for several agents
+        self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # workers by the bytes of env_id
 
     @cached_property
     def observation_space(self) -> spaces.Space[Any]:  # type: ignore[override]
@@ -132,24 +132,29 @@ class PythonVec(VecEnv):
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Of batches that are always the same: num_groups, or a batch_size with zero_copy. Otherwise all envs."""
+        """The ranges of batches that never change: num_groups, or batch_size with zero_copy. Otherwise all envs."""
         size = self._need
-        if size == len(self.units) or (size > 1 and not self.zero_copy):
+        if size == len(self.worker_ranges) or (size > 1 and not self.zero_copy):
             return ((0, self.num_envs),)
-        starts = range(0, len(self.units) - size + 1, size)
-        return tuple((self.units[k][0], self.units[k + size - 1][1]) for k in starts)
+        starts = range(0, len(self.worker_ranges) - size + 1, size)
+        return tuple((self.worker_ranges[k][0], self.worker_ranges[k + size - 1][1]) for k in starts)
+
+    @property
+    def returns_ranges(self) -> bool:
+        """Whether every batch of `recv` is one of `ranges`; otherwise it holds the envs that are ready first."""
+        return self.zero_copy or self._need >= len(self.worker_ranges)
 
     # ---- what subclasses define ----
 
-    def _post(self, units: Sequence[int], command: int) -> None:
+    def _post(self, workers: Sequence[int], command: int) -> None:
         raise NotImplementedError
 
-    def _wait(self, units: Sequence[int], need: int) -> list[int]:
-        """Waits until `need` of the units are done and returns those that are, earliest first."""
+    def _wait(self, workers: Sequence[int], need: int) -> list[int]:
+        """Waits until `need` of the workers have finished and returns those that have, earliest first."""
         raise NotImplementedError
 
-    def _fetch(self, unit: int) -> InfoRows:
-        """The infos of a unit that is done. Raises what its envs raised."""
+    def _fetch(self, worker: int) -> InfoRows:
+        """The infos of a worker that has finished. Raises what its envs raised."""
         raise NotImplementedError
 
     def call_envs(self, name: str, env_ids: Sequence[int] | None, args: tuple[Any, ...], kwargs: Info) -> list[Any]:
@@ -166,11 +171,11 @@ class PythonVec(VecEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Starts episodes in all envs, or in those of `options["reset_mask"]`; other options go to the envs."""
         self._prepare_reset(seed, options)
-        units = list(range(len(self.units)))
-        self._tell(units, RESET)
-        mail = self._collect(self._wait(units, len(units)))
-        self._started, self._received = True, units
-        infos = self._infos(self._all, mail)
+        workers = list(range(len(self.worker_ranges)))
+        self._start(workers, RESET)
+        info_rows = self._collect(self._wait(workers, len(workers)))
+        self._started, self._received = True, workers
+        infos = self._infos(self._all, info_rows)
         return map_leaves(np.copy, self._all.obs) if self.copy else self._all.obs, infos
 
     def step(self, actions: Any) -> Result:
@@ -178,71 +183,71 @@ class PythonVec(VecEnv):
         self._refuse_before("step")
         if self._in_flight:
             raise UsageError("step() while envs are in flight. Call recv() for them first.")
-        units = self._every
+        workers = self._all_workers
         self._take_actions(actions, [(0, self.num_envs)])
-        self._tell(units, STEP)
-        mail = self._collect(self._wait(units, len(units)))
-        return self._result(self._all, mail)
+        self._start(workers, STEP)
+        info_rows = self._collect(self._wait(workers, len(workers)))
+        return self._result(self._all, info_rows)
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts episodes without waiting."""
         self._prepare_reset(seed, None)
-        units = list(range(len(self.units)))
-        self._tell(units, RESET)
-        self._in_flight, self._started, self._received = units, True, []
+        workers = list(range(len(self.worker_ranges)))
+        self._start(workers, RESET)
+        self._in_flight, self._started, self._received = workers, True, []
 
     def send(self, actions: Any, env_id: Array | None = None) -> None:
-        """Steps the envs last received (or those of `env_id`, whole units in any order) and returns at once."""
+        """Steps the envs last received (or those of `env_id`: all envs of some workers) and returns at once."""
         self._refuse_before("send")
-        units = self._received if env_id is None else self._units_of(np.asarray(env_id))
-        if not units or set(units) & set(self._in_flight):
+        workers = self._received if env_id is None else self._workers_of(np.asarray(env_id))
+        if not workers or set(workers) & set(self._in_flight):
             raise UsageError("send() to envs that do not wait for actions. Call recv() first.")
-        self._take_actions(actions, [self.units[unit] for unit in units])
-        self._tell(units, STEP)
-        self._in_flight += units
-        self._received = [unit for unit in self._received if unit not in units]
+        self._take_actions(actions, [self.worker_ranges[worker] for worker in workers])
+        self._start(workers, STEP)
+        self._in_flight += workers
+        self._received = [worker for worker in self._received if worker not in workers]
 
     def recv(self) -> Result:
         """The first batch of envs that is ready, first come first served. `infos["env_id"]` says which."""
         self._refuse_before("recv")
         if not self._in_flight:
             raise UsageError("recv() with nothing in flight. Call async_reset() or send() first.")
-        if len(self.units) == 1:
-            mail = self._collect(self._wait(self._in_flight, 1))
-            self._in_flight, self._received = [], self._every
-            return self._received_result(self._all, mail, self._all.env_id)
+        if len(self.worker_ranges) == 1:
+            info_rows = self._collect(self._wait(self._in_flight, 1))
+            self._in_flight, self._received = [], self._all_workers
+            return self._received_result(self._all, info_rows, self._all.env_id)
         need = min(self._need, len(self._in_flight))
-        units = self._wait_block(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
-        self._in_flight = [unit for unit in self._in_flight if unit not in units]
-        ordered = sorted(units)
+        workers = self._wait_range(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
+        self._in_flight = [worker for worker in self._in_flight if worker not in workers]
+        ordered = sorted(workers)
         self._received = ordered
-        mail = self._collect(ordered)
-        lo, hi = self.units[ordered[0]][0], self.units[ordered[-1]][1]
-        if hi - lo == sum(self.units[u][1] - self.units[u][0] for u in ordered):
+        info_rows = self._collect(ordered)
+        lo, hi = self.worker_ranges[ordered[0]][0], self.worker_ranges[ordered[-1]][1]
+        if hi - lo == sum(self.worker_ranges[u][1] - self.worker_ranges[u][0] for u in ordered):
             envs = self._range(lo, hi)
-            return self._received_result(envs, mail, envs.env_id)
-        return self._gathered(ordered, mail)
+            return self._received_result(envs, info_rows, envs.env_id)
+        return self._gathered(ordered, info_rows)
 
-    def _received_result(self, envs: EnvRange, mail: InfoRows, env_id: Array) -> Result:
-        result = self._result(envs, mail)
+    def _received_result(self, envs: EnvRange, info_rows: InfoRows, env_id: Array) -> Result:
+        result = self._result(envs, info_rows)
         result[4]["env_id"] = env_id
         if self._skips_steps:
             result[4]["alive"] = self._alive_now(envs)
         return result
 
-    def _wait_block(self, need: int) -> list[int]:
-        """With zero_copy: the earliest whole block of neighbours, so that its rows are one piece of memory."""
+    def _wait_range(self, need: int) -> list[int]:
+        """With zero_copy: the first `need` neighbouring workers that have all finished. Their rows are contiguous."""
         count = need
         while True:
-            ready = {unit: place for place, unit in enumerate(self._wait(self._in_flight, count))}
-            blocks = [range(start, start + need) for start in range(0, len(self.units) - need + 1, need)]
-            whole = [block for block in blocks if all(unit in ready for unit in block)]
-            if whole:  # first come, first served: else the lowest block could starve the others
-                return list(min(whole, key=lambda block: max(ready[unit] for unit in block)))
-            count = min(len(ready) + 1, len(self._in_flight))
+            order = {worker: place for place, worker in enumerate(self._wait(self._in_flight, count))}
+            batches = [range(start, start + need) for start in range(0, len(self.worker_ranges) - need + 1, need)]
+            complete = [batch for batch in batches if all(worker in order for worker in batch)]
+            if complete:  # the one that finished first: the lowest numbers would starve the others
+                return list(min(complete, key=lambda batch: max(order[worker] for worker in batch)))
+            count = min(len(order) + 1, len(self._in_flight))
 
     def render(self) -> tuple[Any, ...]:
-        """A frame of every env, by its own render()."""
+        """A frame of every env, from its render()."""
         return tuple(self.call("render"))
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> tuple[Any, ...]:
@@ -274,10 +279,10 @@ class PythonVec(VecEnv):
         return self._stats.drain()
 
     def current_infos(self) -> Info:
-        """Of all rows: whether they are alive."""
+        """The "alive" of all rows."""
         return {"alive": self._alive_now(self._all)}
 
-    # ---- parts ----
+    # ---- results and infos ----
 
     def _alive_now(self, envs: EnvRange) -> Array:
         """(rows,) whether a row's next step is a transition: it is in the game, and its env has not ended."""
@@ -285,9 +290,9 @@ class PythonVec(VecEnv):
         return alive
 
     def _range(self, lo: int, hi: int) -> EnvRange:
-        if (lo, hi) not in self._ranges:
-            self._ranges[lo, hi] = EnvRange(self.block, lo, hi)
-        return self._ranges[lo, hi]
+        if (lo, hi) not in self._env_ranges:
+            self._env_ranges[lo, hi] = EnvRange(self.block, lo, hi)
+        return self._env_ranges[lo, hi]
 
     def _refuse_before(self, call: str) -> None:
         self._refuse_closed()
@@ -312,7 +317,7 @@ class PythonVec(VecEnv):
                 )
         seeds = self._next_seeds if seed is None else check_seeds(seed, self.num_envs)
         self._next_seeds = None
-        if self._in_flight:  # late answers are dropped
+        if self._in_flight:  # their results are dropped
             self._collect(self._wait(self._in_flight, len(self._in_flight)))
             self._in_flight = []
         if seeds is not None:
@@ -324,65 +329,67 @@ class PythonVec(VecEnv):
         if rest:
             self._send_options(rest)
 
-    def _collect(self, units: Sequence[int]) -> InfoRows:
-        mail: InfoRows = []
-        for unit in units:
-            mail += self._fetch(unit)
+    def _collect(self, workers: Sequence[int]) -> InfoRows:
+        info_rows: InfoRows = []
+        for worker in workers:
+            info_rows += self._fetch(worker)
         arrays = self.block.arrays
-        if self._games is None and not has_true(arrays["done"]):  # nothing ended anywhere: the common case
-            return mail
-        for unit in units:
-            lo, hi = self.units[unit]
+        if self._games is None and not has_true(arrays["done"]):  # no episode ended: the common case
+            return info_rows
+        for worker in workers:
+            lo, hi = self.worker_ranges[worker]
             if self._games is not None:
-                self._games.add(self._stats, arrays, lo, hi, self._told[unit] == STEP)
+                self._games.add(self._stats, arrays, lo, hi, self._last_command[worker] == STEP)
             elif (done := arrays["done"][lo:hi]).any():
                 self._stats.add(arrays["final_return"][lo:hi][done], arrays["final_length"][lo:hi][done])
-        return mail
+        return info_rows
 
-    def _tell(self, units: Sequence[int], command: int) -> None:
+    def _start(self, workers: Sequence[int], command: int) -> None:
         if self._games is not None:
-            self._told |= dict.fromkeys(units, command)
-        self._post(units, command)
+            self._last_command |= dict.fromkeys(workers, command)
+        self._post(workers, command)
 
-    def _infos(self, found: EnvRange, mail: InfoRows) -> Info:
+    def _infos(self, envs: EnvRange, info_rows: InfoRows) -> Info:
         """Gymnasium's vector infos from the dicts of single rows."""
         infos: Info = {}
         if self.agents_per_env > 1:
-            infos["alive"] = found.alive.copy() if self.copy else found.alive
-            infos["_alive"] = np.ones(len(found.alive), np.bool_)
-        if mail:
-            merger = _Infos(len(found.rewards))
-            start = found.rows.start
-            # by row, as Gymnasium merges them: the first to have a key says its dtype, whichever worker was first
-            for row, final, info in sorted(mail, key=itemgetter(0)):
+            infos["alive"] = envs.alive.copy() if self.copy else envs.alive
+            infos["_alive"] = np.ones(len(envs.alive), np.bool_)
+        if info_rows:
+            merger = _Infos(len(envs.rewards))
+            start = envs.rows.start
+            # in the order of rows, as in Gymnasium: the first row with a key sets its dtype, whichever worker was first
+            for row, final, info in sorted(info_rows, key=itemgetter(0)):
                 infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
-        if has_true(found.done):
-            done = found.done.copy()
-            episode = {"r": found.final_return.copy(), "l": found.final_length.copy(), "_r": done, "_l": done}
+        if has_true(envs.done):
+            done = envs.done.copy()
+            episode = {"r": envs.final_return.copy(), "l": envs.final_length.copy(), "_r": done, "_l": done}
             final_info = infos.setdefault("final_info", {})
             if "episode" not in final_info:
                 final_info["episode"], final_info["_episode"] = episode, done
             infos["_final_info"] = done
-            if self._same_step or self.agents_per_env > 1:  # an agent that is out early has its last obs only there
-                infos["final_obs"] = map_leaves(np.copy, found.final_obs) if self.copy else found.final_obs
+            if (
+                self._same_step or self.agents_per_env > 1
+            ):  # an agent that is out early has its last obs only in final_obs
+                infos["final_obs"] = map_leaves(np.copy, envs.final_obs) if self.copy else envs.final_obs
                 infos["_final_obs"] = done
         return infos
 
-    def _result(self, found: EnvRange, mail: InfoRows) -> Result:
-        infos = self._infos(found, mail)
+    def _result(self, envs: EnvRange, info_rows: InfoRows) -> Result:
+        infos = self._infos(envs, info_rows)
         if self.copy:
-            flags = (found.rewards.copy(), found.terminated.copy(), found.truncated.copy())
-            return (map_leaves(np.copy, found.obs), *flags, infos)
-        return found.obs, found.rewards, found.terminated, found.truncated, infos
+            flags = (envs.rewards.copy(), envs.terminated.copy(), envs.truncated.copy())
+            return (map_leaves(np.copy, envs.obs), *flags, infos)
+        return envs.obs, envs.rewards, envs.terminated, envs.truncated, infos
 
-    def _gathered(self, units: list[int], mail: InfoRows) -> Result:
-        """Copies units that are not neighbours into one piece."""
-        count = sum(hi - lo for lo, hi in (self.units[unit] for unit in units))
+    def _gathered(self, workers: list[int], info_rows: InfoRows) -> Result:
+        """The result of workers that are not neighbours, copied into one contiguous block."""
+        count = sum(hi - lo for lo, hi in (self.worker_ranges[worker] for worker in workers))
         block = Block(self.agent_spaces, count)
         agents, at = self.agents_per_env, 0
         moved: dict[int, int] = {}
-        for unit in units:
-            lo, hi = self.units[unit]
+        for worker in workers:
+            lo, hi = self.worker_ranges[worker]
             for name in ROW_KINDS:
                 block.arrays[name][at * agents : (at + hi - lo) * agents] = self.block.arrays[name][
                     lo * agents : hi * agents
@@ -390,32 +397,32 @@ class PythonVec(VecEnv):
             block.arrays["ended"][at : at + hi - lo] = self.block.arrays["ended"][lo:hi]
             moved |= {lo * agents + k: at * agents + k for k in range((hi - lo) * agents)}
             at += hi - lo
-        found = EnvRange(block, 0, count)
-        env_id = np.concatenate([np.arange(*self.units[unit], dtype=np.int32) for unit in units])
-        return self._received_result(found, [(moved[row], final, info) for row, final, info in mail], env_id)
+        envs = EnvRange(block, 0, count)
+        env_id = np.concatenate([np.arange(*self.worker_ranges[worker], dtype=np.int32) for worker in workers])
+        return self._received_result(envs, [(moved[row], final, info) for row, final, info in info_rows], env_id)
 
-    def _units_of(self, env_id: Array) -> list[int]:
+    def _workers_of(self, env_id: Array) -> list[int]:
         key = env_id.dtype.str, env_id.tobytes()
         if key not in self._known_ids:
             if len(self._known_ids) > 1000:
                 self._known_ids.clear()
-            self._known_ids[key] = self._find_units(env_id)
+            self._known_ids[key] = self._find_workers(env_id)
         return self._known_ids[key]
 
-    def _find_units(self, env_id: Array) -> list[int]:
+    def _find_workers(self, env_id: Array) -> list[int]:
         wanted = env_id.tolist()
-        units, at = [], 0
-        starts = {lo: unit for unit, (lo, _hi) in enumerate(self.units)}
+        workers, at = [], 0
+        starts = {lo: worker for worker, (lo, _hi) in enumerate(self.worker_ranges)}
         while at < len(wanted):
-            unit = starts.get(wanted[at])
-            if unit is None or wanted[at : at + self._size(unit)] != list(range(*self.units[unit])):
-                raise ConfigError("env_id must name whole units: pass infos['env_id'] of a recv().")
-            units.append(unit)
-            at += self._size(unit)
-        return units
+            worker = starts.get(wanted[at])
+            if worker is None or wanted[at : at + self._size(worker)] != list(range(*self.worker_ranges[worker])):
+                raise ConfigError("env_id must name all envs of a worker: pass infos['env_id'] of a recv().")
+            workers.append(worker)
+            at += self._size(worker)
+        return workers
 
-    def _size(self, unit: int) -> int:
-        lo, hi = self.units[unit]
+    def _size(self, worker: int) -> int:
+        lo, hi = self.worker_ranges[worker]
         return hi - lo
 
     # ---- actions: checked whole, then written ----
@@ -445,15 +452,15 @@ class PythonVec(VecEnv):
     def _all_allowed(self, actions: Array) -> bool:
         if len(actions) > 64:
             return not (actions.min() < self._lowest or actions.max() > self._highest)
-        few = actions.tolist()  # of so few, Python is quicker
-        return not (min(few) < self._lowest or max(few) > self._highest)
+        values = actions.tolist()  # for few actions Python is faster than numpy
+        return not (min(values) < self._lowest or max(values) > self._highest)
 
     def _write_agent(
         self, actions: Any, agent: int | None, rows: int, ranges: list[tuple[int, int]], check_only: bool = False
     ) -> None:
         """Writes the actions of one agent, or (None) of all rows."""
         layout, space = self.agent_spaces.action_layouts[agent or 0], self.agent_spaces.action_spaces[agent or 0]
-        parts = [
+        leaves = [
             checked_actions(actions, leaf, leaf_space, rows)
             for leaf, leaf_space in zip(layout.leaves, leaf_spaces(space))
         ]
@@ -462,10 +469,10 @@ class PythonVec(VecEnv):
         agents, target = self.agents_per_env, self.block.arrays["actions"]
         views = layout.leaf_views(target if agent is None else target[agent::agents])
         scale = agents if agent is None else 1
-        for view, part in zip(views, parts):
+        for view, values in zip(views, leaves):
             at = 0
             for lo, hi in ranges:
-                view[lo * scale : hi * scale] = part[at : at + (hi - lo) * scale]
+                view[lo * scale : hi * scale] = values[at : at + (hi - lo) * scale]
                 at += (hi - lo) * scale
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -474,7 +481,7 @@ class PythonVec(VecEnv):
 
 
 class PythonSerial(PythonVec):
-    """Python envs stepped one after the other in this process: the meaning of `process`."""
+    """Python envs stepped one after the other in this process: the reference for `process`."""
 
     backend = "serial"
 
@@ -488,36 +495,35 @@ class PythonSerial(PythonVec):
         block = Block(agent_spaces, total)
         size = len(slots) // num_groups
         autoreset = options.get("autoreset", "same_step")
-        self._runners, units, at = [], [], 0
-        for group in range(num_groups):
-            part = slots[group * size : (group + 1) * size]
-            runner = Runner(part, block, at, autoreset)
+        self._runners, lo = [], 0
+        for k in range(num_groups):
+            runner = Runner(slots[k * size : (k + 1) * size], block, lo, autoreset)
             self._runners.append(runner)
-            units.append((runner.lo, runner.hi))
-            at = runner.hi
+            lo = runner.hi
+        ranges = [(runner.lo, runner.hi) for runner in self._runners]
         batch = total // num_groups if num_groups > 1 else None
-        super().__init__(agent_spaces, total, block, units, batch_envs=batch, **options)
-        self._mails: dict[int, InfoRows] = {}
+        super().__init__(agent_spaces, total, block, ranges, batch_envs=batch, **options)
+        self._info_rows: dict[int, InfoRows] = {}
         self._options: Info | None = None
 
-    def _post(self, units: Sequence[int], command: int) -> None:
+    def _post(self, workers: Sequence[int], command: int) -> None:
         from shoal.vector.faults import env_crashed
 
-        for unit in units:
-            runner = self._runners[unit]
+        for worker in workers:
+            runner = self._runners[worker]
             try:
-                self._mails[unit] = runner.reset(self._options) if command == RESET else runner.step()
+                self._info_rows[worker] = runner.reset(self._options) if command == RESET else runner.step()
             except Exception as error:
                 place = int(runner.place[0])
                 seed = runner.seeds[place - runner.lo]
                 raise env_crashed(error, place, seed, runner.steps, command == RESET, None) from error
         self._options = None
 
-    def _wait(self, units: Sequence[int], need: int) -> list[int]:
-        return list(units)
+    def _wait(self, workers: Sequence[int], need: int) -> list[int]:
+        return list(workers)
 
-    def _fetch(self, unit: int) -> InfoRows:
-        return self._mails.pop(unit, [])
+    def _fetch(self, worker: int) -> InfoRows:
+        return self._info_rows.pop(worker, [])
 
     def _send_options(self, options: Info) -> None:
         self._options = options

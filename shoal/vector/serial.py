@@ -12,7 +12,7 @@ from shoal.vector.native import EnvRange, NativeVec
 
 
 class SerialVec(NativeVec):
-    """Steps envs one range after the other; `send` does the work and `recv` hands it over."""
+    """Steps the envs in one loop. `send` does the step and `recv` returns the result."""
 
     backend = "serial"
 
@@ -23,8 +23,8 @@ class SerialVec(NativeVec):
     def _run(self, function: Any) -> int:
         return int(function(self._address, 0, self.num_envs))
 
-    def _submit(self, index: int, group: EnvRange, function: Any) -> None:
-        self._results[index] = int(function(self._address, group.lo, group.hi))
+    def _submit(self, index: int, envs: EnvRange, function: Any) -> None:
+        self._results[index] = int(function(self._address, envs.lo, envs.hi))
 
     def _wait(self, index: int) -> int:
         return self._results[index]

@@ -1,4 +1,4 @@
-"""Shared memory for processes. It has no name, so nothing is left when a process dies, and is reserved beforehand."""
+"""Shared memory for processes. It has no name, so that a process that dies leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from shoal.memory import free_bytes
 
 
 def allocate(size: int) -> int:
-    """A file descriptor of `size` bytes of shared memory, zeroed; ConfigError with the bytes where there is no room.
+    """A file descriptor of `size` bytes of shared memory, zeroed; ConfigError if that is not free.
 
     The memory has no name in any file system: it is freed with its last descriptor, and the size of /dev/shm does not
-    matter. Its pages are reserved now, so that touching them later cannot end in SIGBUS.
+    matter. Its pages are reserved now, so that a later access cannot raise SIGBUS.
     """
     free = free_bytes()
     if free is not None and size > free:
         raise ConfigError(
-            f"these envs need {size:,} bytes of shared memory and {free:,} are free. "
+            f"these envs need {size:,} bytes of shared memory, {free:,} are free. "
             "Use fewer envs, or smaller observations."
         )
     if hasattr(os, "memfd_create"):
@@ -38,7 +38,7 @@ def allocate(size: int) -> int:
 
 
 def attach(fd: int, size: int) -> mmap.mmap:
-    """Maps it. The descriptor may be closed afterwards."""
+    """Maps the memory of a descriptor, which may then be closed."""
     try:
         return mmap.mmap(fd, size)
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Slots: one env each, written into a Block: a `gymnasium.Env`, an env with the API of `pettingzoo.ParallelEnv`, or a
-whole vector env.
+"""Slots: each steps one env and writes its results into a Block. The env is a `gymnasium.Env`, one with the API of
+`pettingzoo.ParallelEnv`, or a vector env.
 
-Here are autoreset, episode statistics and the checks of what an env returns. `Runner` steps many slots.
+A slot does autoreset, the statistics of episodes and the checks of what the env returns. `Runner` steps many slots.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 
 Info = dict[str, Any]
-InfoRows = list[tuple[int, bool, Info]]  # (row, whether it is of the episode that ended, info)
-Mail = InfoRows  # the old name, for shoal.puffer
+InfoRows = list[tuple[int, bool, Info]]  # (row, whether it belongs to the episode that ended, info)
 Creator = Callable[[], Any]
 
 SAME_STEP, NEXT_STEP, DISABLED = "same_step", "next_step", "disabled"
-OWN_INFOS = ("alive", "env_id", "final_info", "final_obs")  # of a vector env: the block has them, or they are its own
+OWN_INFOS = (
+    "alive",
+    "env_id",
+    "final_info",
+    "final_obs",
+)  # infos of a vector env that are not passed on as infos of its rows
 
 
 @dataclass(frozen=True)
 class Limited:
-    """An env with a time limit that the runner keeps for it; 0 is none."""
+    """An env with a time limit that the runner enforces; 0: none."""
 
     env: Any
     limit: int
 
 
 class Writer:
-    """Writes one agent's observations into its rows, after a look at their shape and dtype."""
+    """Checks the shape and dtype of one agent's observations and writes them into its rows."""
 
     def __init__(self, layout: Layout, views: list[Array]) -> None:
         self.layout, self.views = layout, views
@@ -45,7 +49,7 @@ class Writer:
         self.leaves = [(leaf, view, leaf.path) for leaf, view in zip(layout.leaves, views)]
 
     def write(self, env: int, obs: Any) -> None:
-        """Puts an observation into the row of env."""
+        """Writes an observation into the row of env."""
         if self.is_plain:
             if type(obs) is np.ndarray and obs.dtype == self.dtype and obs.shape == self.shape:
                 self.view[env] = obs
@@ -66,56 +70,47 @@ class Writer:
 
 
 def checked(value: Any, leaf: Any) -> Array:
-    """The value as an array of the leaf's shape and kind of number, or BadOutput."""
+    """The value as an array with the leaf's shape and a dtype that converts to the leaf's, or BadOutput."""
     if value is None:
         raise BadOutput(f"obs{leaf.name} is None")
     array = np.asarray(value)
     if array.shape != leaf.shape:
         raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {leaf.shape}")
     if array.dtype != leaf.dtype and not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
-        is_whole = array.dtype.kind in "iub" and leaf.dtype.kind in "iu"
-        if not (is_whole and np.array_equal(array.astype(leaf.dtype), array)):
+        is_int = array.dtype.kind in "iub" and leaf.dtype.kind in "iu"
+        if not (is_int and np.array_equal(array.astype(leaf.dtype), array)):
             raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
     return array
 
 
 def is_number(value: Any) -> bool:
-    """Whether an env may give it as a reward: a number, or an array of just one."""
+    """Whether a value can be a reward: a number, or an array of shape ()."""
     return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.shape == ())
 
 
 def brief(value: Any) -> str:
-    """A value for a message, shortened."""
+    """A value as short text for a message."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:77]}..."
 
 
 class Slot:
-    """One entry of a Runner: `agent_spaces`, `envs`, and bind, reset and step."""
+    """One env of a Runner. Subclasses have bind, reset and step; `envs` is the number of envs that it holds."""
 
     agent_spaces: AgentSpaces
     env: Any
     envs = 1
 
-    @property
-    def face(self) -> AgentSpaces:
-        """The old name of `agent_spaces`, for shoal.puffer."""
-        return self.agent_spaces
-
-    @face.setter
-    def face(self, agent_spaces: AgentSpaces) -> None:
-        self.agent_spaces = agent_spaces
-
 
 class SingleSlot(Slot):
-    """One `gymnasium.Env`. A time limit given here spares the TimeLimit wrapper's call."""
+    """One `gymnasium.Env`. `limit` replaces the TimeLimit wrapper and saves its call."""
 
     def __init__(self, env: Any, limit: int = 0) -> None:
         self.env, self.limit = env, limit
         self.agent_spaces = AgentSpaces.of_equal_agents(1, env.observation_space, env.action_space)
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Says where in the block this env writes."""
+        """Sets the rows of the block that this env writes to."""
         arrays = block.arrays
         self.row, self.autoreset = first, autoreset
         self.obs = Writer(block.agent_spaces.obs_layouts[0], block.leaf_views("obs"))
@@ -127,21 +122,21 @@ class SingleSlot(Slot):
         self.env_step = self.env.step
         self.tick, self.total = 0, 0.0
 
-    def reset(self, seed: int | None, options: Info | None, mail: InfoRows) -> None:
+    def reset(self, seed: int | None, options: Info | None, info_rows: InfoRows) -> None:
         """Starts an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
         self.obs.write(self.row, obs)
         self.tick, self.total = 0, 0.0
         self.alive[self.row], self.ended[self.row] = True, False
         if info or info is None:
-            mail.append((self.row, False, info_dict(info)))
+            info_rows.append((self.row, False, info_dict(info)))
 
-    def step(self, mail: InfoRows) -> None:
-        """One transition. Flags of this row are false beforehand."""
+    def step(self, info_rows: InfoRows) -> None:
+        """One transition. The runner has cleared the flags of the row."""
         row = self.row
         if self.ended[row]:  # NEXT_STEP: this step is the reset
             self.rewards[row] = 0.0
-            self.reset(None, None, mail)
+            self.reset(None, None, info_rows)
             return
         obs, reward, terminated, truncated, info = self.env_step(self.read_action())
         self.tick += 1
@@ -152,12 +147,12 @@ class SingleSlot(Slot):
         if not (terminated or truncated or self.tick == self.limit):
             self.obs.write(row, obs)
             if info or info is None:
-                mail.append((row, False, info_dict(info)))
+                info_rows.append((row, False, info_dict(info)))
             return
-        self.end(obs, bool(terminated), info, self.tick, self.total, mail)
+        self.end(obs, bool(terminated), info, self.tick, self.total, info_rows)
 
-    def end(self, obs: Any, terminated: bool, info: Info, length: int, total: float, mail: InfoRows) -> None:
-        """Records the end of an episode, and starts the next where autoreset says so."""
+    def end(self, obs: Any, terminated: bool, info: Info, length: int, total: float, info_rows: InfoRows) -> None:
+        """Records the end of an episode; with same-step autoreset, starts the next one."""
         row = self.row
         self.done[row] = True
         self.terminated[row], self.truncated[row] = terminated, not terminated
@@ -165,17 +160,17 @@ class SingleSlot(Slot):
         self.final_obs.write(row, obs)
         if self.autoreset == SAME_STEP:
             if info or info is None:
-                mail.append((row, True, info_dict(info)))
-            self.reset(None, None, mail)
+                info_rows.append((row, True, info_dict(info)))
+            self.reset(None, None, info_rows)
         else:
             self.obs.write(row, obs)
             self.ended[row] = True
             if info or info is None:
-                mail.append((row, False, info_dict(info)))
+                info_rows.append((row, False, info_dict(info)))
 
 
 class AgentsSlot(Slot):
-    """One env with the API of `pettingzoo.ParallelEnv`: agents that die, join, or are fewer than there can be."""
+    """One env with the API of `pettingzoo.ParallelEnv`: agents may die, join, or be fewer than possible_agents."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -188,7 +183,7 @@ class AgentsSlot(Slot):
         )
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Says where in the block this env writes."""
+        """Sets the rows of the block that this env writes to."""
         count = len(self.names)
         self.number, self.autoreset, self.first = first, autoreset, first * count
         self.rows = slice(self.first, self.first + count)
@@ -200,7 +195,7 @@ class AgentsSlot(Slot):
         self.readers = [action_reader(block.agent_spaces.action_spaces[k], block, k, first) for k in range(count)]
         self.ticks, self.totals = [0] * count, [0.0] * count
 
-    def reset(self, seed: int | None, options: Info | None, mail: InfoRows) -> None:
+    def reset(self, seed: int | None, options: Info | None, info_rows: InfoRows) -> None:
         """Starts an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
         count = len(self.names)
@@ -208,43 +203,45 @@ class AgentsSlot(Slot):
         self.arrays["alive"][self.rows] = False
         self.arrays["obs"][self.rows] = 0
         self.arrays["ended"][self.number] = False
-        self._show(self.env.agents, obs)
-        self._mail(infos, None, mail)
+        self._write_obs(self.env.agents, obs)
+        self._add_infos(infos, None, info_rows)
 
-    def _show(self, names: Sequence[Any], obs: dict[Any, Any]) -> None:
+    def _write_obs(self, names: Sequence[Any], obs: dict[Any, Any]) -> None:
         """Writes the observations of the agents that may act next, and marks them alive."""
         for name in names:
-            k = self._place(name)
+            k = self._index_of(name)
             if name not in obs:
                 raise BadOutput(f"agent {name!r} is in env.agents, but has no observation")
             self.obs[k].write(self.number, obs[name])
             self.arrays["alive"][self.first + k] = True
 
-    def _place(self, name: Any) -> int:
+    def _index_of(self, name: Any) -> int:
         if name not in self.index:
             raise BadOutput(f"agent {name!r} is not one of possible_agents ({len(self.names)}: {brief(self.names)})")
         return self.index[name]
 
-    def _mail(self, infos: dict[Any, Info], final: Array | None, mail: InfoRows) -> None:
-        """Passes infos on; `final` says of which agents they are the last."""
+    def _add_infos(self, infos: dict[Any, Info], final: Array | None, info_rows: InfoRows) -> None:
+        """Adds infos to info_rows; `final`: which agents' infos belong to the episode that ended."""
         if infos is None or not isinstance(infos, dict):
             raise BadOutput(f"infos is {brief(infos)}, not a dict by agent")
         for name, info in infos.items():
             if info and name in self.index:
                 k = self.index[name]
-                mail.append((self.first + k, final is not None and bool(final[k]), info_dict(info)))
+                info_rows.append((self.first + k, final is not None and bool(final[k]), info_dict(info)))
 
-    def step(self, mail: InfoRows) -> None:
-        """One transition of all agents. Flags of these rows are false beforehand."""
+    def step(self, info_rows: InfoRows) -> None:
+        """One transition of all agents. The runner has cleared the flags of the rows."""
         arrays, first = self.arrays, self.first
         if arrays["ended"][self.number]:
             arrays["rewards"][self.rows] = 0.0
-            self.reset(None, None, mail)
+            self.reset(None, None, info_rows)
             return
         alive = arrays["alive"]
         names = list(self.env.agents)
-        actions = {name: self.readers[self._place(name)]() for name in names}
-        acting = [name for name in names if alive[first + self.index[name]]]  # some envs keep the dead in their list
+        actions = {name: self.readers[self._index_of(name)]() for name in names}
+        acting = [
+            name for name in names if alive[first + self.index[name]]
+        ]  # some envs leave dead agents in their list
         obs, rewards, terminations, truncations, infos = self.env.step(actions)
         arrays["rewards"][self.rows] = 0.0
         arrays["obs"][self.rows] = 0
@@ -260,7 +257,7 @@ class AgentsSlot(Slot):
             if not (terminated or truncated):
                 if name in self.env.agents:
                     continue
-                truncated = True  # left without a word: its episode is cut short
+                truncated = True  # it left without a flag
             arrays["done"][row] = True
             arrays["terminated"][row], arrays["truncated"][row] = terminated, not terminated
             arrays["final_return"][row], arrays["final_length"][row] = self.totals[k], self.ticks[k]
@@ -271,21 +268,21 @@ class AgentsSlot(Slot):
                 arrays["final_obs"][row] = 0
         left = [name for name in self.env.agents if not (terminations.get(name) or truncations.get(name))]
         if left:
-            self._show(left, obs)
-            self._mail(infos, arrays["done"][self.rows] if self.autoreset == SAME_STEP else None, mail)
+            self._write_obs(left, obs)
+            self._add_infos(infos, arrays["done"][self.rows] if self.autoreset == SAME_STEP else None, info_rows)
         elif self.autoreset == SAME_STEP:
-            self._mail(infos, np.ones(len(self.names), np.bool_), mail)
-            self.reset(None, None, mail)
+            self._add_infos(infos, np.ones(len(self.names), np.bool_), info_rows)
+            self.reset(None, None, info_rows)
         else:
             arrays["ended"][self.number] = True
             done = arrays["done"][self.rows]
             arrays["obs"][self.rows][done] = arrays["final_obs"][self.rows][done]
             alive[self.rows] = done
-            self._mail(infos, None, mail)
+            self._add_infos(infos, None, info_rows)
 
 
 class VectorSlot(Slot):
-    """A whole vector env in one slot: Shoal's own, or any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset."""
+    """A vector env in one slot: one of Shoal's, or any `gymnasium.vector.VectorEnv` with SAME_STEP autoreset."""
 
     def __init__(self, vec: Any) -> None:
         self.vec = self.env = vec
@@ -301,7 +298,7 @@ class VectorSlot(Slot):
             raise BadOutput("a vector env inside a vector env must have agents with equal spaces")
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:
-        """Says where in the block these envs write."""
+        """Sets the rows of the block that these envs write to."""
         if autoreset != SAME_STEP or self.vec.metadata["autoreset_mode"].name != "SAME_STEP":
             raise BadOutput("a vector env inside a vector env must use same-step autoreset, and so must the outer one")
         self.first, self.last = first * self.agents, (first + self.envs) * self.agents
@@ -321,31 +318,31 @@ class VectorSlot(Slot):
                 part = part[key]
             view[:] = part
 
-    def reset(self, seed: Any, options: Info | None, mail: InfoRows) -> None:
-        """Starts episodes in all of them, or in those of `options["reset_mask"]`; seeds are a list."""
+    def reset(self, seed: Any, options: Info | None, info_rows: InfoRows) -> None:
+        """Starts episodes in all envs, or in those of `options["reset_mask"]`. `seed` is a list."""
         seeds = None if seed is None else [int(s) for s in seed]
         mask = (options or {}).get("reset_mask")
-        which = np.ones(len(self.ticks), np.bool_) if mask is None else np.repeat(mask, self.agents)
+        is_reset = np.ones(len(self.ticks), np.bool_) if mask is None else np.repeat(mask, self.agents)
         obs, infos = self.vec.reset(seed=seeds, options=options)
         self._write(self.obs, obs)
-        self.ticks[which], self.totals[which] = 0, 0.0
+        self.ticks[is_reset], self.totals[is_reset] = 0, 0.0
         self.arrays["alive"][self.rows] = infos.get("alive", True)
-        self._mail(infos, mail)
+        self._add_infos(infos, info_rows)
 
-    def _mail(self, infos: Info, mail: InfoRows) -> None:
-        """Passes on what is not in the block already."""
+    def _add_infos(self, infos: Info, info_rows: InfoRows) -> None:
+        """Adds the infos that are not in the block to info_rows."""
         rest = {key: value for key, value in infos.items() if key.removeprefix("_") not in OWN_INFOS}
         for row in range(len(self.ticks)) if rest else ():
             if info := _row_of(rest, row):
-                mail.append((self.first + row, False, info))
+                info_rows.append((self.first + row, False, info))
 
-    def step(self, mail: InfoRows) -> None:
-        """One transition of all of them."""
-        was = self.arrays["alive"][self.rows].copy()
+    def step(self, info_rows: InfoRows) -> None:
+        """One transition of all envs."""
+        was_alive = self.arrays["alive"][self.rows].copy()
         obs, rewards, terminated, truncated, infos = self.vec.step(self.actions)
         arrays, rows = self.arrays, self.rows
         done = terminated | truncated
-        self.ticks += was
+        self.ticks += was_alive
         self._write(self.obs, obs)
         arrays["rewards"][rows], arrays["terminated"][rows] = rewards, terminated
         arrays["truncated"][rows], arrays["done"][rows] = truncated & ~terminated, done
@@ -354,16 +351,16 @@ class VectorSlot(Slot):
         if done.any():
             self._write_final(infos, done)
             arrays["final_return"][rows][done], arrays["final_length"][rows][done] = self.totals[done], self.ticks[done]
-            fresh = done | (arrays["alive"][rows] & ~was)
-            self.ticks[fresh], self.totals[fresh] = 0, 0.0
+            started = done | (arrays["alive"][rows] & ~was_alive)
+            self.ticks[started], self.totals[started] = 0, 0.0
         for row in np.flatnonzero(done):
             if info := _row_of(infos.get("final_info", {}), int(row)):
-                mail.append((self.first + int(row), True, info))
-        self._mail(infos, mail)
+                info_rows.append((self.first + int(row), True, info))
+        self._add_infos(infos, info_rows)
 
     def _write_final(self, infos: Info, done: Array) -> None:
         final = infos["final_obs"]
-        if isinstance(final, np.ndarray) and final.dtype == object:  # Gymnasium's own: one object per env
+        if isinstance(final, np.ndarray) and final.dtype == object:  # as in Gymnasium: one object per env
             for row in np.flatnonzero(done):
                 self.layout.write(self.final_obs, int(row), final[row])
         else:
@@ -372,26 +369,26 @@ class VectorSlot(Slot):
 
 def _row_of(infos: Info, row: int) -> Info:
     """One row of infos in Gymnasium's vector format."""
-    found: Info = {}
+    info: Info = {}
     for key, value in infos.items():
         if key.startswith("_") or not np.asarray(infos.get(f"_{key}", True)).reshape(-1).any():
             continue
         mask = infos.get(f"_{key}")
         if mask is None or mask[row]:
-            one = _row_of(value, row) if isinstance(value, dict) else value[row]
-            found[key] = bool(one) if isinstance(one, np.bool_) else one  # Gymnasium makes arrays of bool only
-    return found
+            entry = _row_of(value, row) if isinstance(value, dict) else value[row]
+            info[key] = bool(entry) if isinstance(entry, np.bool_) else entry  # Gymnasium merges bool, not np.bool_
+    return info
 
 
 def info_dict(info: Any) -> Info:
-    """The info that an env returned; BadOutput where it is not a dict."""
+    """The info that an env returned; BadOutput if it is not a dict."""
     if not isinstance(info, dict):
         raise BadOutput(f"info is {brief(info)}, not a dict")
     return info
 
 
 def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[], Any]:
-    """A function that gives an agent's action as its space has it: a number, a copy of an array, a dict, a tuple."""
+    """A function that returns an agent's action in the form of its space: a number, a copied array, a dict, a tuple."""
     from gymnasium import spaces
 
     layout = block.agent_spaces.action_layouts[agent]
@@ -401,19 +398,19 @@ def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[]
     if layout.is_one_array:
         return lambda view=parts[0]: view[0, ...].copy()  # type: ignore[misc]  # an array even of shape ()
 
-    def build(space: Any, waiting: Any) -> Any:
+    def build(space: Any, views: Any) -> Any:
         if isinstance(space, spaces.Dict):
-            return {key: build(part, waiting) for key, part in space.spaces.items()}
+            return {key: build(part, views) for key, part in space.spaces.items()}
         if isinstance(space, spaces.Tuple):
-            return tuple(build(part, waiting) for part in space.spaces)
-        view = next(waiting)
+            return tuple(build(part, views) for part in space.spaces)
+        view = next(views)
         return view[0] if isinstance(space, spaces.Discrete) else view[0, ...].copy()
 
     return lambda: build(space, iter(parts))
 
 
 def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
-    """A function that gives the actions of single-agent envs [lo, hi), one after the other."""
+    """A function that returns the actions of the single-agent envs [lo, hi), in order."""
     from gymnasium import spaces
 
     space, layout = block.agent_spaces.action_spaces[0], block.agent_spaces.action_layouts[0]
@@ -425,7 +422,7 @@ def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
 
 
 def slot_for(env: Any) -> Any:
-    """Wraps what a creator returned, unless it is a slot already (shoal.puffer makes its own)."""
+    """The slot of an env. A slot is returned unchanged: shoal.puffer makes its own."""
     if isinstance(env, Slot):
         return env
     if isinstance(env, Limited):
@@ -436,4 +433,6 @@ def slot_for(env: Any) -> Any:
         return AgentsSlot(env)
     if hasattr(env, "step") and hasattr(env, "observation_space") and hasattr(env, "action_space"):
         return SingleSlot(env)
-    raise BadOutput(f"the creator returned {brief(env)}: not a Gymnasium env, a PettingZoo env or a vector env")
+    raise BadOutput(
+        f"the creator returned {brief(env)}, which is not a Gymnasium env, a PettingZoo env or a vector env"
+    )

@@ -1,9 +1,9 @@
-"""How worker processes are started: which start method is safe here, and what a worker needs from its parent.
+"""How worker processes are started: which start method is safe, and what a worker needs from its parent.
 
-`fork` is the fastest, and copies everything that the parent has. But a fork copies one thread only: a lock that another
-thread held stays locked in the child forever. torch and other libraries with threads of their own then hang in the
-child. So `fork` is the default only in a process without such threads; otherwise it is `forkserver`, whose server
-process has none. Its workers do not inherit the parent's modules, environment variables and folder, so these are sent.
+`fork` is the fastest and copies the whole parent, but only one of its threads: a lock that another thread held stays
+locked in the child for ever. Libraries with threads, such as torch, then hang in the child. So `fork` is the default
+only in a process without such threads; otherwise it is `forkserver`, whose server process has none. Its workers do not
+inherit the parent's modules, environment variables and working folder, so these are sent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import gymnasium
 
 from shoal.errors import ConfigError
 
-THREADED_LIBRARIES = ("torch", "tensorflow", "jax", "sklearn", "numba")  # a fork after their threads ran can hang
-STOCK_IDS = ("gymnasium.", "shoal.")  # entry points of ids that a worker registers by itself
+THREADED_LIBRARIES = ("torch", "tensorflow", "jax", "sklearn", "numba")  # a fork after their threads have run can hang
+STOCK_IDS = ("gymnasium.", "shoal.")  # entry points of ids that every worker registers
 
 _spawning = threading.Lock()
 
 
 def default_start_method() -> str:
-    """`fork` where it is safe (Linux, no threads); otherwise `forkserver`; elsewhere Python's own default."""
+    """`fork` where it is safe (Linux, no threads); otherwise `forkserver`. On other systems Python's default."""
     methods = multiprocessing.get_all_start_methods()
     if sys.platform != "linux" or "fork" not in methods:
         return methods[0]
@@ -42,19 +42,19 @@ def default_start_method() -> str:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a forked worker inherits, for one that is not forked from its parent."""
+    """What a worker inherits if it is forked from its parent, to be sent to one that is not."""
 
     environ: dict[str, str]
     folder: str
-    gymnasium_ids: dict[str, bytes]  # specs of ids that the parent's process registered, each pickled by itself
+    gymnasium_ids: dict[str, bytes]  # pickled specs of ids that the parent registered
 
     @classmethod
     def of_this_process(cls) -> Surroundings:
-        """To be sent to a worker."""
+        """The surroundings of the calling process."""
         return cls(dict(os.environ), os.getcwd(), _registered_ids())
 
     def restore(self) -> None:
-        """In the worker: what it did not inherit."""
+        """Applies them to the calling process, a worker."""
         for name in set(os.environ) - set(self.environ):
             del os.environ[name]
         os.environ.update(self.environ)
@@ -62,23 +62,23 @@ class Surroundings:
             os.chdir(self.folder)
         for name, spec in self.gymnasium_ids.items():
             if name not in gymnasium.registry:
-                with contextlib.suppress(Exception):  # the env that is made here may be another one
+                with contextlib.suppress(Exception):  # this worker's env may not need it
                     gymnasium.registry[name] = cloudpickle.loads(spec)
 
 
 def _registered_ids() -> dict[str, bytes]:
-    """Ids of the user's own. One that cannot be pickled is left out: the env that is made may be another one."""
-    own = {}
+    """Specs of the ids that the user registered. One that cannot be pickled is skipped: the env may not need it."""
+    specs = {}
     for name, spec in gymnasium.registry.items():
         if isinstance(spec.entry_point, str) and spec.entry_point.startswith(STOCK_IDS):
             continue
         with contextlib.suppress(Exception):
-            own[name] = cloudpickle.dumps(spec)
-    return own
+            specs[name] = cloudpickle.dumps(spec)
+    return specs
 
 
 def pack_work(creators: Sequence[Any], start_method: str) -> bytes:
-    """The creators of a worker's envs, and its surroundings, as bytes."""
+    """The creators of a worker's envs, and the surroundings, as bytes."""
     try:
         return bytes(cloudpickle.dumps((Surroundings.of_this_process(), list(creators))))
     except Exception as error:
@@ -89,14 +89,14 @@ def pack_work(creators: Sequence[Any], start_method: str) -> bytes:
 
 
 def unpack_work(work: bytes) -> list[Any]:
-    """In the worker: its creators, after its surroundings are as in the parent."""
+    """In the worker: restores the surroundings and returns the creators."""
     surroundings, creators = cloudpickle.loads(work)
     surroundings.restore()
     return list(creators)
 
 
 def preload_worker() -> None:
-    """Has the fork server import what workers need, so that each starts in milliseconds. It may be running already."""
+    """Makes the fork server, unless it runs already, import what workers need: each then starts in milliseconds."""
     server: Any = forkserver._forkserver
     if server._forkserver_pid is None and "shoal.vector.worker" not in server._preload_modules:
         multiprocessing.set_forkserver_preload([*server._preload_modules, "shoal.vector.worker"])
@@ -104,7 +104,7 @@ def preload_worker() -> None:
 
 @contextlib.contextmanager
 def without_main() -> Iterator[None]:
-    """Starts processes that do not import the user's __main__: their work arrives by cloudpickle.
+    """Processes started within do not import the user's __main__: their work is sent by cloudpickle.
 
     So scripts need no `if __name__ == "__main__"` guard, and notebooks and lambdas work.
     """
@@ -126,11 +126,11 @@ def without_main() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Holds Ctrl-C back, also in processes started here: a worker unblocks it once it ignores it."""
+    """Blocks Ctrl-C, also in processes started within: a worker unblocks it after it has set it to be ignored."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # when it starts it would let Ctrl-C in again
+    resource_tracker.ensure_running()  # its start would unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""Statistics of episodes of Python envs since they were last drained. Native envs keep theirs in C."""
+"""Statistics of the episodes of Python envs. Native envs compute theirs in C."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shoal.spec import Array
 
 
 class EpisodeSums:
-    """Statistics of episodes since they were last drained, in the order in which they ended."""
+    """Returns and lengths of the episodes since the last `drain`."""
 
     def __init__(self) -> None:
         self.returns: list[Array] = []
         self.lengths: list[Array] = []
-        self.low, self.high = np.inf, -np.inf  # of single agents' returns, where games have several
+        self.low, self.high = np.inf, -np.inf  # of single agents, if a game has several
 
     def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
-        """Adds episodes that ended; `low` and `high` are of single agents."""
+        """Adds episodes that ended. `low` and `high`: the extreme returns of single agents."""
         self.returns.append(returns)
         self.lengths.append(lengths)
         self.low, self.high = min(self.low, low), max(self.high, high)
@@ -34,7 +34,7 @@ class EpisodeSums:
         result: dict[str, Any] = {"episodes": len(columns["return"])}
         for name, values in columns.items():
             exact = values.astype(np.float64)
-            # sorted, so that the sum does not depend on which worker came first
+            # sorted, so that the sum does not depend on the order of the workers
             mean = float(np.sort(exact).sum()) / len(exact)
             result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
         if self.low <= self.high:
@@ -44,7 +44,7 @@ class EpisodeSums:
 
 
 class GameSums:
-    """Games of several agents, put together from their rows: a game is over when everyone who was in it is done."""
+    """Statistics of games with several agents, from their rows. A game ends when all of its agents are done."""
 
     def __init__(self, num_envs: int, agents: int) -> None:
         self.agents = agents
@@ -53,18 +53,18 @@ class GameSums:
         self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
 
     def add(self, sums: EpisodeSums, arrays: dict[str, Array], lo: int, hi: int, stepped: bool) -> None:
-        """Adds the last step of envs [lo, hi), or (not `stepped`) notes that they were reset."""
+        """Adds the last step of envs [lo, hi); not `stepped`: they were reset."""
         rows = slice(lo * self.agents, hi * self.agents)
         shape = (hi - lo, self.agents)
-        totals, ticks, was = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
+        totals, ticks, was_alive = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
         if stepped:
             done = arrays["done"][rows].reshape(shape)
             totals += arrays["rewards"][rows].reshape(shape)
-            ticks += was.any(1)
-            over = (done | ~was).all(1) & was.any(1)
+            ticks += was_alive.any(1)
+            over = (done | ~was_alive).all(1) & was_alive.any(1)
             if over.any():
                 sums.add(totals[over].mean(1), ticks[over], totals[over].min(), totals[over].max())
             totals[over], ticks[over] = 0.0, 0
         else:
             totals[:], ticks[:] = 0.0, 0
-        was[:] = arrays["alive"][rows].reshape(shape)
+        was_alive[:] = arrays["alive"][rows].reshape(shape)

@@ -13,12 +13,12 @@ from shoal.native.lib import Module
 from shoal.vector.backends import Backend
 from shoal.vector.native import EnvRange, NativeVec
 
-FROM_ENVS = 2048  # native envs from which on threads are the default: with fewer, waking them takes longer
-SPIN_US = 50  # how long an idle worker watches for the next step before it sleeps
+FROM_ENVS = 2048  # threads are the default from this number of native envs on: with fewer, waking them costs more
+SPIN_US = 50  # how long an idle thread polls for the next step before it sleeps
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -26,10 +26,10 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    """What is in flight comes home first: a child has no threads to finish it."""
+    """Finishes all steps in flight: the child process has no threads to do so."""
     for vec in list(_open):
-        for group in vec._in_flight:
-            vec._wait(vec._groups.index(group))
+        for envs in vec._in_flight:
+            vec._wait(vec._ranges.index(envs))
 
 
 if hasattr(os, "register_at_fork"):
@@ -50,25 +50,24 @@ class ThreadsVec(NativeVec):
             )
         super().__init__(module, num_envs, **options)
         self.num_threads = self.parallelism = threads
-        groups = len(self._groups)
-        # with groups in flight the caller is off inferring, so the pool needs all its threads to itself
-        workers = threads if groups > 1 else threads - 1
+        # with several ranges the caller runs the policy while the pool steps, so it is not one of the threads
+        workers = threads if len(self._ranges) > 1 else threads - 1
         self._core = lib.load_core()
-        pool = self._core.pool_open(workers, groups, SPIN_US if threads <= cores else 0)
+        pool = self._core.pool_open(workers, len(self._ranges), SPIN_US if threads <= cores else 0)
         if not pool:
-            raise UsageError(f"the system refused {workers} threads. Try a smaller num_threads.")
+            raise UsageError(f"the system could not start {workers} threads. Try a smaller num_threads.")
         self._pool = pool
-        # at exit the threads end but the pool stays: an atexit function or a daemon thread may still use it
+        # at exit the threads end but the pool is not freed: an atexit function or a daemon thread may still use it
         self._finalizer = weakref.finalize(self, self._core.pool_close, pool)
         self._finalizer.atexit = False
         self._at_exit = weakref.finalize(self, self._core.pool_stop, pool)
         _open.add(self)
-        self._chunks = [self._chunk(group.hi - group.lo) for group in self._groups]
+        self._chunks = [self._chunk(envs.hi - envs.lo) for envs in self._ranges]
         self._chunk_all = self._chunk(self.num_envs)
         self._pointers = {id(f): ctypes.cast(f, ctypes.c_void_p).value for f in (module.step, module.reset)}
 
     def _chunk(self, count: int) -> int:
-        """Envs that a thread takes at a time: four turns each to even out, in whole SIMD blocks."""
+        """Envs that a thread takes at a time: four chunks per thread for balance, in whole SIMD blocks."""
         share = -(-count // (4 * self.num_threads))
         return -(-share // 64) * 64 if count >= 64 * self.num_threads else share
 
@@ -76,9 +75,9 @@ class ThreadsVec(NativeVec):
         pointer = self._pointers[id(function)]
         return int(self._core.pool_run(self._pool, pointer, self._address, 0, self.num_envs, self._chunk_all))
 
-    def _submit(self, index: int, group: EnvRange, function: Any) -> None:
+    def _submit(self, index: int, envs: EnvRange, function: Any) -> None:
         pointer = self._pointers[id(function)]
-        self._core.pool_submit(self._pool, index, pointer, self._address, group.lo, group.hi, self._chunks[index])
+        self._core.pool_submit(self._pool, index, pointer, self._address, envs.lo, envs.hi, self._chunks[index])
 
     def _wait(self, index: int) -> int:
         return int(self._core.pool_wait(self._pool, index, 0))
@@ -86,7 +85,7 @@ class ThreadsVec(NativeVec):
     def close_extras(self, **kwargs: Any) -> None:
         """Ends the threads."""
         super().close_extras(**kwargs)
-        if hasattr(self, "_finalizer"):  # else __init__ raised
+        if hasattr(self, "_finalizer"):  # otherwise __init__ raised
             self._finish_in_flight()
             self._at_exit.detach()
             self._finalizer()

@@ -15,10 +15,10 @@ from shoal.vector.base import Result
 
 
 class RowsEnv(VectorEnv[Array, Any, Array]):
-    """Every agent is one env of the batch, for wrappers and trainers that know single agents only.
+    """Every agent is one env, for wrappers and trainers that support single agents only.
 
     An agent that is out before its game ends is a row of zeros until its next game starts;
-    `infos["alive"]` says which rows are real.
+    `infos["alive"]` says which rows are in the game.
     """
 
     def __init__(self, vec: Any) -> None:
@@ -38,7 +38,9 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         if options and isinstance(mask := options.get("reset_mask"), np.ndarray) and len(mask) == self.num_envs:
             games = mask.reshape(-1, agents)
             if (games.any(1) != games.all(1)).any():
-                raise ConfigError("options['reset_mask'] selects some agents of a game but not all: games reset whole.")
+                raise ConfigError(
+                    "options['reset_mask'] selects some agents of a game but not all. A game resets all of its agents."
+                )
             options = {**options, "reset_mask": games.all(1)}
         result: tuple[Array, dict[str, Any]] = self.vec.reset(seed=seed, options=options)
         return result
@@ -57,13 +59,13 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         self.vec.close()
 
     def __del__(self) -> None:
-        """Some versions of Gymnasium close a vector env here; this one is only a view of another."""
+        """Does nothing: some versions of Gymnasium would close the viewed env."""
 
 
 class AgentsEnv:
     """`{agent_id: batch over games}` for obs, actions, rewards and flags, also where agents have different spaces.
 
-    Agents are called as their env calls them; native ones are `agent_0`, `agent_1`, …
+    Agents have the names that their env gives them; those of native envs are `agent_0`, `agent_1`, …
     """
 
     def __init__(self, vec: Any) -> None:
@@ -89,7 +91,7 @@ class AgentsEnv:
         """One transition: (obs, rewards, terminated, truncated) by agent, and the infos over rows."""
         if set(actions) != set(self.possible_agents):
             raise ActionError(f"actions are for {list(actions)}, expected {self.possible_agents}. Nothing was stepped.")
-        rows = _interleaved([actions[agent] for agent in self.possible_agents]) if self._alike else actions
+        rows = interleaved([actions[agent] for agent in self.possible_agents]) if self._alike else actions
         obs, *flags, infos = self.vec.step(rows)
         return (self._split(obs) if self._alike else obs, *(self._split(flag) for flag in flags), infos)
 
@@ -102,19 +104,19 @@ class AgentsEnv:
         self.vec.close()
 
     def _split(self, rows: Any) -> dict[Any, Any]:
-        """Views, no copies: agent k's rows are every agents_per_env-th."""
+        """Views by agent: the rows of agent k are k, k + agents_per_env, …"""
         step = self.vec.agents_per_env
         return {name: map_leaves(itemgetter(slice(k, None, step)), rows) for k, name in enumerate(self.possible_agents)}
 
 
-def _interleaved(batches: list[Any]) -> Any:
-    """One batch per agent as one of all rows: game 0's agents, game 1's agents, …"""
+def interleaved(batches: list[Any]) -> Any:
+    """The batches of all agents as one batch of rows: the agents of game 0, those of game 1, …"""
     try:
         if isinstance(batches[0], dict):
-            return {key: _interleaved([batch[key] for batch in batches]) for key in batches[0]}
+            return {key: interleaved([batch[key] for batch in batches]) for key in batches[0]}
         if isinstance(batches[0], tuple):
-            return tuple(_interleaved([batch[k] for batch in batches]) for k in range(len(batches[0])))
+            return tuple(interleaved([batch[k] for batch in batches]) for k in range(len(batches[0])))
         stacked = np.stack([np.asarray(batch) for batch in batches], axis=1)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ActionError(f"the agents' actions are not alike: {error}. Nothing was stepped.") from None
+        raise ActionError(f"the agents' actions differ in structure or shape: {error}. Nothing was stepped.") from None
     return stacked.reshape(-1, *stacked.shape[2:])

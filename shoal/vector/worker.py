@@ -1,12 +1,14 @@
-"""A worker process of the `process` backend: makes its envs, then does what the desk says until it is told to stop.
+"""A worker process of the `process` backend: makes its envs, then runs the commands that the parent posts.
 
 parent                               worker
 start(creators)         ->           makes its envs
                         <- pipe      ("made", agent spaces, envs) or ("failed", report)
 plan, memory            -> pipe
-                        <- pipe      None, or a report: it cannot begin
-post(STEP)              -> desk      Runner.step writes into the shared block
-                        <- desk      finish(status): infos in shared memory, in the pipe, or an error there
+                        <- pipe      None, or a report of why it cannot start
+post(STEP)              -> channel   Runner.step writes into the shared block
+                        <- channel   finish(status): infos are in shared memory or in the pipe, an error in the pipe
+
+A channel is a pair of counters in shared memory (core/wait.c).
 """
 
 from __future__ import annotations
@@ -38,49 +40,53 @@ from shoal.vector.runner import Runner
 from shoal.vector.slots import InfoRows, slot_for
 from shoal.vector.start_methods import unpack_work
 
-OK, MAIL_HERE, MAIL_IN_PIPE, RAISED, CALLED = range(5)  # how a command went; from MAIL_IN_PIPE on, the pipe says more
-MAIL_BYTES = 1 << 16  # for the infos of a step, in shared memory; longer ones go through the pipe
+OK, INFOS_IN_MEMORY, INFOS_IN_PIPE, RAISED, CALLED = range(
+    5
+)  # status of a command; from INFOS_IN_PIPE on, a message is in the pipe
+INFO_BYTES = 1 << 16  # shared memory for the infos of a step; longer ones are sent through the pipe
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a worker's envs stand among all, and where the shared memory holds what."""
+    """Which envs a worker has, and the layout of the shared memory."""
 
     worker: int
-    num_envs: int
-    lo: int
-    size: int
-    desk_bytes: int
-    mail_at: int
-    block_at: int
+    num_envs: int  # of all workers
+    lo: int  # its first env
+    size: int  # bytes of the shared memory
+    infos_at: int  # offset of the infos, INFO_BYTES for each worker
+    block_at: int  # offset of the Block
     autoreset: str
     spin_us: int
-    replaces: bool = False  # a worker that replaces another resets its envs
-    seeds: list[int] | None = None  # with these
+    replaces: bool = False  # it replaces a worker that died: it resets its envs before its first command
+    seeds: list[int] | None = None  # for that reset
 
 
 def main(creators: bytes | list[Any], pipe: Any, parent: int, from_main: bool, affinity: int | None) -> None:
-    """What a worker process runs. `from_main`: the main thread of a process started it, not a thread that may end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """The main function of a worker process. `from_main`: it was started by a main thread, not by one that may end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent blocks it for us until here
-    if not (from_main and _die_with_starter()) or os.getppid() != parent:  # a forkserver started it, or it is gone
-        threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent blocked it until now
+    if (
+        not (from_main and _die_with_starter()) or os.getppid() != parent
+    ):  # a forkserver started it, or the parent is gone
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # envs may have children
     if affinity is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {affinity})
-    with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone, or gave up as another worker failed
+    with contextlib.suppress(
+        EOFError, ConnectionError
+    ):  # the parent is gone, or closed the pipe because another worker failed
         _work(creators, pipe)
 
 
 def _work(creators: bytes | list[Any], pipe: Any) -> None:
     slots: list[Any] = []
     try:
-        makers = unpack_work(creators) if isinstance(creators, bytes) else creators
-        for maker in makers:
-            slots.append(slot_for(maker()))
+        for create in unpack_work(creators) if isinstance(creators, bytes) else creators:
+            slots.append(slot_for(create()))
         spaces = [slot.agent_spaces for slot in slots]
         odd = next((k for k, space in enumerate(spaces) if space != spaces[0]), None)
         message = cloudpickle.dumps(("made", spaces[0], [slot.envs for slot in slots], odd))
@@ -94,14 +100,14 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
     try:
         memory = shared.attach(fd, plan.size)
         os.close(fd)
-        # the block is the same for all workers; plan.lo tells where this one's envs begin
+        # all workers share one block; this worker's envs start at plan.lo
         block = Block(slots[0].agent_spaces, plan.num_envs, memoryview(memory)[plan.block_at :])
         runner = Runner(slots, block, plan.lo, plan.autoreset)
         if plan.replaces:
             _reset_with(runner, plan.seeds)
     except BaseException as error:
-        unborn = {"env": plan.lo, "seed": None, "step": 0, "doing": "its setup"}
-        report = _report(error, runner, "reset") if runner else {**unborn, **pack(error)}
+        in_setup = {"env": plan.lo, "seed": None, "step": 0, "doing": "its setup"}
+        report = _report(error, runner, "reset") if runner else {**in_setup, **pack(error)}
         pipe.send_bytes(pickle.dumps(report))
         return
     pipe.send_bytes(pickle.dumps(None))
@@ -109,13 +115,13 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
 
 
 def _die_with_starter() -> bool:
-    """Has the kernel end this process with the thread that started it, even while native code holds the GIL."""
+    """Makes the kernel kill this process when the thread that started it ends, even while native code holds the GIL."""
     set_death_signal = 1
     return sys.platform == "linux" and not ctypes.CDLL(None).prctl(set_death_signal, int(signal.SIGKILL), 0, 0, 0)
 
 
-def _leave_with(parent: int) -> None:
-    """Ends this process when the parent is gone, also while an env is busy."""
+def _exit_with(parent: int) -> None:
+    """Ends this process when the parent is gone, even while an env is stepping."""
     try:
         watch = select.poll()
         watch.register(os.pidfd_open(parent), select.POLLIN)
@@ -134,10 +140,10 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any) -> None:
     core = lib.load_core()
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     worker, spin, arrays = plan.worker, plan.spin_us, runner.arrays
-    desk_slot = lib.DeskSlot.from_address(core.desk_slot(base, worker))
-    address = ctypes.addressof(desk_slot) + lib.DeskSlot.current.offset
+    channel = lib.Channel.from_address(core.channel(base, worker))
+    address = ctypes.addressof(channel) + lib.Channel.current.offset
     runner.place = memoryview((ctypes.c_int32 * 1).from_address(address)).cast("B").cast("i")
-    mail_area = memoryview(memory)[plan.mail_at + worker * MAIL_BYTES : plan.mail_at + (worker + 1) * MAIL_BYTES]
+    info_area = memoryview(memory)[plan.infos_at + worker * INFO_BYTES : plan.infos_at + (worker + 1) * INFO_BYTES]
 
     while True:
         command = core.wait_command(base, worker, spin, 3_600_000_000)
@@ -153,25 +159,25 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any) -> None:
         options = pipe.recv_bytes() if command == RESET and arrays["reset_with"][2] else None
         try:
             if command == RESET:
-                mail = runner.reset(pickle.loads(options) if options else None)
+                info_rows = runner.reset(pickle.loads(options) if options else None)
             else:
-                mail = runner.step()
-            desk_slot.step = runner.steps
-            letter = _letter(mail) if mail else b""
+                info_rows = runner.step()
+            channel.step = runner.steps
+            packed = _pack_infos(info_rows) if info_rows else b""
         except BaseException as error:
             report = _report(error, runner, "reset" if command == RESET else f"step {runner.steps}")
             core.finish(base, worker, RAISED)
             pipe.send_bytes(pickle.dumps(report))
             continue
-        if not mail:
+        if not info_rows:
             core.finish(base, worker, OK)
-        elif len(letter) + 4 <= MAIL_BYTES:
-            mail_area[:4] = len(letter).to_bytes(4, "little")
-            mail_area[4 : 4 + len(letter)] = letter
-            core.finish(base, worker, MAIL_HERE)
+        elif len(packed) + 4 <= INFO_BYTES:
+            info_area[:4] = len(packed).to_bytes(4, "little")
+            info_area[4 : 4 + len(packed)] = packed
+            core.finish(base, worker, INFOS_IN_MEMORY)
         else:
-            core.finish(base, worker, MAIL_IN_PIPE)
-            pipe.send_bytes(letter)
+            core.finish(base, worker, INFOS_IN_PIPE)
+            pipe.send_bytes(packed)
     runner.close()
     core.finish(base, worker, OK)
 
@@ -189,13 +195,13 @@ def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
         runner.arrays = arrays
 
 
-def _letter(mail: InfoRows) -> bytes:
+def _pack_infos(info_rows: InfoRows) -> bytes:
     try:
-        return pickle.dumps(mail, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(info_rows, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
         pass
     try:
-        return bytes(cloudpickle.dumps(mail))
+        return bytes(cloudpickle.dumps(info_rows))
     except Exception as error:
         raise BadOutput(f"an info cannot be sent to another process: {error}") from error
 

@@ -141,13 +141,36 @@ def test_restart_replaces_the_worker_and_truncates_its_episodes(word, start_meth
         assert vec.drain_stats() == {"episodes": 0}  # what is lost is no statistic
 
 
+@pytest.mark.parametrize(("word", "cause"), [("kill", "died with SIGKILL"), ("leave", "exited")])
+def test_a_restart_is_an_event(word, cause):
+    with closing(shoal.make(Actor, 4, backend="process", num_workers=2, on_crash="restart")) as vec:
+        vec.reset(seed=0)
+        victim = pids_of(vec)[2]
+        assert vec.drain_events() == []
+        vec.step(act(4, **{word: 3}))
+        event = f"worker 1 (pid {victim}) {cause} and was restarted; its 2 episodes were truncated"
+        assert vec.drain_events() == [event]
+        assert vec.drain_events() == []
+
+
+def test_a_restart_after_a_hang_is_an_event():
+    with closing(shoal.make(Actor, 2, num_workers=2, on_crash="restart", timeout_s=0.5)) as vec:
+        vec.reset(seed=0)
+        vec.step(act(2, sleep=1))
+        (event,) = vec.drain_events()
+        assert "did not answer within 0.5 s and was restarted; its 1 episode was truncated" in event
+
+
 def test_restarts_are_limited(monkeypatch):
     """Item 3: an env that always dies is given up; after a while it may be restarted again."""
     with closing(shoal.make(Actor, 2, backend="process", num_workers=2, on_crash="restart")) as vec:
         vec.reset(seed=0)
         for _ in range(process.MAX_RESTARTS):
             assert vec.step(act(2, kill=1))[3].tolist() == [False, True]
-        with within(2.0), pytest.raises(WorkerDied, match="restarted 3 times within 60 s already") as caught:
+        with (
+            within(2.0),
+            pytest.raises(WorkerDied, match="not restarted again: the limit is 3 times in 60 s") as caught,
+        ):
             vec.step(act(2, kill=1))
         assert (caught.value.signal, caught.value.env) == (9, 1)
         assert caught.value.pid is not None

@@ -1,4 +1,4 @@
-// clock.h: what pool.c and wait.c share: the time, and how to wait a moment without giving up the core.
+// clock.h: shared by pool.c and wait.c: the time, and a pause for loops that spin.
 #ifndef SHOAL_CLOCK_H
 #define SHOAL_CLOCK_H
 

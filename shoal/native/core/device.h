@@ -1,14 +1,14 @@
-// device.h: the kernels of an env, one thread per env. What they do is module.c's; here is how a GPU likes it done.
+// device.h: the CUDA kernels of an env, one thread per env. module.c defines what they compute.
 //
-// Observations are staged in shared memory and written out by the whole block, so that neighbouring threads write
-// neighbouring bytes: a thread's own observation is a row of up to a kilobyte, and writing it alone would touch a
-// different line of memory with every store.
+// Observations are staged in shared memory and then written by the whole block, so that neighbouring threads write
+// neighbouring bytes. If each thread wrote its own observation, a row of up to a kilobyte, every store of a warp would
+// touch 32 lines of memory.
 
 extern __shared__ __align__(16) unsigned char shoal_stage[];
 
 enum { SHOAL_ENV_OBS_BYTES = NUM_AGENTS * OBS_SIZE * sizeof(Obs) };
 
-// Copies the block's staged observations to where its envs' rows begin.
+// Copies the block's staged observations to the rows of its envs.
 static __device__ __forceinline__ void shoal_write_stage(Obs *obs, int64_t first, int64_t num_envs) {
     __syncthreads();
     int64_t envs = num_envs - first < (int64_t)blockDim.x ? num_envs - first : (int64_t)blockDim.x;
@@ -22,7 +22,7 @@ static __device__ __forceinline__ void shoal_write_stage(Obs *obs, int64_t first
     }
 }
 
-// stage: whether the launch has shared memory for the block's observations.
+// stage: whether the launch has enough shared memory for the block's observations.
 SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
     int64_t first = (int64_t)blockIdx.x * blockDim.x, i = first + threadIdx.x;
     Obs *obs = stage ? (Obs *)(shoal_stage + (int64_t)threadIdx.x * SHOAL_ENV_OBS_BYTES) : shoal_obs_of(&b, i);
@@ -51,7 +51,7 @@ static __device__ __forceinline__ int32_t shoal_choices(int32_t element) {
     return choices[ACTION_SIZE == 1 ? 0 : element];
 }
 
-// Copies actions in, clipped (a Box) or as they are; `bad` becomes the lowest index of one that no env could take.
+// Copies actions in; those of a box are clipped. `bad` becomes the lowest index of an invalid action.
 #define SHOAL_TAKE_KERNEL(name, From)                                                                                  \
     SHOAL_API __global__ void name(ShoalBatch b, const From *from, long long *bad) {                                   \
         int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                                    \
@@ -74,8 +74,8 @@ SHOAL_TAKE_KERNEL(shoal_take_i32_kernel, int32_t)
 SHOAL_TAKE_KERNEL(shoal_take_i64_kernel, int64_t)
 SHOAL_TAKE_KERNEL(shoal_take_f32_kernel, float)
 
-// Sums of one metric per block over all envs, in the order that native/batch.py adds them in: thread j takes the envs
-// j, j + 256, ..., and then the upper half is added to the lower until one is left. Then clears them.
+// Each block sums one metric over all envs and clears it. The order of the sum is that of native/batch.py: thread j
+// adds the envs j, j + 256, ...; then the upper half of the threads is added to the lower until one is left.
 SHOAL_API __global__ void shoal_drain_kernel(ShoalBatch b, double *sums, float *lows, float *highs, int64_t *episodes) {
     __shared__ double total[256];
     __shared__ float low[256], high[256];

@@ -1,6 +1,6 @@
 // draw.h: the display list that env_draw fills. Envs link no graphics library.
 //
-// An env picks its own coordinates with draw_view and emits shapes back to front; raster.c turns the list into pixels.
+// An env sets its coordinates with draw_view and adds shapes from back to front; raster.c turns the list into pixels.
 #ifndef SHOAL_DRAW_H
 #define SHOAL_DRAW_H
 
@@ -8,7 +8,7 @@ enum { DRAW_RECT, DRAW_CIRCLE, DRAW_LINE, DRAW_TEXT };
 enum { DRAW_TEXT_MAX = 24 };
 
 // RECT: corner (x, y), size (a, b). CIRCLE: centre, radius a. LINE: (x, y) to (a, b), width c.
-// TEXT: left end of the middle line, letters of height a.
+// TEXT: (x, y) is the left end of the letters' middle line, a their height.
 typedef struct {
     int32_t kind;
     uint32_t color;  // 0xRRGGBB
@@ -19,11 +19,11 @@ typedef struct {
 typedef struct {
     float left, top, right, bottom;  // the part of the world that fills the picture
     uint32_t background;
-    int32_t count, capacity;  // count may exceed capacity: then the list was cut short
+    int32_t count, capacity;  // a count above capacity: the last shapes were dropped
     DrawItem *items;
 } Draw;
 
-// top may be the larger: then y points up.
+// A top that is larger than bottom makes y point up.
 ENV_FN void draw_view(Draw *d, float left, float top, float right, float bottom, uint32_t background) {
     d->left = left;
     d->top = top;
@@ -61,18 +61,18 @@ ENV_FN void draw_text(Draw *d, float x, float y, float height, const char *text,
     for (int32_t k = 0; item && k < DRAW_TEXT_MAX - 1 && text[k]; k++) item->text[k] = text[k];
 }
 
-// "label value", for scores: draw_text has no printf.
+// Draws "label value", for scores: env headers have no printf.
 ENV_FN void draw_value(Draw *d, float x, float y, float height, const char *label, int32_t value, uint32_t color) {
     char text[DRAW_TEXT_MAX], digits[12];
-    int32_t at = 0, count = 0, left = value < 0 ? -value : value;
+    int32_t at = 0, count = 0, rest = value < 0 ? -value : value;
     while (at < DRAW_TEXT_MAX - 13 && label[at]) {
         text[at] = label[at];
         at++;
     }
     do {
-        digits[count++] = (char)('0' + left % 10);
-        left /= 10;
-    } while (left && count < 11);
+        digits[count++] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest && count < 11);
     if (value < 0) text[at++] = '-';
     while (count) text[at++] = digits[--count];
     text[at] = 0;

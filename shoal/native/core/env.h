@@ -1,6 +1,6 @@
-// env.h: what an env header declares, and what it may use. Everything else is module.c's.
+// env.h: what an env header declares, and what it may use. module.c does everything else.
 //
-// An env header says what it is with ENV_ macros, includes this file, then defines its functions:
+// An env header describes itself by ENV_ macros, includes this file, then defines its functions:
 //
 //   #define ENV_OBS      OBS_F32(4)          float32 of any shape up to 4-D; OBS_U8(h, w, c) for bytes
 //   #define ENV_ACTION   ACT_DISCRETE(2)     ACT_MULTI(3, 2) up to 8 choices; ACT_BOX(4) for floats
@@ -12,7 +12,7 @@
 //   #define ENV_PARAMS(X) X(float, gravity, 9.8f, "m/s^2")       run-time numbers: float or int
 //   #define ENV_CONSTS(X) X(side, 11, "cells per side")          compile-time integers, to size arrays
 //   #define ENV_LIMITS(X)  X("gravity", 0, 100)                  what a param or const may be; "speed_*" for several
-//   #define ENV_CHOICES(X) X("start", "corner random")           names for an int param's 0, 1, …, to be given by
+//   #define ENV_CHOICES(X) X("start", "corner random")           names for the values 0, 1, … of an int param
 //   #define ENV_PRESETS(X) X("moon", "gravity=1.6 start=random", "light")    named sets of params and consts
 //   #define ENV_STATS(X)  X(mean, tilt, "mean |tilt|, rad")      per episode: mean, sum or last of a step's value
 //   #define ENV_STATE(X)  X(float, x) X(float, v)                for a few scalars: kept as one array per
@@ -27,9 +27,9 @@
 //   ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask);  if ENV_HAS_MASK
 //   ENV_FN int env_check(const State *s, const Params *p);                       if ENV_HAS_CHECK
 //
-// env_check says whether a State that was read from a file is safe to step and to observe: every number that is used as
-// an index or ends a loop is in its range. A State without such numbers needs none.
-// env_observe is also asked for an agent that was just terminated (final_obs), so its place must still be valid.
+// env_check returns whether a State that was read from a file is safe to step and to observe: every number that is used
+// as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
+// env_observe is also called for an agent that has just terminated (final_obs): its position must still be valid.
 // A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no globals.
 #ifndef SHOAL_ENV_H
 #define SHOAL_ENV_H
@@ -39,7 +39,7 @@
 #ifdef __CUDACC__
 #define ENV_FN static __host__ __device__ __forceinline__
 #elif defined(ENV_STATE)
-#define ENV_FN static inline __attribute__((always_inline))  // or gcc cannot vectorize across envs
+#define ENV_FN static inline __attribute__((always_inline))  // needed for gcc to vectorize across envs
 #else
 #define ENV_FN static inline __attribute__((unused))
 #endif
@@ -88,13 +88,13 @@
 #define SHOAL_COUNT_(a, b, c, d, e, f, g, h, count, ...) count
 #define SHOAL_COUNT(...) SHOAL_COUNT_(__VA_ARGS__, 8, 7, 6, 5, 4, 3, 2, 1, ~)
 
-// A const is its default unless the build says -DSHOAL_SET_side=~,15 (then the second of ~,15 wins).
+// A const has its default value unless the build defines it: -DSHOAL_SET_side=~,15 makes 15 the second argument.
 #define SHOAL_SECOND_(a, b, ...) b
 #define SHOAL_SECOND(...) SHOAL_SECOND_(__VA_ARGS__)
 #define SHOAL_CONST(name, value, help) name = SHOAL_SECOND(SHOAL_SET_##name, value, ~),
 enum { ENV_CONSTS(SHOAL_CONST) SHOAL_CONSTS_END };
 
-// What must hold of the consts: ENV_REQUIRE(side % 2 == 1, "side must be odd");
+// A condition on consts: ENV_REQUIRE(side % 2 == 1, "side must be odd");
 #ifdef __cplusplus
 #define ENV_REQUIRE(condition, text) static_assert(condition, text)
 #else
@@ -121,7 +121,7 @@ enum {
 };
 
 // xoshiro128++ (Blackman & Vigna 2019): 32-bit operations only, so it vectorizes and suits GPUs.
-// One stream per env: what an env draws depends on its own seed and nothing else.
+// One stream per env: what an env draws depends on its seed only.
 typedef struct {
     uint32_t s[4];
 } Rng;
@@ -154,7 +154,7 @@ MATH_FN Rng rng_seed(uint64_t seed) {
     return r;
 }
 
-// Uniform in [0, 1) with 24 bits, scaled: hi itself only by rounding, and never for lo = 0.
+// Uniform in [lo, hi) with 24 random bits. Rounding can give hi itself, but not for lo = 0.
 MATH_FN float rng_uniform(Rng *r, float lo, float hi) {
     return lo + (hi - lo) * ((float)(int32_t)(rng_u32(r) >> 8) * (1.0f / 16777216.0f));
 }
@@ -190,8 +190,8 @@ enum { NUM_STATS = sizeof(Stats) / sizeof(float) };
 enum { NUM_STATS = 0 };
 #endif
 
-// What env_step reports; all zero beforehand. Agent 0 has plain names, so one-agent envs read well.
-// An agent that is terminated stays out until the next episode; when none is left the episode ends.
+// What env_step reports; all fields are 0 before the call. `reward` and `terminated` are those of agent 0. An agent
+// that terminates is out until the next episode; when no agent is left, the episode ends.
 typedef struct {
     union {
         float reward;

@@ -1,10 +1,11 @@
-// fuzz.c: random play of one env as a program of its own, to run under sanitizers.
+// fuzz.c: a program that plays one env at random, to run under sanitizers.
 //
 //   fuzz STEPS [PARAM=VALUE ...]       prints "ok" and exits 0, unless a sanitizer ends it first
-//   fuzz forge STEPS [PARAM=VALUE ...] the same, and snapshots with changed bytes that pass shoal_check are loaded
+//   fuzz forge STEPS [PARAM=VALUE ...] the same, and loads snapshots with changed bytes that shoal_check accepts
 //
-// Every buffer is its own allocation of the exact size, so a write past its end is caught. Covers batch sizes around
-// the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from their defaults.
+// Every buffer is a separate allocation of the exact size, so that the sanitizer sees a write past its end. Covers
+// batch sizes around the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from
+// defaults.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ static void *exact(size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
-static char **settings;  // PARAM=VALUE of the command line, and 0
+static char **settings;  // PARAM=VALUE words of the command line, then 0
 
 static double start_value(const ShoalEntry *param) {
     size_t length = strlen(param->name);
@@ -29,16 +30,16 @@ static double start_value(const ShoalEntry *param) {
 static void set_param(Params *p, const ShoalEntry *param, double value) {
     char *at = (char *)p + param->offset;
     if (strcmp(param->kind, "int") == 0) {
-        int whole = (int)(value < 0.0 && param->offset == 0 ? 0.0 : value);  // max_steps is never negative
-        memcpy(at, &whole, sizeof whole);
+        int rounded = (int)(value < 0.0 && param->offset == 0 ? 0.0 : value);  // max_steps is never negative
+        memcpy(at, &rounded, sizeof rounded);
     } else {
         float number = (float)value;
         memcpy(at, &number, sizeof number);
     }
 }
 
-// As they are, or (with a key) every kind of number that a user might try; envs must stay within their memory with all
-// of them.
+// Sets params to their start values or, with a key, to values that a user might try: an env must never leave its
+// memory.
 static void set_params(Params *p, uint64_t key) {
     static const double factors[] = {1.0, 1.0, 1.0, 0.5, 2.0, 0.0, -1.0, 100.0};
     for (int32_t k = 0; shoal_param_entries[k].name; k++) {
@@ -49,7 +50,7 @@ static void set_params(Params *p, uint64_t key) {
     }
 }
 
-// Changes a few bytes, a whole number, or a stretch of a record.
+// Changes a byte, a bit, a number or a run of bytes of a record.
 static void forge(ShoalRecord *record, uint64_t key) {
     unsigned char *bytes = (unsigned char *)record;
     uint64_t kind = rng_mix(key) % 4, at = rng_mix(key + 1) % sizeof *record, value = rng_mix(key + 2);
@@ -62,20 +63,20 @@ static void forge(ShoalRecord *record, uint64_t key) {
     }
 }
 
-static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd, int32_t is_forging) {
+static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t varies_params, int32_t is_forging) {
     const size_t envs = (size_t)num_envs, rows = envs * NUM_AGENTS;
     ShoalBatch b;
     memset(&b, 0, sizeof b);
     b.num_envs = num_envs;
     b.autoreset = autoreset;
-    b.params_stride = odd;
+    b.params_stride = varies_params;
     b.state = (char *)exact((size_t)shoal_state_bytes(num_envs));
     b.rng = (Rng *)exact(envs * sizeof(Rng));
     b.tick = (int32_t *)exact(envs * 4);
     b.ended = (uint8_t *)exact(envs);
     b.returns = (float *)exact(rows * 4);
     b.stats = (float *)exact(envs * NUM_STATS * 4);
-    Params *params = (Params *)exact((odd ? envs : 1) * sizeof(Params));
+    Params *params = (Params *)exact((varies_params ? envs : 1) * sizeof(Params));
     b.params = params;
     b.actions = (Action *)exact(rows * ACTION_SIZE * sizeof(Action));
     uint64_t *seeds = (uint64_t *)exact(envs * 8);
@@ -100,7 +101,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t odd
     DrawItem *items = (DrawItem *)exact(4096 * sizeof(DrawItem));
 
     set_params(params, 0);
-    for (size_t i = 0; odd && i < envs; i++) set_params(&params[i], rng_mix(i + 1));
+    for (size_t i = 0; varies_params && i < envs; i++) set_params(&params[i], rng_mix(i + 1));
     for (size_t i = 0; i < envs; i++) seeds[i] = i + 1000;
     b.seeds = seeds;
     shoal_reset(&b, 0, num_envs);

@@ -1,7 +1,7 @@
-// host.h: the CPU half of module.c: ranges of envs, actions checked and copied in, the env's description.
+// host.h: the CPU half of module.c: functions over ranges of envs, checked actions, the env's description.
 //
-// A range function is int64_t f(ShoalBatch *, int32_t lo, int32_t hi) over envs [lo, hi). Distinct ranges may run
-// at once on distinct threads (pool.c); nothing here depends on how the envs are divided.
+// A range function is int64_t f(ShoalBatch *, int32_t lo, int32_t hi) over envs [lo, hi). Several threads may run it at
+// once on ranges that do not overlap (pool.c); no result depends on how the envs are divided.
 #include <stddef.h>
 
 // Tells the compiler that the iterations of the next loop do not depend on each other.
@@ -14,8 +14,8 @@
 #endif
 
 #if defined(ENV_STATE) && !defined(SHOAL_SCALAR) && !defined(ENV_HAS_MASK)
-// shoal_step_env for many envs of one agent at a time: step all, end the few episodes that ended, observe all.
-// The two long loops have no branches and no dependence between envs, so they become SIMD code.
+// shoal_step_env for a block of envs with one agent: step all, handle the episodes that ended, observe all. The first
+// and the last loop have no branches and no dependence between envs, so that compilers vectorize them.
 enum { SHOAL_BLOCK = 64 };
 
 static int32_t shoal_step_block(ShoalBatch *b, const ShoalColumns *c, int64_t lo, int64_t hi) {
@@ -96,7 +96,7 @@ SHOAL_API int64_t shoal_reset(ShoalBatch *b, int32_t lo, int32_t hi) {
     return 0;
 }
 
-// ---- actions: checked and copied in. Each returns the index of the first bad value, or -1. ----
+// ---- actions: checked and copied in. Each function returns the index of the first bad value, or -1. ----
 
 static const float shoal_action_low[] = {ENV_ACTION_LOW}, shoal_action_high[] = {ENV_ACTION_HIGH};
 static const int32_t shoal_action_dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
@@ -105,8 +105,8 @@ enum { ACTION_LOWS = sizeof shoal_action_low / sizeof(float), ACTION_HIGHS = siz
 ENV_REQUIRE(ACTION_KIND != SHOAL_MULTI || sizeof shoal_action_dims / sizeof(int32_t) == (size_t)ACTION_SIZE,
             "ACT_MULTI takes at most 8 choices");
 
-// Discrete choices must be in range. An action outside a box is clipped to it, as Gymnasium's own envs do;
-// NaN and infinity are refused.
+// Discrete actions must be in range. A box action outside its bounds is clipped, as in Gymnasium's envs; NaN and
+// infinity are bad values.
 #define SHOAL_TAKE_INT(NAME, TYPE, UNSIGNED)                                                                           \
     SHOAL_API int64_t NAME(ShoalBatch *b, const TYPE *from, int32_t lo, int32_t hi) {                                  \
         const int64_t count = (int64_t)(hi - lo) * NUM_AGENTS * ACTION_SIZE;                                           \
@@ -147,9 +147,9 @@ SHOAL_API int64_t shoal_take_f32(ShoalBatch *b, const float *from, int32_t lo, i
     return -1;
 }
 
-// ---- random play and digests, by which tests, benchmarks and `shoal check` drive every env alike ----
+// ---- random play and digests, for tests, benchmarks and `shoal check` ----
 
-// Uniform actions, a function of (key, env, place) alone, so any batch size draws the same for an env.
+// Uniform actions that depend on (key, env, element) only: an env gets the same ones in any batch.
 SHOAL_API int64_t shoal_sample(ShoalBatch *b, uint64_t key, int32_t lo, int32_t hi) {
     const int32_t width = NUM_AGENTS * ACTION_SIZE;
     for (int64_t i = lo; i < hi; i++) {
@@ -157,7 +157,7 @@ SHOAL_API int64_t shoal_sample(ShoalBatch *b, uint64_t key, int32_t lo, int32_t 
             uint32_t u = (uint32_t)(rng_mix(rng_mix(key + 1) + (uint64_t)(i * width + k)) >> 32);
             int32_t element = k % ACTION_SIZE;
             float unit = (float)(int32_t)(u >> 8) * (1.0f / 16777216.0f);
-            if (ACTION_KIND == SHOAL_BOX) {  // an unbounded box is sampled as far as 1000
+            if (ACTION_KIND == SHOAL_BOX) {  // unbounded boxes are sampled from -1000 to 1000
                 float low = m_max(shoal_box_low(element), -1e3f), high = m_min(shoal_box_high(element), 1e3f);
                 b->actions[i * width + k] = (Action)(low + (high - low) * unit);
             } else {
@@ -180,7 +180,7 @@ static uint64_t shoal_digest_bytes(uint64_t h, const void *bytes, int64_t count)
     return h;
 }
 
-// Folds what env i showed in its last step into digests[i].
+// Adds the outputs of env i's last step to digests[i].
 SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t lo, int32_t hi) {
     for (int64_t row = (int64_t)lo * NUM_AGENTS; row < (int64_t)hi * NUM_AGENTS; row++) {
         uint64_t h = digests[row / NUM_AGENTS];
@@ -206,10 +206,10 @@ SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t l
 SHOAL_API void shoal_save(const ShoalBatch *b, const int64_t *ids, int64_t count, ShoalRecord *records) {
     for (int64_t k = 0; k < count; k++) shoal_save_env(b, ids[k], &records[k]);
 }
-// Whether a record is safe to load. It may come from a file that was damaged or forged: no number in it is trusted.
+// Whether a record is safe to load. It may come from a damaged or forged file: none of its numbers is trusted.
 SHOAL_FN int32_t shoal_check_record(const ShoalRecord *record, const Params *p) {
     const uint32_t *r = record->rng.s;
-    if (!(r[0] | r[1] | r[2] | r[3])) return 0;  // xoshiro's one dead state: every draw would be 0
+    if (!(r[0] | r[1] | r[2] | r[3])) return 0;  // the one state that xoshiro never leaves: every draw would be 0
     if (record->tick < 0 || record->tick == 0x7fffffff || (record->ended & ~1)) return 0;
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         if (record->alive[a] > 1) return 0;
@@ -261,7 +261,7 @@ typedef struct {
     int32_t num_params, num_consts, num_stats;
     int32_t obs_lows, obs_highs, action_lows, action_highs;
     const ShoalEntry *params, *consts, *stats;
-    const char *fields;  // of ENV_STATE, or empty: part of what a snapshot must agree with
+    const char *fields;  // of ENV_STATE, or empty; a snapshot is refused where they differ
     const float *obs_low, *obs_high, *action_low, *action_high;
 } ShoalSpec;
 
@@ -299,7 +299,7 @@ ENV_REQUIRE(sizeof shoal_obs_shape / sizeof(int32_t) <= 4, "ENV_OBS has at most 
 #endif
 
 typedef struct {
-    const char *names;  // of params or consts, with * for any letters; 0 ends the list
+    const char *names;  // of params or consts; * stands for any letters; 0 ends the list
     double low, high;
 } ShoalLimit;
 
@@ -308,7 +308,7 @@ static const ShoalLimit shoal_limit_entries[] = {ENV_LIMITS(SHOAL_LIMIT_ENTRY){0
 
 SHOAL_API const ShoalLimit *shoal_limits(void) { return shoal_limit_entries; }
 
-// What is only for people and Python, as text: a line for each entry, its parts divided by tabs.
+// Descriptions that Python reads, as text: one line per entry, its parts separated by tabs.
 #define SHOAL_CONST_LINE(name, value, help) #name "=" #value " "
 #define SHOAL_CHOICE_LINE(names, words) names "\t" words "\n"
 #define SHOAL_PRESET_LINE(name, settings, help) name "\t" settings "\t" help "\n"

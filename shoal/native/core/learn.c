@@ -1,6 +1,6 @@
-// learn.c: what a learner computes on a CPU for each row or transition, for algos/ops.py and algos/ppo.py: sums over
-// time, and the gradient of PPO's loss. Arrays over time are (steps, rows), time first, so the inner loop runs over
-// rows and vectorizes. No row's result depends on its neighbours.
+// learn.c: loops of the learners on a CPU (algos/ops.py, algos/fast/choice_loss.py): advantages, running returns, and
+// the gradient of PPO's loss. Arrays are (steps, rows), time first, so that the inner loop over rows vectorizes. No
+// row's result depends on another row.
 #include <math.h>
 #include <stdint.h>
 
@@ -17,16 +17,16 @@ SHOAL_API void shoal_advantages(const float *rewards, const float *values, const
         float *a = advantages + t * rows;
         const float *next_a = t + 1 < steps ? a + rows : 0;
         for (int64_t k = 0; k < rows; k++) {
-            float goes_on = done[k] ? 0.0f : gamma;
-            float delta = r[k] + goes_on * next_v[k] - v[k];
-            float later = next_a ? lambda * goes_on * next_a[k] : 0.0f;
+            float discount = done[k] ? 0.0f : gamma;
+            float delta = r[k] + discount * next_v[k] - v[k];
+            float later = next_a ? lambda * discount * next_a[k] : 0.0f;
             a[k] = rho ? rho[t * rows + k] * delta + c[t * rows + k] * later : delta + later;
         }
     }
 }
 
-// R_t = r_t + gamma R_{t-1}, restarted after each done: forwards, as a running normalizer of rewards needs it.
-// carry (rows) is R of the step before and becomes R of the last one.
+// R_t = r_t + gamma R_{t-1}, from 0 after each done: the running return by which rewards are normalized. carry (rows)
+// holds R of the step before the first one, and afterwards R of the last one.
 SHOAL_API void shoal_running_returns(const float *rewards, const uint8_t *dones, float gamma, int64_t steps,
                                      int64_t rows, float *carry, float *returns) {
     for (int64_t t = 0; t < steps; t++) {
@@ -38,15 +38,15 @@ SHOAL_API void shoal_running_returns(const float *rewards, const uint8_t *dones,
     }
 }
 
-// PPO's loss for one choice of `choices` per row (algos/ppo.py says what it is): its gradients by logits (rows,
-// choices) and values (rows), and the sums over rows of policy loss, value loss, entropy, KL and clipped ratios into
-// found[5]. weights (rows) say how much each row counts; null: 1. Everything is divided by `total`.
+// PPO's loss for one discrete action of `choices` per row (defined in algos/ppo.py): writes its gradients by logits
+// (rows, choices) and values (rows), and into sums[5] the sums over rows of policy loss, value loss, entropy, KL and
+// clipped ratios. weights (rows) weight the rows; null: 1. Everything is divided by `total`.
 SHOAL_API void shoal_choice_loss(const float *logits, const float *values, const int64_t *actions,
                                  const float *old_logprobs, const float *old_values, const float *advantages,
                                  const float *returns, const float *weights, int64_t rows, int64_t choices, float total,
                                  float clip, float value_clip, float value_coef, float entropy_coef, float *d_logits,
-                                 float *d_values, float *found) {
-    double policy = 0.0, value = 0.0, entropies = 0.0, kl = 0.0, moved = 0.0;
+                                 float *d_values, float *sums) {
+    double policy = 0.0, value = 0.0, entropies = 0.0, kl = 0.0, clipped = 0.0;
     for (int64_t i = 0; i < rows; i++) {
         const float *z = logits + i * choices;
         float *d = d_logits + i * choices;
@@ -60,12 +60,12 @@ SHOAL_API void shoal_choice_loss(const float *logits, const float *values, const
             entropy -= d[c] * (z[c] - log_sum);
         }
         float log_ratio = z[actions[i]] - log_sum - old_logprobs[i], ratio = expf(log_ratio);
-        float free = advantages[i] * ratio;
-        float held = advantages[i] * fminf(fmaxf(ratio, 1.0f - clip), 1.0f + clip);
-        float pull = free <= held ? free * share : 0.0f;
+        float plain = advantages[i] * ratio;
+        float bounded = advantages[i] * fminf(fmaxf(ratio, 1.0f - clip), 1.0f + clip);
+        float scale = plain <= bounded ? plain * share : 0.0f;
         for (int64_t c = 0; c < choices; c++) {
             float probability = d[c];
-            d[c] = pull * (probability - (float)(c == actions[i])) +
+            d[c] = scale * (probability - (float)(c == actions[i])) +
                    entropy_coef * share * probability * (z[c] - log_sum + entropy);
         }
         float error = values[i] - returns[i], squared = error * error, slope = error;
@@ -75,12 +75,12 @@ SHOAL_API void shoal_choice_loss(const float *logits, const float *values, const
             if (near * near > squared) squared = near * near, slope = move == step ? near : 0.0f;
         }
         d_values[i] = value_coef * share * slope;
-        policy -= (double)(share * (free < held ? free : held));
+        policy -= (double)(share * (plain < bounded ? plain : bounded));
         value += (double)(share * 0.5f * squared);
         entropies += (double)(share * entropy);
         kl += (double)(share * (ratio - 1.0f - log_ratio));
-        moved += (double)(share * (float)(fabsf(ratio - 1.0f) > clip));
+        clipped += (double)(share * (float)(fabsf(ratio - 1.0f) > clip));
     }
-    found[0] = (float)policy, found[1] = (float)value, found[2] = (float)entropies, found[3] = (float)kl;
-    found[4] = (float)moved;
+    sums[0] = (float)policy, sums[1] = (float)value, sums[2] = (float)entropies, sums[3] = (float)kl;
+    sums[4] = (float)clipped;
 }

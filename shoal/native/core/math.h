@@ -54,7 +54,7 @@ MATH_FN int32_t i_min(int32_t a, int32_t b) { return a < b ? a : b; }
 MATH_FN int32_t i_max(int32_t a, int32_t b) { return a > b ? a : b; }
 MATH_FN int32_t i_clamp(int32_t x, int32_t lo, int32_t hi) { return i_min(i_max(x, lo), hi); }
 
-// Correctly rounded by IEEE 754, so the hardware's own instruction will do.
+// IEEE 754 defines its rounding: the hardware instruction gives the same bits everywhere.
 MATH_FN float m_sqrt(float x) {
 #ifdef __CUDA_ARCH__
     return __fsqrt_rn(x);
@@ -63,16 +63,16 @@ MATH_FN float m_sqrt(float x) {
 #endif
 }
 
-// Adding 2^23 and taking it away rounds a positive float below 2^23 to a whole number; above, all are whole already.
+// Adding and subtracting 2^23 rounds a positive float below 2^23 to an integer; floats above are integers already.
 MATH_FN float m_floor(float x) {
-    float whole = (m_abs(x) + 8388608.0f) - 8388608.0f;
-    whole = m_from_bits(m_bits(whole) | (m_bits(x) & (int32_t)0x80000000));
-    whole = whole > x ? whole - 1.0f : whole;
-    return m_abs(x) < 8388608.0f ? whole : x;
+    float rounded = (m_abs(x) + 8388608.0f) - 8388608.0f;
+    rounded = m_from_bits(m_bits(rounded) | (m_bits(x) & (int32_t)0x80000000));
+    rounded = rounded > x ? rounded - 1.0f : rounded;
+    return m_abs(x) < 8388608.0f ? rounded : x;
 }
 
-// Adding 1.5 * 2^23 leaves a float's nearest integer in its low bits (|x| < 2^22), with no branch and no
-// conversion; taking it away again gives that integer as a float.
+// Adding 1.5 * 2^23 leaves the nearest integer of a float in its low bits (|x| < 2^22), without a branch or a
+// conversion; subtracting it again gives that integer as a float.
 #define M_ROUNDER 12582912.0f
 
 // x - k * pi/2, with pi/2 in three parts so that k * part is exact (Cody & Waite 1980).
@@ -111,7 +111,7 @@ MATH_FN float m_tan(float x) { return m_sin(x) / m_cos(x); }
 MATH_FN float m_atan2(float y, float x) {
     float ax = m_abs(x), ay = m_abs(y);
     float lo = m_min(ax, ay), hi = m_max(ax, ay);
-    // atan(a) = pi/4 + atan((a - 1) / (a + 1)) brings a = lo/hi under tan(pi/8)
+    // atan(a) = pi/4 + atan((a - 1) / (a + 1)) reduces a = lo/hi to below tan(pi/8)
     int32_t far = lo > 0.4142135623731f * hi;
     float num = far ? lo - hi : lo;
     float den = far ? lo + hi : hi;
@@ -135,7 +135,7 @@ MATH_FN float m_exp(float x) {
     float r = (c - k * 0.693359375f) + k * 2.12194440054690583e-4f;
     float p = ((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r;
     p = (((p + 4.1665795894e-2f) * r + 1.6666665459e-1f) * r + 5.0000001201e-1f) * r * r + r + 1.0f;
-    int32_t half = n / 2;  // in two factors, so that results below 2^-126 stay exact
+    int32_t half = n / 2;  // two factors keep results below 2^-126 exact
     float y = p * m_exp2i(half) * m_exp2i(n - half);
     return x == x ? y : x;
 }
@@ -156,10 +156,10 @@ MATH_FN float m_log(float x) {
     y = (m + y) + 0.693359375f * k;
     y = x == 0.0f ? -M_INF : y;
     y = x < 0.0f ? m_from_bits(0x7fc00000) : y;
-    return x < M_INF ? y : x;  // inf and NaN are their own logarithm
+    return x < M_INF ? y : x;  // inf and NaN are returned unchanged
 }
 
-// x^y by log and exp in double, so that the result is good to the last bit or two of a float.
+// x^y by log and exp in double: the result is exact to the last bit or two of a float.
 MATH_FN float m_pow(float x, float y) {
     float ax = m_abs(x);
     int32_t tiny = ax < 1.17549435e-38f;
@@ -169,7 +169,7 @@ MATH_FN float m_pow(float x, float y) {
     int32_t low = half < 0.707106781186548f;
     double m = low ? 2.0 * (double)half : (double)half;
     double s = (m - 1.0) / (m + 1.0), z = s * s;
-    double p = 1.0 / 17.0;
+    double p = 1.0 / 17.0;  // this and the next block look alike: two series in Horner form
     p = p * z + 1.0 / 15.0;
     p = p * z + 1.0 / 13.0;
     p = p * z + 1.0 / 11.0;
@@ -203,12 +203,12 @@ MATH_FN float m_pow(float x, float y) {
     float value = wide > 3.4028235677973366e38 ? M_INF : (float)wide;
 
     float y_half = y * 0.5f;
-    int32_t whole = m_floor(y) == y, odd = whole & (m_floor(y_half) != y_half);
+    int32_t is_int = m_floor(y) == y, is_odd = is_int & (m_floor(y_half) != y_half);
     float zero_base = y < 0.0f ? M_INF : 0.0f;
     float inf_base = y < 0.0f ? 0.0f : M_INF;
     value = ax == 0.0f ? zero_base : value;
     value = ax == M_INF ? inf_base : value;
-    float of_negative = odd ? -value : (whole | (ax == 0.0f)) ? value : m_from_bits(0x7fc00000);
+    float of_negative = is_odd ? -value : (is_int | (ax == 0.0f)) ? value : m_from_bits(0x7fc00000);
     value = m_bits(x) < 0 ? of_negative : value;
     value = ((x != x) | (y != y)) ? x + y : value;
     return ((y == 0.0f) | (x == 1.0f)) ? 1.0f : value;

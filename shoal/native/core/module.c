@@ -1,10 +1,10 @@
 // module.c: turns one env header into one library with a plain C ABI (no Python.h).
 //
-//   cc -shared -DENV_HEADER='"cartpole.h"' module.c        CPU: ranges of envs, called by one thread each
+//   cc -shared -DENV_HEADER='"cartpole.h"' module.c        CPU: functions over ranges of envs
 //   nvcc / NVRTC, -x cu                                     GPU: the same functions, one thread per env
 //
-// Owns all that an env could get wrong: time limit, autoreset, final_obs, alive, episode return, length
-// and statistics, seeding. The meaning is in shoal_step_env; shoal_step_block says the same for many envs at a time.
+// Does everything that an env could get wrong: time limit, autoreset, final_obs, alive, seeding, and the return, length
+// and statistics of episodes. shoal_step_env is the definition; shoal_step_block computes the same for many envs.
 #include ENV_HEADER
 
 #ifdef __CUDACC__
@@ -27,20 +27,20 @@ typedef struct {
     int32_t num_envs;
     int32_t autoreset;
     int32_t params_stride;  // 0: one Params for all envs, 1: one for each
-    int32_t poison;         // `shoal check` fills a State with this byte before env_reset; else 0
-    int32_t final_cut;      // 1: final_obs of truncated rows alone, for a learner that needs no others
+    int32_t poison;         // State is filled with this byte before env_reset: 0, except in `shoal check`
+    int32_t final_cut;      // 1: final_obs is written for truncated rows only: learners need no others
     int32_t padding;
     // envs
     char *state;           // shoal_state_bytes(num_envs)
     Rng *rng;              // (envs)
     int32_t *tick;         // (envs) steps taken in this episode
-    uint8_t *ended;        // (envs) waits for a reset; never set under SHOAL_SAME_STEP
+    uint8_t *ended;        // (envs) whether an env waits for a reset; never under SHOAL_SAME_STEP
     float *returns;        // (rows) reward so far in this episode
     float *stats;          // (NUM_STATS, envs) so far in this episode
     const Params *params;  // (1) or (envs)
     // inputs
     Action *actions;            // (rows, ACTION_SIZE)
-    const uint64_t *seeds;      // (envs), or 0: streams go on
+    const uint64_t *seeds;      // (envs), or 0: random streams continue
     const uint8_t *reset_mask;  // (envs), or 0: all
     // outputs of the last step or reset
     Obs *obs, *final_obs;                            // (rows, OBS_SIZE); final_obs is set where done
@@ -50,8 +50,8 @@ typedef struct {
     float *final_return;                             // (rows) set where done
     int32_t *final_length;                           // (rows) set where done
     float *final_stats;                              // (NUM_STATS, envs) set where an episode ended
-    // sums over the episodes that ended since the caller last cleared them, one per env: adding them in
-    // env order gives the same bits for any number of threads
+    // sums over the episodes that ended since the caller last cleared them, one per env: added in the order
+    // of envs they give the same bits for any number of threads
     int32_t *episodes;    // (envs)
     double *sums;         // (SHOAL_METRICS, envs)
     float *lows, *highs;  // (SHOAL_METRICS, envs)
@@ -105,7 +105,7 @@ SHOAL_FN const Params *shoal_params_of(const ShoalBatch *b, int64_t i) { return 
 #define SHOAL_KEEP_sum(total, value) ((total) + (value))
 #define SHOAL_KEEP_mean(total, value) ((total) + (value))
 #define SHOAL_KEEP_last(total, value) (value)
-#define SHOAL_KEEPS_sum(value) ((value) != 0.0f)  // adding 0 changes nothing, and reading the total takes time
+#define SHOAL_KEEPS_sum(value) ((value) != 0.0f)  // adding 0 changes nothing: the total is not even read
 #define SHOAL_KEEPS_mean(value) ((value) != 0.0f)
 #define SHOAL_KEEPS_last(value) 1
 #define SHOAL_FINAL_sum(total, length) (total)
@@ -123,7 +123,7 @@ SHOAL_FN void shoal_metric_add(ShoalBatch *b, int64_t metric, int64_t i, float m
     b->highs[at] = first ? high : m_max(b->highs[at], high);
 }
 
-// Puts env i's finished episode into the running sums.
+// Adds the episode that env i has finished to the sums.
 SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     const float *returns = b->returns + i * NUM_AGENTS;
     int32_t length = b->tick[i], first = b->episodes[i]++ == 0;
@@ -163,8 +163,8 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
 }
 
-// Env i's observations into `out` (NUM_AGENTS, OBS_SIZE), and its masks.
-SHOAL_FN void shoal_show_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
+// Writes env i's observations to `out` (NUM_AGENTS, OBS_SIZE), and its masks.
+SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
     const Params *p = shoal_params_of(b, i);
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         int64_t row = i * NUM_AGENTS + a;
@@ -192,17 +192,17 @@ SHOAL_FN void shoal_row_clear(ShoalBatch *b, int64_t row) {
 
 SHOAL_FN Obs *shoal_obs_of(const ShoalBatch *b, int64_t i) { return b->obs + i * NUM_AGENTS * OBS_SIZE; }
 
-// With seeds, or 0 to continue its random stream.
+// Starts an episode of env i: from its seed or, where seeds is 0, with its random stream continued.
 SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds, Obs *obs) {
     STATE_OPEN(b, i);
     if (seeds) b->rng[i] = rng_seed(seeds[i]);
     shoal_episode_begin(b, i, s);
-    shoal_show_env(b, i, s, obs);
+    shoal_observe_env(b, i, s, obs);
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
-// One step of one env; its observations go to `obs`. Returns how many of its rows are done.
+// One step of one env. Writes its observations to `obs` and returns the number of its rows that are done.
 SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     if (b->ended[i]) {  // SHOAL_NEXT_STEP: this step is the reset, and its action is ignored
         shoal_reset_env(b, i, 0, obs);
@@ -227,14 +227,14 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
 #endif
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         int64_t row = i * NUM_AGENTS + a;
-        int32_t was = b->alive[row], ends = was && out.terminations[a], goes_on = was && !ends;
-        float reward = was ? out.rewards[a] : 0.0f;
+        int32_t was_alive = b->alive[row], ends = was_alive && out.terminations[a], continues = was_alive && !ends;
+        float reward = was_alive ? out.rewards[a] : 0.0f;
         b->rewards[row] = reward;
         b->returns[row] += reward;
         b->terminated[row] = (uint8_t)ends;
-        b->truncated[row] = (uint8_t)(timeout && goes_on);
-        b->done[row] = (uint8_t)(ends || (timeout && goes_on));
-        left += goes_on;
+        b->truncated[row] = (uint8_t)(timeout && continues);
+        b->done[row] = (uint8_t)(ends || (timeout && continues));
+        left += continues;
         if (b->done[row]) {
             finished++;
             if (!b->final_cut || !ends) env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
@@ -251,12 +251,12 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
             b->alive[i * NUM_AGENTS + a] &= (uint8_t)!b->terminated[i * NUM_AGENTS + a];
         }
     }
-    shoal_show_env(b, i, s, obs);
+    shoal_observe_env(b, i, s, obs);
     STATE_CLOSE(i);
     return finished;
 }
 
-// ---- what an action may be ----
+// ---- bounds of actions ----
 
 #ifndef ENV_ACTION_LOW
 #define ENV_ACTION_LOW -1.0f
@@ -274,7 +274,7 @@ SHOAL_FN float shoal_box_high(int32_t element) {
     return high[sizeof high == sizeof(float) ? 0 : element];
 }
 
-// ---- snapshots: all of an env that its future depends on, as one record of bytes ----
+// ---- snapshots: everything that an env's future depends on, as one record of bytes ----
 
 typedef struct {
     State state;
@@ -312,9 +312,9 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
 #ifdef ENV_STATS
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
 #endif
-    // an episode that waited for its reset in another mode is reset here, as SHOAL_SAME_STEP would have done
+    // a record of another autoreset mode may wait for its reset: SHOAL_SAME_STEP would have done it at once
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
-    shoal_show_env(b, i, s, shoal_obs_of(b, i));
+    shoal_observe_env(b, i, s, shoal_obs_of(b, i));
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }

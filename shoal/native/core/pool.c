@@ -1,12 +1,13 @@
-// pool.c: a few threads that run range functions over envs, for the `threads` backend.
+// pool.c: a pool of threads that run range functions over envs, for the `threads` backend.
 //
-//   submit: job -> each thread claims chunks of its own lane, then of others' -> the last chunk ends it -> wait
+//   submit: job -> each thread claims chunks of its own lane, then of other lanes -> the last chunk ends the job ->
+//   wait
 //
-// A job lives in a slot, one per group of envs. Its envs are cut into lanes, one per thread: a thread meets the
-// same envs step after step, so their state stays in its cache (moving it costs more than stepping it), and takes
-// from another lane only when its own is done. Threads spin for a short while after their last chunk and then
-// sleep, so back-to-back steps start in a microsecond and an idle pool uses no CPU. No result depends on which
-// thread ran which env (module.c).
+// A pool has a fixed number of jobs, one per range of envs that `recv` returns. The envs of a job are divided into
+// lanes, one per thread: a thread steps the same envs each time, so that their state stays in its cache (moving it
+// takes longer than stepping it), and claims chunks of another lane only when its own is empty. After their last chunk
+// threads spin for a short time and then sleep: consecutive steps start within a microsecond, and an idle pool uses no
+// CPU. No result depends on which thread ran which env (module.c).
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -21,13 +22,13 @@ typedef int64_t (*RangeFn)(void *batch, int32_t lo, int32_t hi);
 enum { MAX_JOBS = 64 };
 
 typedef struct {
-    _Alignas(64) _Atomic uint64_t claim;  // high half: which submission; low half: the next env to claim
+    _Alignas(64) _Atomic uint64_t claim;  // high half: number of the submission; low half: next env to claim
     _Atomic int32_t end;
 } Lane;
 
 typedef struct {
-    _Alignas(64) _Atomic int32_t unfinished;  // envs not yet run; 0 when the job is done
-    _Atomic int32_t chunk;                    // envs to claim at a time
+    _Alignas(64) _Atomic int32_t unfinished;  // envs that have not run; 0: the job is done
+    _Atomic int32_t chunk;                    // envs claimed at a time
     _Atomic int64_t result;                   // sum of what the range function returned
     RangeFn fn;
     void *batch;
@@ -53,14 +54,14 @@ typedef struct Worker {
     pthread_t thread;
 } Worker;
 
-// A forked child has the pool's memory but none of its threads: there the caller does all the work.
+// A forked child has the pool's memory but none of its threads: the caller does all the work.
 static uint32_t forks;
 static void count_fork(void) { forks++; }
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static void watch_forks(void) { pthread_atfork(0, 0, count_fork); }
 
-// Runs one chunk of the lane, if any is left. The compare-and-swap fails when another thread took the chunk or the
-// slot was used again, so what is read beside it always belongs to the submission that was claimed.
+// Runs one chunk of the lane, if any is left. The compare-and-swap fails if another thread took the chunk or the job
+// was submitted again, so that `end` and `chunk` always belong to the submission that was claimed.
 static int run_chunk(Pool *pool, Job *job, Lane *lane) {
     uint64_t claim = atomic_load(&lane->claim);
     for (;;) {
@@ -79,8 +80,8 @@ static int run_chunk(Pool *pool, Job *job, Lane *lane) {
     }
 }
 
-// One chunk of the job: of the thread's own lane first, then of the others'.
-static int run_some(Pool *pool, Job *job, int32_t own) {
+// Runs one chunk of the job: of the thread's own lane, or else of another.
+static int run_job(Pool *pool, Job *job, int32_t own) {
     if (!atomic_load_explicit(&job->unfinished, memory_order_relaxed)) return 0;
     for (int32_t k = 0; k < pool->num_lanes; k++) {
         int32_t lane = own + k < pool->num_lanes ? own + k : own + k - pool->num_lanes;
@@ -91,7 +92,7 @@ static int run_some(Pool *pool, Job *job, int32_t own) {
 
 static int run_any(Pool *pool, int32_t own) {
     for (int32_t k = 0; k < pool->num_jobs; k++) {
-        if (run_some(pool, &pool->jobs[k], own)) return 1;
+        if (run_job(pool, &pool->jobs[k], own)) return 1;
     }
     return 0;
 }
@@ -121,14 +122,14 @@ static void *worker(void *arg) {
 }
 
 static void wake_workers(Pool *pool) {
-    // in a forked child nobody sleeps: a broadcast would wait for threads that are not there
+    // in a forked child no thread sleeps, and a broadcast would wait for threads that do not exist
     if (pool->forks != forks || !atomic_load(&pool->sleeping_workers)) return;
     pthread_mutex_lock(&pool->lock);
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
 }
 
-// Ends the threads. The pool still works after that: the caller does it all, as in a forked child.
+// Ends the threads. The pool can still be used: the caller then does all the work, as in a forked child.
 SHOAL_API void shoal_pool_stop(Pool *pool) {
     if (pool->forks == forks && !atomic_load(&pool->stopping)) {
         pthread_mutex_lock(&pool->lock);
@@ -157,10 +158,11 @@ static void *zeros(size_t bytes) {
     return memory ? memset(memory, 0, bytes) : 0;
 }
 
-// num_threads of its own, beside the caller, who works too in shoal_pool_run. 0 if the system refuses.
+// A pool of num_threads threads, besides the caller, who works too in shoal_pool_run. 0 if the system cannot start
+// them.
 SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t spin_us) {
     if (num_threads < 0 || num_jobs < 1 || num_jobs > MAX_JOBS) return 0;
-    // with one job the caller works too and has lane 0; with several it is off elsewhere
+    // with one job the caller works too and has lane 0; with several it runs the policy meanwhile
     int32_t callers = num_jobs == 1 || num_threads == 0, num_lanes = num_threads + callers;
     Pool *pool = (Pool *)zeros(sizeof(Pool));
     if (!pool) return 0;
@@ -177,10 +179,10 @@ SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t s
     int32_t refused = !pool->lanes || !pool->workers;
     for (int32_t k = 0; k < num_jobs && !refused; k++) pool->jobs[k].lanes = pool->lanes + (int64_t)k * num_lanes;
     for (int32_t k = 0; k < num_threads && !refused; k++) {
-        Worker *hand = &pool->workers[k];
-        hand->pool = pool;
-        hand->lane = k + callers;
-        refused = pthread_create(&hand->thread, 0, worker, hand) != 0;
+        Worker *self = &pool->workers[k];
+        self->pool = pool;
+        self->lane = k + callers;
+        refused = pthread_create(&self->thread, 0, worker, self) != 0;
         pool->num_threads += !refused;
     }
     if (!refused) return pool;
@@ -188,22 +190,23 @@ SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t s
     return 0;
 }
 
-// Hands envs [lo, hi) to the workers and returns. The slot's previous job must have been waited for.
-SHOAL_API void shoal_pool_submit(Pool *pool, int32_t slot, RangeFn fn, void *batch, int32_t lo, int32_t hi,
+// Starts a job over envs [lo, hi) and returns. Its previous submission must have been waited for.
+SHOAL_API void shoal_pool_submit(Pool *pool, int32_t number, RangeFn fn, void *batch, int32_t lo, int32_t hi,
                                  int32_t chunk) {
-    Job *job = &pool->jobs[slot];
+    Job *job = &pool->jobs[number];
     job->fn = fn;
     job->batch = batch;
     atomic_store(&job->chunk, chunk);
     atomic_store(&job->result, 0);
     atomic_store(&job->unfinished, hi - lo);
-    // equal lanes in whole chunks, so that a lane begins where a SIMD block does
+    // equal lanes of whole chunks, so that every lane starts at a SIMD block
     int64_t chunks = (hi - lo + chunk - 1) / chunk;
     for (int32_t k = 0; k < pool->num_lanes; k++) {
         Lane *lane = &job->lanes[k];
         uint64_t submission = (atomic_load(&lane->claim) >> 32) + 1;
         int64_t from = lo + chunks * k / pool->num_lanes * chunk, to = lo + chunks * (k + 1) / pool->num_lanes * chunk;
-        atomic_store(&lane->claim, submission << 32 | INT32_MAX);  // closed: no old claim meets the new end
+        atomic_store(&lane->claim,
+                     submission << 32 | INT32_MAX);  // closed, so that no old claim is combined with the new end
         atomic_store(&lane->end, (int32_t)(to < hi ? to : hi));
         atomic_store(&lane->claim, submission << 32 | (uint32_t)(from < hi ? from : hi));
     }
@@ -211,11 +214,11 @@ SHOAL_API void shoal_pool_submit(Pool *pool, int32_t slot, RangeFn fn, void *bat
     wake_workers(pool);
 }
 
-// Waits for the slot's job and returns the sum of its results. With `help`, works on it meanwhile.
-SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t slot, int32_t help) {
-    Job *job = &pool->jobs[slot];
+// Waits for a job and returns the sum of its results. With `help` the caller works on it too.
+SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t number, int32_t help) {
+    Job *job = &pool->jobs[number];
     if (help || pool->num_threads == 0 || pool->forks != forks || atomic_load(&pool->stopping)) {
-        while (run_some(pool, job, 0)) {
+        while (run_job(pool, job, 0)) {
         }
     }
     int64_t until = now_us() + pool->spin_us;
@@ -237,7 +240,7 @@ SHOAL_API int64_t shoal_pool_run(Pool *pool, RangeFn fn, void *batch, int32_t lo
     return shoal_pool_wait(pool, 0, 1);
 }
 
-// Which build of an env to load: 2 with AVX2, else 0.
+// The build of an env that this CPU can run: 2 with AVX2, otherwise 0.
 SHOAL_API int32_t shoal_cpu_level(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();

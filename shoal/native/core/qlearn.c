@@ -1,9 +1,9 @@
-// qlearn.c: Q-learning on a CPU for a network of plain layers, for algos/quick.py and algos/replay.py: acting, what the
-// replay stores and draws, and a whole gradient step. For a few rows, calling an operation takes longer than its
-// arithmetic; here a step is one call. The meaning is in algos/dqn.py, and the tests compare the two.
+// qlearn.c: Q-learning on a CPU for a multi-layer perceptron, called by algos/fast/q_native.py and replay_native.py:
+// acting, storing and sampling transitions, and a whole gradient step. With few rows, calling an operation of torch
+// takes longer than its arithmetic; here a step is one call. algos/dqn.py and algos/replay.py are the definition; tests
+// compare.
 //
-// Every sum is taken in an order that depends on sizes alone, not on how wide the CPU's vectors are: all builds give
-// the same bytes.
+// The order of every sum depends on sizes only, not on the width of the CPU's vectors: all builds give the same bytes.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -20,10 +20,10 @@ enum { PANEL = 2 * LANES, TILE = 4 };
 typedef float Lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
 
-static const float NEVER = -1e9f;  // Q of what is not allowed
+static const float NEVER = -1e9f;  // Q of an action that is not allowed
 
-// A network: `layers` matrices of sizes[k] x sizes[k + 1], the last of which gives Q. Its weights are one piece of
-// memory: of each layer the matrix, the bias, and where layers are normalized (not the last one) gain and shift.
+// A network: `layers` matrices of sizes[k] x sizes[k + 1]; the last one gives Q. Its weights are contiguous: for each
+// layer the matrix, the bias and, with layer_norm (except for the last layer), gain and shift.
 typedef struct {
     const int64_t *sizes;
     int32_t layers, is_tanh, layer_norm, padding;
@@ -31,39 +31,39 @@ typedef struct {
 
 typedef struct {
     const float *weight, *bias, *gain, *shift;
-    int64_t inputs, outputs, at;  // where its weights begin
+    int64_t inputs, outputs, at;  // at: offset of its weights
     int is_last;
 } Layer;
 
 static Layer layer_of(const Net *net, const float *weights, int number) {
     int64_t at = 0;
     for (int k = 0; k < number; k++) at += (net->sizes[k] + (net->layer_norm ? 3 : 1)) * net->sizes[k + 1];
-    Layer found = {.inputs = net->sizes[number], .outputs = net->sizes[number + 1], .at = at};
-    found.is_last = number == net->layers - 1;
-    found.weight = weights + at;
-    found.bias = found.weight + found.inputs * found.outputs;
-    if (net->layer_norm && !found.is_last) {
-        found.gain = found.bias + found.outputs;
-        found.shift = found.gain + found.outputs;
+    Layer layer = {.inputs = net->sizes[number], .outputs = net->sizes[number + 1], .at = at};
+    layer.is_last = number == net->layers - 1;
+    layer.weight = weights + at;
+    layer.bias = layer.weight + layer.inputs * layer.outputs;
+    if (net->layer_norm && !layer.is_last) {
+        layer.gain = layer.bias + layer.outputs;
+        layer.shift = layer.gain + layer.outputs;
     }
-    return found;
+    return layer;
 }
 
 static int64_t width_of(const Net *net) {
-    int64_t most = 0;
-    for (int k = 0; k <= net->layers; k++) most = net->sizes[k] > most ? net->sizes[k] : most;
-    return most;
+    int64_t widest = 0;
+    for (int k = 0; k <= net->layers; k++) widest = net->sizes[k] > widest ? net->sizes[k] : widest;
+    return widest;
 }
 
 // ---- matrix products ----
 
-// A matrix as it lies in memory: entry (i, k) is at[i * row + k * column].
+// A matrix with strides: entry (i, k) is at[i * row + k * column].
 typedef struct {
     const float *at;
     int64_t row, column;
 } Matrix;
 
-// `rows` rows of a product, `lanes` vectors wide: out = start + a b. b is (depth, lanes vectors) in one piece.
+// `rows` rows of a product, `lanes` vectors wide: out = start + a b. b has `depth` rows of `lanes` contiguous vectors.
 INLINE void tile(int rows, int lanes, int64_t depth, Matrix a, const float *b, int64_t b_row, const float *start,
                  float *out, int64_t out_row) {
     Lanes sums[TILE][2];
@@ -92,27 +92,27 @@ INLINE void tiles(int lanes, int64_t rows, int64_t depth, Matrix a, const float 
     for (; i < rows; i++, a.at += a.row, out += out_row) tile(1, lanes, depth, a, b, b_row, start, out, out_row);
 }
 
-// out (rows, columns) = start + a (rows, depth) b (depth, columns). start (columns) may be null. panel: room for depth
-// * PANEL numbers, where columns of b are put side by side, and `edge` for rows * LANES.
+// out (rows, columns) = start + a (rows, depth) b (depth, columns). start (columns) may be null. panel is workspace for
+// depth * PANEL numbers, into which columns of b are copied, and edge for rows * LANES.
 static void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix a, Matrix b, const float *start, float *out,
                      float *panel, float *edge) {
     int64_t j = 0;
     for (; j + PANEL <= columns; j += PANEL) {
-        const float *part = b.at + j * b.column;
-        int64_t part_row = b.row;
+        const float *columns_of_b = b.at + j * b.column;
+        int64_t row_stride = b.row;
         if (b.column != 1 || rows > 2 * TILE) {
             for (int64_t k = 0; k < depth; k++) {
                 if (b.column == 1) {
-                    memcpy(panel + k * PANEL, part + k * b.row, 4 * PANEL);
+                    memcpy(panel + k * PANEL, columns_of_b + k * b.row, 4 * PANEL);
                 } else {
-                    for (int c = 0; c < PANEL; c++) panel[k * PANEL + c] = part[k * b.row + c * b.column];
+                    for (int c = 0; c < PANEL; c++) panel[k * PANEL + c] = columns_of_b[k * b.row + c * b.column];
                 }
             }
-            part = panel, part_row = PANEL;
+            columns_of_b = panel, row_stride = PANEL;
         }
-        tiles(2, rows, depth, a, part, part_row, start ? start + j : 0, out + j, columns);
+        tiles(2, rows, depth, a, columns_of_b, row_stride, start ? start + j : 0, out + j, columns);
     }
-    for (; j < columns; j += LANES) {  // fewer columns than a panel has: the missing ones are zeros
+    for (; j < columns; j += LANES) {  // fewer columns than a panel: the missing ones are zeros
         int64_t count = columns - j < LANES ? columns - j : LANES;
         float first[LANES] = {0};
         for (int64_t c = 0; c < count; c++) first[c] = start ? start[j + c] : 0.0f;
@@ -133,7 +133,7 @@ static float total_of(const Four *sums) {
     return both[0] + both[1] + (both[2] + both[3]);
 }
 
-// Sum of a_i b_i: eight sums side by side, then theirs.
+// Sum of a_i b_i: eight partial sums, then their sum.
 static float dot(const float *a, const float *b, int64_t count) {
     Four sums[2] = {{0}, {0}};
     int64_t k = 0;
@@ -160,44 +160,44 @@ static float sum(const float *a, int64_t count) {
 
 // ---- the network ----
 
-// Memory that a network's work takes. Of every hidden layer: what it gave, and where layers are normalized also its
-// outputs before gain and shift, and of every row by how much they were scaled.
+// Workspace of a forward and a backward pass. Of every hidden layer: its outputs and, with layer_norm, the outputs
+// before gain and shift, and the scale of every row.
 typedef struct {
     float *outs, *normals, *scales, *slopes[2], *values, *panel, *edge;
-} Room;
+} Workspace;
 
-static Room room_of(const Net *net, int64_t rows, float *work, int64_t *needed) {
-    Room room = {0};
+static Workspace workspace_of(const Net *net, int64_t rows, float *work, int64_t *needed) {
+    Workspace space = {0};
     int64_t hidden = 0, at = 0, width = width_of(net), depth = rows > width ? rows : width;
     for (int k = 1; k < net->layers; k++) hidden += net->sizes[k];
-    room.outs = work + at, at += rows * hidden;
+    space.outs = work + at, at += rows * hidden;
     if (net->layer_norm) {
-        room.normals = work + at, at += rows * hidden;
-        room.scales = work + at, at += rows * net->layers;
+        space.normals = work + at, at += rows * hidden;
+        space.scales = work + at, at += rows * net->layers;
     }
-    for (int k = 0; k < 2; k++) room.slopes[k] = work + at, at += rows * width;
-    room.values = work + at, at += 2 * rows * net->sizes[net->layers];
-    room.panel = work + at, at += depth * PANEL;
-    room.edge = work + at, at += depth * LANES;
+    for (int k = 0; k < 2; k++) space.slopes[k] = work + at, at += rows * width;
+    space.values = work + at, at += 2 * rows * net->sizes[net->layers];
+    space.panel = work + at, at += depth * PANEL;
+    space.edge = work + at, at += depth * LANES;
     *needed = at;
-    return room;
+    return space;
 }
 
-// How many floats of work a batch of a given number of rows needs.
+// The number of floats of workspace that a batch of `rows` rows needs.
 SHOAL_API int64_t shoal_q_room(const Net *net, int64_t rows) {
     int64_t needed;
-    room_of(net, rows, (float *)0, &needed);
+    workspace_of(net, rows, (float *)0, &needed);
     return needed;
 }
 
-static const float LEAST_SPREAD = 1e-5f;  // as torch's layer_norm has it
+static const float NORM_EPS = 1e-5f;  // that of torch's layer_norm
 
 static void normalize(const Layer *layer, int64_t rows, float *out, float *normals, float *scales) {
     int64_t n = layer->outputs;
     for (int64_t i = 0; i < rows; i++) {
         float *z = normals + i * n, mean = sum(out + i * n, n) / (float)n;
         for (int64_t c = 0; c < n; c++) z[c] = out[i * n + c] - mean;
-        float scale = 1.0f / sqrtf(dot(z, z, n) / (float)n + LEAST_SPREAD);
+        float scale = 1.0f / sqrtf(dot(z, z, n) / (float)n + NORM_EPS);
         scales[i] = scale;
         for (int64_t c = 0; c < n; c++) {
             z[c] *= scale;
@@ -206,16 +206,16 @@ static void normalize(const Layer *layer, int64_t rows, float *out, float *norma
     }
 }
 
-// Q (rows, choices) of x (rows, sizes[0]); what hidden layers gave stays in the room.
-static void answer(const Net *net, const float *weights, const float *x, int64_t rows, const Room *room,
-                   float *values) {
-    float *out = room->outs, *normals = room->normals, *scales = room->scales;
+// Q (rows, choices) of x (rows, sizes[0]). The outputs of hidden layers stay in the workspace.
+static void forward(const Net *net, const float *weights, const float *x, int64_t rows, const Workspace *space,
+                    float *values) {
+    float *out = space->outs, *normals = space->normals, *scales = space->scales;
     for (int k = 0; k < net->layers; k++) {
         Layer layer = layer_of(net, weights, k);
         float *to = layer.is_last ? values : out;
         int64_t count = rows * layer.outputs;
         Matrix a = {x, layer.inputs, 1}, b = {layer.weight, layer.outputs, 1};
-        multiply(rows, layer.outputs, layer.inputs, a, b, layer.bias, to, room->panel, room->edge);
+        multiply(rows, layer.outputs, layer.inputs, a, b, layer.bias, to, space->panel, space->edge);
         if (layer.is_last) return;
         if (net->layer_norm) {
             normalize(&layer, rows, out, normals, scales);
@@ -230,9 +230,10 @@ static void answer(const Net *net, const float *weights, const float *x, int64_t
     }
 }
 
-// Slopes by what a layer gave before gain and shift, from those behind them; and the gradients of gain and shift.
-static void unnormalize(const Layer *layer, int64_t rows, float *slopes, const float *normals, const float *scales,
-                        float *d_gain, float *d_shift, float *row) {
+// The backward pass of layer_norm: turns the gradients of its outputs into those of its inputs, in place, and writes
+// the gradients of gain and shift.
+static void backward_norm(const Layer *layer, int64_t rows, float *slopes, const float *normals, const float *scales,
+                          float *d_gain, float *d_shift, float *row) {
     int64_t n = layer->outputs;
     memset(d_gain, 0, 4 * (size_t)n);
     memset(d_shift, 0, 4 * (size_t)n);
@@ -249,13 +250,13 @@ static void unnormalize(const Layer *layer, int64_t rows, float *slopes, const f
     }
 }
 
-// Writes the weights' gradients where the loss has these slopes (rows, choices) by Q. The room is as `answer` left it.
-static void put_gradients(const Net *net, const float *weights, const float *x, int64_t rows, const Room *room,
-                          float *slopes, float *gradient) {
+// Writes the gradients of the weights, given those of Q (rows, choices). The workspace must be as `forward` left it.
+static void backward(const Net *net, const float *weights, const float *x, int64_t rows, const Workspace *space,
+                     float *slopes, float *gradient) {
     int64_t hidden = 0;
     for (int k = 1; k < net->layers; k++) hidden += net->sizes[k];
-    float *out = room->outs + rows * hidden, *normals = room->normals + rows * hidden;
-    float *scales = room->scales + rows * (net->layers - 1);
+    float *out = space->outs + rows * hidden, *normals = space->normals + rows * hidden;
+    float *scales = space->scales + rows * (net->layers - 1);
     for (int number = net->layers - 1; number >= 0; number--) {
         Layer layer = layer_of(net, weights, number);
         int64_t n = layer.outputs, m = layer.inputs;
@@ -269,7 +270,7 @@ static void put_gradients(const Net *net, const float *weights, const float *x, 
             }
             if (net->layer_norm) {
                 normals -= count, scales -= rows;
-                unnormalize(&layer, rows, slopes, normals, scales, d_bias + n, d_bias + 2 * n, room->edge);
+                backward_norm(&layer, rows, slopes, normals, scales, d_bias + n, d_bias + 2 * n, space->edge);
             }
         }
         const float *input = number ? out - rows * m : x;
@@ -278,11 +279,11 @@ static void put_gradients(const Net *net, const float *weights, const float *x, 
             for (int64_t c = 0; c < n; c++) d_bias[c] += slopes[i * n + c];
         }
         Matrix a = {input, 1, m}, b = {slopes, n, 1};
-        multiply(m, n, rows, a, b, 0, d_weight, room->panel, room->edge);
+        multiply(m, n, rows, a, b, 0, d_weight, space->panel, space->edge);
         if (!number) return;
-        float *before = slopes == room->slopes[0] ? room->slopes[1] : room->slopes[0];
+        float *before = slopes == space->slopes[0] ? space->slopes[1] : space->slopes[0];
         Matrix d = {slopes, n, 1}, transposed = {layer.weight, 1, n};
-        multiply(rows, m, n, d, transposed, 0, before, room->panel, room->edge);
+        multiply(rows, m, n, d, transposed, 0, before, space->panel, space->edge);
         slopes = before, out -= rows * m;
     }
 }
@@ -292,19 +293,19 @@ static void put_gradients(const Net *net, const float *weights, const float *x, 
 typedef struct {
     const Net *net;
     const float *weights, *x;
-    const int8_t *masks;  // (rows, choices); null: all is allowed
-    const float *noise;   // (rows, choices + 1): a number for every choice, and whether the row explores
+    const int8_t *masks;  // (rows, choices); null: all actions are allowed
+    const float *noise;   // (rows, choices + 1): a random number for every choice, then whether the row explores
     float *logits, *best;
     int64_t *actions;
     float *work;
     int64_t rows;
 } Act;
 
-// Q of every choice, NEVER where it is not allowed; the best of them all; and what is done (nn/qnet.py, QHead).
+// Writes Q of every choice (NEVER where it is not allowed), the highest Q and the action, as QHead does (nn/qnet.py).
 SHOAL_API void shoal_q_act(const Act *act) {
     int64_t needed, choices = act->net->sizes[act->net->layers];
-    Room room = room_of(act->net, act->rows, act->work, &needed);
-    answer(act->net, act->weights, act->x, act->rows, &room, act->logits);
+    Workspace space = workspace_of(act->net, act->rows, act->work, &needed);
+    forward(act->net, act->weights, act->x, act->rows, &space, act->logits);
     for (int64_t i = 0; i < act->rows; i++) {
         float *q = act->logits + i * choices, best = q[0];
         const float *noise = act->noise + i * (choices + 1);
@@ -322,22 +323,22 @@ SHOAL_API void shoal_q_act(const Act *act) {
     }
 }
 
-// ---- what a rollout was like ----
+// ---- statistics of a rollout ----
 
 typedef struct {
     const float *rewards, *logits;  // (steps, rows), (steps, rows, choices)
-    const uint8_t *dones, *alive;   // alive: null: all
-    double *games;                  // that ended so far
-    float *found;                   // mean reward, mean of the best Q
+    const uint8_t *dones, *alive;   // alive may be null: all rows
+    double *games;                  // that have ended so far
+    float *found;                   // out: mean reward, mean of the highest Q
     int64_t steps, rows, choices, agents;
 } Watch;
 
-// As `watch` of algos/dqn.py.
+// The same as the statistics of algos/dqn.py in torch.
 SHOAL_API void shoal_q_watch(const Watch *w) {
     double reward = 0.0, best = 0.0;
     int64_t ended = 0, counted = 0;
     for (int64_t i = 0; i < w->steps * w->rows; i++) {
-        // what an agent that is out is said to earn or see counts for nothing, but nonsense shows
+        // rows of agents that are out have weight 0; their NaN, if any, still shows in the sums
         float counts = !w->alive || w->alive[i] ? 1.0f : 0.0f;
         const float *q = w->logits + i * w->choices;
         float most = q[0];
@@ -354,12 +355,12 @@ SHOAL_API void shoal_q_watch(const Watch *w) {
 
 typedef struct {
     const Net *net;
-    float *weights, *gradient, *mean, *square, *step;  // step: of Adam, so far
+    float *weights, *gradient, *mean, *square, *step;  // step: Adam's count of steps
     const float *target, *x, *next_x;
     const int64_t *actions;
-    const float *returns, *discounts, *counts;  // counts: how much a row counts; 0: not at all
-    const int8_t *next_masks;                   // null: all is allowed
-    float *errors, *found, *work;               // errors: Q - target of every row; found: loss, Q, target, norm
+    const float *returns, *discounts, *counts;  // counts: the weights of rows
+    const int8_t *next_masks;                   // null: all actions are allowed
+    float *errors, *found, *work;               // out: errors: Q - target by row; found: loss, Q, target, gradient norm
     int64_t rows;
     int32_t is_double, is_mse;
     double rate, beta1, beta2, eps, limit;
@@ -375,17 +376,18 @@ static int64_t best_of(const float *q, const int8_t *mask, int64_t choices) {
     return best;
 }
 
-// Adam (algos/optim.py) with the gradient scaled to a norm of at most `limit`; returns the norm that it had.
-static double descend(const Improve *s, int64_t count) {
+// Adam (algos/optimizers/adam.py), with the gradient clipped to a norm of `limit`. Returns the norm before clipping.
+static double adam_step(const Improve *s, int64_t count) {
     double squares = 0.0;
-    for (int64_t k = 0; k < count; k += 1024) {  // a double now and then: the sum stays exact however many there are
+    for (int64_t k = 0; k < count;
+         k += 1024) {  // sums of 1,024 are added as doubles: no precision is lost for many weights
         squares += (double)dot(s->gradient + k, s->gradient + k, count - k < 1024 ? count - k : 1024);
     }
     float norm = (float)sqrt(squares), shrink = 1.0f;
     if (s->limit > 0.0) shrink = (float)s->limit / (norm + 1e-6f);
     shrink = shrink < 1.0f ? shrink : 1.0f;
     double step = (double)(*s->step += 1.0f);
-    float rate = (float)(s->rate / (1.0 - pow(s->beta1, step))), part = (float)(1.0 - s->beta1);
+    float rate = (float)(s->rate / (1.0 - pow(s->beta1, step))), gain = (float)(1.0 - s->beta1);
     float root = (float)sqrt(1.0 - pow(s->beta2, step)), eps = (float)s->eps;
     float beta2 = (float)s->beta2, rest = (float)(1.0 - s->beta2);
     float *restrict weights = s->weights, *restrict mean = s->mean, *restrict square = s->square;
@@ -393,62 +395,63 @@ static double descend(const Improve *s, int64_t count) {
     for (int64_t k = 0; k < count; k++) {
         float g = gradient[k] * shrink;
         gradient[k] = g;
-        mean[k] += part * (g - mean[k]);
+        mean[k] += gain * (g - mean[k]);
         square[k] = beta2 * square[k] + rest * g * g;
         weights[k] -= rate * mean[k] / (sqrtf(square[k]) / root + eps);
     }
     return (double)norm;
 }
 
-// One gradient step of algos/dqn.py's `improve`: Q(s, a) is pulled to r + gamma^n Q_target(s', a'), where a' is the
-// best by the network itself (double) or by the target network.
+// One gradient step, the same as `improve` of algos/dqn.py: Q(s, a) is fitted to r + gamma^n Q_target(s', a'), where a'
+// is the best action by the network (double Q-learning) or by the target network.
 SHOAL_API void shoal_q_improve(const Improve *s) {
     const Net *net = s->net;
     int64_t needed, rows = s->rows, choices = net->sizes[net->layers], counted = 0;
-    Room room = room_of(net, rows, s->work, &needed);
-    float *theirs = room.values, *mine = room.values + rows * choices, *slopes = room.slopes[0];
-    float *goals = s->errors;
-    answer(net, s->target, s->next_x, rows, &room, theirs);
-    if (s->is_double) answer(net, s->weights, s->next_x, rows, &room, mine);
+    Workspace space = workspace_of(net, rows, s->work, &needed);
+    float *target_q = space.values, *online_q = space.values + rows * choices, *slopes = space.slopes[0];
+    float *targets = s->errors;
+    forward(net, s->target, s->next_x, rows, &space, target_q);
+    if (s->is_double) forward(net, s->weights, s->next_x, rows, &space, online_q);
     for (int64_t i = 0; i < rows; i++) {
         const int8_t *mask = s->next_masks ? s->next_masks + i * choices : 0;
-        int64_t best = best_of((s->is_double ? mine : theirs) + i * choices, mask, choices);
-        goals[i] = s->returns[i] + s->discounts[i] * theirs[i * choices + best];
+        int64_t best = best_of((s->is_double ? online_q : target_q) + i * choices, mask, choices);
+        targets[i] = s->returns[i] + s->discounts[i] * target_q[i * choices + best];
         counted += s->counts[i] != 0.0f;
     }
-    answer(net, s->weights, s->x, rows, &room, mine);
+    forward(net, s->weights, s->x, rows, &space, online_q);
     memset(slopes, 0, 4 * (size_t)(rows * choices));
-    float each = 1.0f / (float)(counted ? counted : 1);
-    double loss = 0.0, q = 0.0, goal = 0.0;
+    float row_share = 1.0f / (float)(counted ? counted : 1);
+    double loss = 0.0, q = 0.0, target = 0.0;
     for (int64_t i = 0; i < rows; i++) {
-        float chosen = mine[i * choices + s->actions[i]], error = chosen - goals[i], share = s->counts[i] * each;
+        float chosen = online_q[i * choices + s->actions[i]], error = chosen - targets[i],
+              share = s->counts[i] * row_share;
         float slope = error;
-        if (!s->is_mse) slope = error > 1.0f ? 1.0f : error < -1.0f ? -1.0f : error;  // Huber's
+        if (!s->is_mse) slope = error > 1.0f ? 1.0f : error < -1.0f ? -1.0f : error;  // Huber loss
         slopes[i * choices + s->actions[i]] = slope * share;
         loss += (double)(slope * (error - 0.5f * slope) * share);
-        q += (double)(chosen * share), goal += (double)(goals[i] * share);
+        q += (double)(chosen * share), target += (double)(targets[i] * share);
         s->errors[i] = error;
     }
-    put_gradients(net, s->weights, s->x, rows, &room, slopes, s->gradient);
+    backward(net, s->weights, s->x, rows, &space, slopes, s->gradient);
     Layer last = layer_of(net, s->weights, net->layers - 1);
-    double norm = descend(s, last.at + (last.inputs + 1) * last.outputs);
-    s->found[0] = (float)loss, s->found[1] = (float)q, s->found[2] = (float)goal, s->found[3] = (float)norm;
+    double norm = adam_step(s, last.at + (last.inputs + 1) * last.outputs);
+    s->found[0] = (float)loss, s->found[1] = (float)q, s->found[2] = (float)target, s->found[3] = (float)norm;
 }
 
-// ---- the replay (algos/replay.py says how it lies) ----
+// ---- the replay (algos/replay.py describes its layout) ----
 
 enum { STEP, END, CUT, LAST };
 
 typedef struct {
     int64_t rows, agents, capacity, leaves, mask_size, action_bytes;
-    const int64_t *obs_bytes, *base;  // (leaves) of one observation; (rows) where a row's ring begins
+    const int64_t *obs_bytes, *base;  // (leaves) bytes of one observation; (rows) where a row's ring starts
     uint8_t *const *obs;              // (leaves)
-    uint8_t *actions;                 // of one or four bytes
+    uint8_t *actions;                 // of action_bytes each: 1 or 4
     float *rewards;
     uint8_t *kinds;
     int8_t *masks;  // null: none
     int64_t *heads, *counts, *stored;
-    int64_t *ends;  // (rows) of work
+    int64_t *ends;  // (rows) workspace
 } Replay;
 
 typedef struct {
@@ -457,12 +460,12 @@ typedef struct {
     uint8_t *const *obs;  // (leaves) of (steps + 1, rows)
     const int64_t *actions;
     const float *rewards;
-    const uint8_t *dones, *alive, *cuts;  // alive: (steps + 1, rows), null: all; cuts: null: none
+    const uint8_t *dones, *alive, *cuts;  // alive: (steps + 1, rows); null: all. cuts: truncated; null: none
     const int8_t *masks;                  // (steps + 1, rows, mask_size)
-    int64_t *last;                        // (steps, rows): where the last observation of what was cut off belongs
+    int64_t *last;  // (steps, rows) out: the place for the final observation of a truncated episode
 } Store;
 
-static void put_seen(const Store *s, int64_t place, int64_t t, int64_t row) {
+static void write_obs(const Store *s, int64_t place, int64_t t, int64_t row) {
     const Replay *r = s->replay;
     for (int64_t k = 0; k < r->leaves; k++) {
         int64_t bytes = r->obs_bytes[k];
@@ -472,7 +475,7 @@ static void put_seen(const Store *s, int64_t place, int64_t t, int64_t row) {
     memcpy(r->masks + place * r->mask_size, s->masks + (t * r->rows + row) * r->mask_size, (size_t)r->mask_size);
 }
 
-// Takes in a rollout, as Replay.store does. Last observations of what was cut off are left to the caller.
+// Stores a rollout, as Replay.store does. The caller writes the final observations of truncated episodes.
 SHOAL_API void shoal_replay_store(const Store *s) {
     const Replay *r = s->replay;
     for (int64_t row = 0; row < r->rows; row++) {
@@ -482,7 +485,7 @@ SHOAL_API void shoal_replay_store(const Store *s) {
             if (s->alive && !s->alive[at]) continue;
             int is_cut = s->cuts && s->cuts[at];
             int is_over = s->dones[at] || (s->alive && !s->alive[at + r->rows]);
-            put_seen(s, place, t, row);
+            write_obs(s, place, t, row);
             if (r->action_bytes == 1) {
                 r->actions[place] = (uint8_t)s->actions[at];
             } else {
@@ -496,7 +499,7 @@ SHOAL_API void shoal_replay_store(const Store *s) {
             if (!is_cut) continue;
             place = base + head;
             r->kinds[place] = LAST;
-            // what is allowed there is not known: the env was reset
+            // the mask of a final observation is unknown, as the env was reset: all actions are allowed
             if (r->masks) memset(r->masks + place * r->mask_size, 1, (size_t)r->mask_size);
             s->last[at] = place;
             head = head + 1 == r->capacity ? 0 : head + 1;
@@ -505,11 +508,11 @@ SHOAL_API void shoal_replay_store(const Store *s) {
         r->heads[row] = head;
         int64_t count = r->counts[row] + written;
         r->counts[row] = count < r->capacity - 1 ? count : r->capacity - 1;
-        put_seen(s, base + head, s->steps, row);
+        write_obs(s, base + head, s->steps, row);
     }
 }
 
-// The row of a ring: rings lie by agent, rows by env.
+// The row of a ring: rings are ordered by agent, rows by env.
 static int64_t row_of(const Replay *r, int64_t ring) {
     int64_t envs = r->rows / r->agents;
     return ring % envs * r->agents + ring / envs;
@@ -517,8 +520,8 @@ static int64_t row_of(const Replay *r, int64_t ring) {
 
 typedef struct {
     const Replay *replay;
-    int64_t groups, count;  // windows of each group; one after the other, group by group
-    const double *chances;  // (groups, count), 0 to 1
+    int64_t groups, count;  // count windows from each group of rows
+    const double *chances;  // (groups, count) random numbers from 0 to 1
     int64_t *index;         // (count, groups)
     float *weights;         // (count, groups)
     int64_t n_step;
@@ -529,7 +532,7 @@ typedef struct {
     int8_t *next_masks;
 } Draw;
 
-// Places, each transition of a group as likely as any other.
+// Draws places of transitions, uniformly within each group.
 SHOAL_API void shoal_replay_draw(const Draw *d) {
     const Replay *r = d->replay;
     int64_t rings = r->rows / d->groups;
@@ -540,7 +543,7 @@ SHOAL_API void shoal_replay_draw(const Draw *d) {
             int64_t number = (int64_t)(d->chances[group * d->count + i] * (double)total), low = 0, high = rings - 1;
             number = number > total - 1 ? total - 1 : number;
             number = number < 0 ? 0 : number;
-            while (low < high) {  // the first ring that ends behind it
+            while (low < high) {  // binary search: the first ring that ends after it
                 int64_t middle = (low + high) / 2;
                 if (ends[middle] > number) {
                     high = middle;
@@ -555,24 +558,24 @@ SHOAL_API void shoal_replay_draw(const Draw *d) {
     }
 }
 
-// What began at the places of `index`, as Replay.sample tells it.
+// Reads the n-step transitions that start at the places of `index`, as Replay.sample does.
 SHOAL_API void shoal_replay_windows(const Draw *d) {
     const Replay *r = d->replay;
     float gamma = (float)d->gamma;
     for (int64_t i = 0; i < d->groups * d->count; i++) {
         int64_t index = d->index[i], ring = index / r->capacity, start = ring * r->capacity, at = index;
         int64_t head = start + r->heads[row_of(r, ring)];
-        float earned = 0.0f;
+        float returned = 0.0f;
         int64_t steps = 0, kind = STEP, after = at;
         while (steps < d->n_step) {
-            earned += (steps ? powf(gamma, (float)steps) : 1.0f) * r->rewards[at];
+            returned += (steps ? powf(gamma, (float)steps) : 1.0f) * r->rewards[at];
             after = at + 1 == start + r->capacity ? start : at + 1;
             kind = r->kinds[at];
             steps++;
             if (kind != STEP || after == head) break;
             at = after;
         }
-        d->returns[i] = earned;
+        d->returns[i] = returned;
         d->discounts[i] = kind == END ? 0.0f : steps == 1 ? gamma : powf(gamma, (float)steps);
         d->actions[i] = r->action_bytes == 1 ? r->actions[index] : ((int32_t *)r->actions)[index];
         if (r->kinds[index] == LAST) d->weights[i] = 0.0f;

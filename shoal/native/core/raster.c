@@ -1,4 +1,4 @@
-// raster.c: a display list (draw.h) to pixels, in software, with soft edges.
+// raster.c: draws a display list (draw.h) into pixels, in software, with antialiased edges.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static void fill_rect(Canvas *c, float x0, float y0, float x1, float y1, uint32_
     }
 }
 
-// All points within `radius` of the segment: a line with round ends, or a circle when its ends are one point.
+// All points within `radius` of a segment: a line with round ends, or a circle where both ends are the same point.
 static void fill_capsule(Canvas *c, float x0, float y0, float x1, float y1, float radius, uint32_t color) {
     int32_t box[4];
     float grow = radius + 1.0f;
@@ -113,7 +113,7 @@ static void fill_text(Canvas *c, const DrawItem *item, float x, float y) {
     }
 }
 
-// Draws the list into rgb (height, width, 3). The world keeps its shape and is centred.
+// Draws the list into rgb (height, width, 3). The world keeps its proportions and is centred.
 SHOAL_API void shoal_raster(const Draw *d, uint8_t *rgb, int32_t width, int32_t height) {
     float world_x = d->right - d->left, world_y = d->bottom - d->top;
     float scale = fminf((float)width / fabsf(world_x), (float)height / fabsf(world_y));

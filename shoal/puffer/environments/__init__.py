@@ -3,8 +3,8 @@
     make_env = pufferlib.environments.atari.env_creator("breakout")
     vecenv = pufferlib.vector.make(make_env, env_kwargs={"framestack": 4}, num_envs=8)
 
-`env_creator` needs the library to be installed: the error has the command. A package that is not here raises an error
-that says what to use.
+`env_creator` needs the library to be installed: the error has the command. A package that is not supported raises
+an error that says what to use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.errors import UnknownEnv, did_you_mean
 from shoal.puffer import emulation, names
 from shoal.puffer.exceptions import EnvironmentSetupError, MissingName, missing_names
 
-# the name of an env from its name in a package of PufferLib
+# patterns of Shoal's names, from the names in a package of PufferLib
 PACKAGES: dict[str, str] = {
     "atari": "atari-{}",
     "minigrid": "minigrid-{}",
@@ -51,7 +51,7 @@ DEFAULTS = {
     "classic_control_continuous": "mountain_car_continuous",
     "mujoco": "hopper",
 }
-# packages of PufferLib 3 that have no env creator here
+# packages of PufferLib 3 that are not supported
 OTHERS = (
     "bsuite cogames craftax dm_control dm_lab gvgai kinetix links_awaken madrona magent mani_skill metta minerl morph "
     "nmmo3 nocturne open_spiel pokemon_red slimevolley smac stable_retro tribal_village trade_sim vizdoom"
@@ -60,7 +60,7 @@ __all__ = [*PACKAGES]
 
 
 def env_creator(package: str, name: str | None = None, **kwargs: Any) -> Callable[..., Any]:
-    """A function that makes one env of a package as a PufferEnv. kwargs are the env's."""
+    """A function that makes one env of a package as a PufferEnv. kwargs are passed to the env."""
     name = DEFAULTS.get(package, package) if name is None else name
     pattern = PACKAGES[package]
     if pattern == "gym-{}":
@@ -74,10 +74,10 @@ def env_creator(package: str, name: str | None = None, **kwargs: Any) -> Callabl
         raise
     except ValueError as error:
         raise EnvironmentSetupError(str(error)) from None
-    return partial(_make, package, make, kwargs)
+    return partial(_make, make, kwargs)
 
 
-def _make(package: str, make: Any, fixed: dict[str, Any], buf: Any = None, seed: int | None = None, **own: Any) -> Any:
+def _make(make: Any, fixed: dict[str, Any], buf: Any = None, seed: int | None = None, **own: Any) -> Any:
     env = make(**fixed, **own)
     is_many = hasattr(env, "possible_agents")
     emulated = emulation.PettingZooPufferEnv if is_many else emulation.GymnasiumPufferEnv
@@ -85,14 +85,14 @@ def _make(package: str, make: Any, fixed: dict[str, Any], buf: Any = None, seed:
 
 
 def _gymnasium_id(name: str) -> str:
-    """The newest Gymnasium id that a name means: `mountain_car_continuous` is `MountainCarContinuous-v0`."""
+    """The newest Gymnasium id of a name: `mountain_car_continuous` is `MountainCarContinuous-v0`."""
     if name in gymnasium.registry:
         return name
     wanted = re.sub(r"[^a-z0-9]", "", re.sub(r"-v\d+$", "", name).lower())
     stems = {id: re.sub(r"-v\d+$", "", id) for id in gymnasium.registry if "/" not in id}
     ids = [id for id, stem in stems.items() if re.sub(r"[^a-z0-9]", "", stem.lower()) == wanted]
     if not ids:
-        raise UnknownEnv(f"'{name}' is no env of Gymnasium.{did_you_mean(name, sorted(set(stems.values())))}")
+        raise UnknownEnv(f"'{name}' is not an env of Gymnasium.{did_you_mean(name, sorted(set(stems.values())))}")
     return max(ids, key=lambda known: int(known.rsplit("-v", 1)[1]))
 
 
@@ -113,7 +113,7 @@ _missing = missing_names(__name__, [*PACKAGES], {})
 def __getattr__(name: str) -> Any:
     if name in OTHERS:
         raise MissingName(
-            f"puffer.environments.{name} is not supported so far. Install its library, and give a function that makes "
+            f"puffer.environments.{name} is not supported. Install its library, and pass a function that makes "
             "one env to shoal.puffer.emulate or shoal.puffer.vector.make."
         )
     return _missing(name)

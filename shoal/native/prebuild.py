@@ -1,6 +1,6 @@
-"""Compiles an env for the GPU, and makes the GPU's context, while Python imports torch: a run starts sooner by both.
+"""Compiles an env for the GPU, and creates the GPU's context, while Python imports torch: a run starts sooner.
 
-Nothing happens here alone: what goes wrong is told by whoever asks for it next.
+Failures are ignored here: the same call fails again, with its error, when the trainer makes the env.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 from shoal.native import build, cuda, lib
 
 
-def begin(header: Path) -> list[threading.Thread]:
-    """Starts threads for an env with its default consts; none where there is nothing that could use a GPU.
+def start(header: Path) -> list[threading.Thread]:
+    """Starts threads that compile an env with its default consts; none where the CUDA bindings are not installed.
 
-    Python waits for them at its end: a compiler that is left in the middle leaves half a file, or crashes when the
-    memory under it goes.
+    They are not daemon threads: Python waits for them at exit. A compiler that is interrupted leaves an incomplete
+    file, or crashes when the interpreter frees its memory.
     """
     try:
-        from cuda.bindings import driver, nvrtc  # noqa: F401  (no thread of ours imports beside the main one)
+        from cuda.bindings import driver, nvrtc  # noqa: F401  (imported here: the threads import nothing)
     except ImportError:
         return []
     threads = [threading.Thread(target=work, args=(header,)) for work in (_build_library, _build_kernels)]
@@ -34,7 +34,10 @@ def _build_library(header: Path) -> None:
 
 
 def _build_kernels(header: Path) -> None:
-    """The context is the device's primary one, which torch takes up; like torch's, it stays until the process ends."""
+    """Creates the device's primary context, which torch then uses, and compiles the env's kernels.
+
+    Like torch's, the context exists until the process ends.
+    """
     from cuda.bindings import driver
 
     with contextlib.suppress(Exception):

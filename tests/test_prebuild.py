@@ -1,4 +1,4 @@
-"""What is begun early: kernels that are compiled side by side, and an env's libraries while torch is imported."""
+"""Prebuilding: kernels are compiled side by side, and an env while torch is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from shoal import registry
 from shoal.algos import ops
 from shoal.cli import train as cli
-from shoal.native import ahead, build
+from shoal.native import build, prebuild
 from shoal.nn import launch as launching
 from shoal.nn.launch import compile_ahead, launch
 from shoal.train import Trainer, options_for
@@ -129,16 +129,16 @@ def test_of_two_threads_one_compiles(tmp_path, monkeypatch):
     assert len(count) == 1
 
 
-def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeypatch):
+def test_prebuilding_builds_the_library_and_raises_nothing(tmp_path, monkeypatch):
     pytest.importorskip("cuda.bindings")
     monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
     header = tmp_path / "mine.h"
     header.write_text(registry.find("squared").read_text())
-    for thread in ahead.begin(header):
+    for thread in prebuild.start(header):
         thread.join()
     assert list((tmp_path / "cache").glob("mine-*.so"))
     header.write_text("not C")
-    threads = ahead.begin(header)
+    threads = prebuild.start(header)
     assert len(threads) == 2
     for thread in threads:
         thread.join()
@@ -147,7 +147,7 @@ def test_beginning_early_builds_the_library_and_raises_nothing(tmp_path, monkeyp
 def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(tmp_path):
     pytest.importorskip("cuda.bindings")
     (tmp_path / "mine.h").write_text(registry.find("squared").read_text())
-    code = "import pathlib, sys; from shoal.native import ahead; ahead.begin(pathlib.Path(sys.argv[1]))"
+    code = "import pathlib, sys; from shoal.native import prebuild; prebuild.start(pathlib.Path(sys.argv[1]))"
     env = {**os.environ, "SHOAL_CACHE_DIR": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "mine.h")], env=env, check=True)
     names = [path.name for path in (tmp_path / "cache").iterdir()]
@@ -173,10 +173,10 @@ def test_a_command_that_ends_early_leaves_no_compiler_and_no_half_of_a_library(t
         ([], False),
     ],
 )
-def test_the_command_begins_early_for_native_envs_that_a_gpu_may_step(words, begins, monkeypatch, tmp_path):
+def test_the_command_prebuilds_native_envs_that_a_gpu_may_step(words, begins, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cpu.toml").write_text('device = "cpu"')
     seen = []
-    monkeypatch.setattr(ahead, "begin", seen.append)
+    monkeypatch.setattr(prebuild, "start", seen.append)
     cli.prebuild(words)
     assert seen == ([registry.find("squared")] if begins else [])
