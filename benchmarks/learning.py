@@ -108,8 +108,8 @@ def table() -> str:
 def write_page() -> None:
     PAGE.write_text(
         "# Does it learn?\n\n"
-        "Every stock env, trained by `shoal train <name>` with the options of its TOML file (`shoal/envs/<name>.toml`).\n"
-        "`python benchmarks/learning.py` repeats the measurement and writes this page.\n\n"
+        "Every stock env, trained by `shoal train <name>` with the options of its TOML file\n"
+        "(`shoal/envs/<name>.toml`). `python benchmarks/learning.py` repeats the measurement and writes this page.\n\n"
         f"{table()}\n\n"
         "`memory` needs a recurrent core: without one no policy beats chance. `forage` has four agents that share one\n"
         "policy; its score is the mean over agents. `maze` has mazes of 9 cells a side.\n"
