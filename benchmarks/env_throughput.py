@@ -5,7 +5,8 @@
 
 Three tables: (1) one core, 4096 envs, `step()` with fresh actions each time; (2) one thread against two;
 (3) what one call of `step()` costs with one env. Each run appends machine, commit and every repeat to
-benchmarks/results/env_throughput.jsonl; `scripts/readme` makes the README's table from there.
+benchmarks/results/env_throughput.jsonl. `scripts/readme` draws the README's chart and writes the tables of
+docs/performance.md from there.
 """
 
 from __future__ import annotations

@@ -108,13 +108,11 @@ def table() -> str:
 def write_page() -> None:
     PAGE.write_text(
         "# Does it learn?\n\n"
-        "Every stock env with the options of its TOML file (`shoal/envs/<name>.toml`), as `shoal train <name>` runs\n"
-        "them. "
-        "`python benchmarks/learning.py` measures them anew and writes this page.\n\n"
+        "Every stock env, trained by `shoal train <name>` with the options of its TOML file\n"
+        "(`shoal/envs/<name>.toml`). `python benchmarks/learning.py` repeats the measurement and writes this page.\n\n"
         f"{table()}\n\n"
-        "`memory` can only be solved by remembering: without a recurrent core no policy beats chance. `forage` is a\n"
-        "game of four agents that share one policy; its score is the mean over agents. `maze` is played on mazes of 9\n"
-        "cells a side.\n"
+        "`memory` needs a recurrent core: without one no policy beats chance. `forage` has four agents that share one\n"
+        "policy; its score is the mean over agents. `maze` has mazes of 9 cells a side.\n"
     )
 
 

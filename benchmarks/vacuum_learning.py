@@ -125,11 +125,11 @@ def page(results: list[dict[str, Any]]) -> str:
     lines = [
         "# What a robot vacuum learns\n",
         "<!-- Written by benchmarks/vacuum_learning.py: run that, do not edit this. -->\n",
-        "Robot 0 is trained by DQN against scripted robots, and judged on held-out games by its best actions, beside",
+        "DQN trains robot 0 against scripted robots. It is evaluated greedily on held-out games. The tables also have",
         "every scripted robot in the same seat. The game: [vacuum](envs/vacuum.md).\n",
-        "In classic-1v3 waiting wins: 9,940 is all there is, 497 charges of 20. Who finds others at the charger",
-        "must push them off it. In duel-stun only one can charge: DQN takes the charger and",
-        "keeps the other off it, and on some seeds kills it.\n",
+        "In classic-1v3 a robot that stays on the charger wins. The highest return is 9,940: 497 charges of 20.",
+        "A robot that finds others on the charger must push them off. In duel-stun only one robot can charge. DQN",
+        "takes the charger and keeps the other off it; on some seeds it kills it.\n",
     ]
     for one in results:
         lines += [f"## {one['preset']}, against {', '.join(one['others'])}\n"]
@@ -145,8 +145,9 @@ def page(results: list[dict[str, Any]]) -> str:
         runs = list(one["learned"].values())
         kills = [f["kills_0"] for f in runs]
         lines.append(
-            f"\nKills a game, {len(runs)} seeds: {statistics.mean(kills):.2f} ({min(kills):.2f} .. {max(kills):.2f}). "
-            f"A run: {runs[0]['steps']:,.0f} steps of robot 0, {statistics.median(f['seconds'] for f in runs):.0f} s.\n"
+            f"\nKills per game, {len(runs)} seeds: {statistics.mean(kills):.2f} "
+            f"({min(kills):.2f} .. {max(kills):.2f}). A run: {runs[0]['steps']:,.0f} steps of robot 0, "
+            f"{statistics.median(f['seconds'] for f in runs):.0f} s.\n"
         )
     return "\n".join([*lines, *on_a_gpu()])
 
@@ -159,10 +160,10 @@ def on_a_gpu() -> list[str]:
         return []
     record, lines = results[-1], ["## On a GPU\n"]
     lines += [
-        f"The same on one {record['gpu']}, with the options of `[dqn.cuda]`: 20 million steps of robot 0, 40 million",
-        "against safe-random, judged by 65,536 games each (`benchmarks/gpu.py vacuum`). With as many games the return",
-        "of a robot against safe-random is known to 0.06. In duel-stun rewards are learned as they are, returns are of",
-        "five steps, and the network has LayerNorm.\n",
+        f"The same on one {record['gpu']}, with the options of `[dqn.cuda]`: 20 million steps of robot 0, or 40",
+        "million against safe-random. Each policy plays 65,536 games (`benchmarks/gpu.py vacuum`), which give the",
+        "return against safe-random to 0.06. In duel-stun rewards are not scaled, returns have five steps, and the",
+        "network has LayerNorm.\n",
         "| robot 0 against | best scripted robot 0 | DQN, five seeds | kills of each seed | seconds |",
         "|---|---|---|---|---|",
     ]

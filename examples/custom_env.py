@@ -1,8 +1,8 @@
-"""An env of your own in Python: a Gymnasium class, stepped in processes and trained on.
+"""Your own env in Python: a Gymnasium class, stepped in worker processes and trained on.
 
 python examples/custom_env.py --steps 200k
 
-In C it is a hundred times as fast: `shoal new my_env` writes a header to start from (docs/add-an-env.md).
+In C it would be a hundred times as fast: `shoal new my_env` writes a header to start from (docs/add-an-env.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shoal.train import train
 
 
 class Chase(gymnasium.Env[Any, Any]):
-    """Step left or right on a line of 21 places to stand where the target is; it moves when it is reached."""
+    """Walk on a line of 21 places to the target, which moves when it is reached."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -33,7 +33,7 @@ class Chase(gymnasium.Env[Any, Any]):
         return self.observe(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One move. Nothing ends the game but its time limit: that is truncated, not terminated."""
+        """One move. Only the time limit ends the game: that is a truncation, not a termination."""
         self.at = min(20, max(0, self.at + int(action) - 1))
         self.steps += 1
         reward = float(self.at == self.target)
@@ -49,7 +49,7 @@ class Chase(gymnasium.Env[Any, Any]):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", default="200k", help="steps to train for")
-    parser.add_argument("--runs", default="runs", help="where the run's folder goes")
+    parser.add_argument("--runs", default="runs", help="folder of all runs")
     flags = parser.parse_args()
     options = {"total_steps": flags.steps, "horizon": 64, "learning_rate": 1e-3}
     vec = {"num_envs": 8, "num_workers": 2}

@@ -1,4 +1,4 @@
-"""A policy of your own: any nn.Module that returns (logits, value). Shoal trains it as it is.
+"""Your own policy: any nn.Module that returns (logits, value).
 
 python examples/custom_policy.py --steps 2M
 """
@@ -15,7 +15,7 @@ from shoal.train import train
 
 
 class Residual(nn.Module):
-    """Blocks that add to what they are given, with an actor and a critic on top."""
+    """Residual blocks, with an actor and a critic on top."""
 
     def __init__(self, observation_space: Any, action_space: Any, width: int = 64) -> None:
         super().__init__()
@@ -37,12 +37,12 @@ class Residual(nn.Module):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", default="2M", help="steps to train for")
-    parser.add_argument("--envs", type=int, default=1024, help="games at a time")
-    parser.add_argument("--runs", default="runs", help="where the run's folder goes")
+    parser.add_argument("--envs", type=int, default=1024, help="number of envs")
+    parser.add_argument("--runs", default="runs", help="folder of all runs")
     flags = parser.parse_args()
     run = train(
         "breakout",
-        policy=Residual,  # a class, or a function of the two spaces; also a module that is made already
+        policy=Residual,  # a class or a function of the two spaces, or a module
         train={"total_steps": flags.steps},
         vec={"num_envs": flags.envs},
         eval={"episodes": 20},

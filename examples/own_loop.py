@@ -1,4 +1,4 @@
-"""A training loop of your own: shoal.make and torch, nothing else of Shoal's. PPO learns cartpole in a few seconds."""
+"""Your own training loop: shoal.make and torch, nothing else of Shoal's. PPO learns cartpole in a few seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(total_steps: int) -> float:
     net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))  # 2 logits, value
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     obs, actions = torch.zeros(HORIZON, ENVS, 4), torch.zeros(HORIZON, ENVS, dtype=torch.int64)
-    logprobs, rewards, goes_on, values, advantages = torch.zeros(5, HORIZON + 1, ENVS)
+    logprobs, rewards, continues, values, advantages = torch.zeros(5, HORIZON + 1, ENVS)
     mean, now = 0.0, torch.from_numpy(envs.reset(seed=1)[0].copy())
     for update in range(1, total_steps // (HORIZON * ENVS) + 1):
         with torch.no_grad():
@@ -30,15 +30,15 @@ def main(total_steps: int) -> float:
                 policy = Categorical(logits=out[:, :2])
                 actions[t] = policy.sample()
                 logprobs[t], values[t] = policy.log_prob(actions[t]), out[:, 2]
-                seen, reward, terminated, truncated, infos = envs.step(actions[t].numpy())
-                rewards[t], goes_on[t] = torch.from_numpy(reward), torch.from_numpy(~(terminated | truncated))
-                if truncated.any():  # ended by the time limit, not lost: what would have come counts
+                next_obs, reward, terminated, truncated, infos = envs.step(actions[t].numpy())
+                rewards[t], continues[t] = torch.from_numpy(reward), torch.from_numpy(~(terminated | truncated))
+                if truncated.any():  # the time limit ended it: bootstrap from the last observation
                     rewards[t, truncated] += GAMMA * net(torch.from_numpy(infos["final_obs"][truncated]))[:, 2]
-                now = torch.from_numpy(seen.copy())
+                now = torch.from_numpy(next_obs.copy())
             values[HORIZON] = net(now)[:, 2]
             for t in reversed(range(HORIZON)):
-                error = rewards[t] + GAMMA * goes_on[t] * values[t + 1] - values[t]
-                advantages[t] = error + GAMMA * LAMBDA * goes_on[t] * advantages[t + 1]
+                error = rewards[t] + GAMMA * continues[t] * values[t + 1] - values[t]
+                advantages[t] = error + GAMMA * LAMBDA * continues[t] * advantages[t + 1]
         flat = [x[:HORIZON].flatten(0, 1) for x in (obs, actions, logprobs, advantages, advantages + values)]
         for index in torch.cat([torch.randperm(HORIZON * ENVS) for _ in range(EPOCHS)]).split(HORIZON * ENVS // 4):
             seen_obs, taken, before, gain, returns = (x[index] for x in flat)

@@ -1,11 +1,11 @@
-"""A training script as PufferLib's guides have it: make an env, make a policy, loop. Change what you like.
+"""A training script in the style of PufferLib's guides: make an env, make a policy, loop.
 
     python examples/train_template.py --env-name gym-CartPole-v1 --num-envs 16 --num-iterations 50
     python examples/train_template.py --env-name puffer_breakout --num-envs 1024 --num-steps 64 --seed 3
     python examples/train_template.py --resume checkpoints/final_model.pt
 
-Its flags are those of the guides; `--train.learning-rate` is `--learning-rate`. `shoal train ENV` does all this and
-more.
+Its flags are those of the guides; `--train.learning-rate` is `--learning-rate`. `shoal train ENV` does the same
+and more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.puffer.pytorch import layer_init
 
 
 class Policy(nn.Module):
-    """Two layers for any array of observations, and logits for one choice or several."""
+    """Two layers for array observations, and logits for one or several discrete actions."""
 
     def __init__(self, observation_space, action_space, hidden_size=128):
         super().__init__()
@@ -43,13 +43,13 @@ class Policy(nn.Module):
         self.critic = layer_init(nn.Linear(hidden_size, 1), std=1.0)
 
     def forward(self, observations):
-        """(logits of each choice, value)."""
+        """Returns (logits of each choice, value)."""
         features = self.encoder(observations.float())
         return [actor(features) for actor in self.actors], self.critic(features)
 
 
 def make_policy(env):
-    """The policy above where it fits, else one for any spaces."""
+    """Makes the policy above if it fits the spaces, otherwise the default policy."""
     seen, done = env.single_observation_space, env.single_action_space
     if isinstance(seen, spaces.Box) and isinstance(done, (spaces.Discrete, spaces.MultiDiscrete)):
         return Policy(seen, done)
@@ -57,7 +57,7 @@ def make_policy(env):
 
 
 def make_logger(args):
-    """By --logger."""
+    """Makes the logger of --logger."""
     if args.logger == "wandb" or args.wandb:
         return pufferlib.WandbLogger(project=args.project, entity=args.entity, name=args.exp_name, config=vars(args))
     if args.logger == "neptune":
@@ -66,8 +66,8 @@ def make_logger(args):
 
 
 def train(args):
-    """Collect, learn, log; save now and then."""
-    torch.manual_seed(args.seed)  # of the policy's weights
+    """Collects, learns and logs; saves a checkpoint every --save-freq iterations."""
+    torch.manual_seed(args.seed)  # for the weights of the policy
     env = pufferlib.make(args.env_name, num_envs=args.num_envs, num_workers=args.num_workers, seed=args.seed)
     trainer = PuffeRL(
         env=env,
@@ -104,45 +104,45 @@ def train(args):
 
 
 def parse(words=None):
-    """The flags. `--compile`, `--compile True` and `--compile False` mean what they say."""
+    """Parses the flags. `--compile` and `--compile True` are the same."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 
-    def flag(name, kind, default, text, *more, **options):
-        names = [f"--{name}", f"--train.{name}", *more]
+    def flag(name, kind, default, text, *others, **options):
+        names = [f"--{name}", f"--train.{name}", *others]
         parser.add_argument(*names, dest=name.replace("-", "_"), type=kind, default=default, help=text, **options)
 
-    flag("env-name", str, "gym-CartPole-v1", "what pufferlib.make takes", "--env")
-    flag("num-envs", int, 16, "envs at a time")
-    flag("num-workers", int, None, "processes that step them; default: what fits")
-    flag("num-iterations", int, 100, "rollouts to learn from")
-    flag("learning-rate", float, 3e-4, "step size")
-    flag("batch-size", int, None, "steps of a rollout over all envs; default: 128 for each")
+    flag("env-name", str, "gym-CartPole-v1", "name of the env, as pufferlib.make takes it", "--env")
+    flag("num-envs", int, 16, "number of envs")
+    flag("num-workers", int, None, "worker processes; default: one per core")
+    flag("num-iterations", int, 100, "number of rollouts")
+    flag("learning-rate", float, 3e-4, "learning rate")
+    flag("batch-size", int, None, "steps of a rollout over all envs; default: 128 per env")
     flag("num-steps", int, None, "steps of each env in a rollout; instead of batch-size")
     flag("n-epochs", int, 4, "passes over each rollout", "--update-epochs")
-    flag("device", str, "cpu", "where the policy lives", choices=["cpu", "cuda"])
-    flag("gamma", float, 0.99, "discount")
-    flag("gae-lambda", float, 0.95, "0 trusts the critic, 1 the returns")
-    flag("clip-coef", float, 0.2, "how far a probability may move")
-    flag("ent-coef", float, 0.01, "weight of the entropy")
-    flag("vf-coef", float, 0.5, "weight of the critic's loss")
-    flag("max-grad-norm", float, 0.5, "gradients are scaled down to this norm")
-    flag("logger", str, "none", "where numbers go", choices=["wandb", "neptune", "none"])
+    flag("device", str, "cpu", "device of the policy", choices=["cpu", "cuda"])
+    flag("gamma", float, 0.99, "discount factor")
+    flag("gae-lambda", float, 0.95, "GAE lambda")
+    flag("clip-coef", float, 0.2, "clip range of the probability ratio")
+    flag("ent-coef", float, 0.01, "weight of the entropy bonus")
+    flag("vf-coef", float, 0.5, "weight of the value loss")
+    flag("max-grad-norm", float, 0.5, "clip gradients to this norm")
+    flag("logger", str, "none", "logger", choices=["wandb", "neptune", "none"])
     flag("wandb", truth, False, "the same as --logger wandb", nargs="?", const=True)
-    flag("project", str, "shoal", "of the logger")
-    flag("entity", str, None, "of W&B")
+    flag("project", str, "shoal", "project of the logger")
+    flag("entity", str, None, "entity of W&B")
     flag("exp-name", str, None, "name of the run")
-    flag("neptune-token", str, None, "of Neptune, which is no more")
-    flag("log-freq", int, 10, "iterations between lines")
-    flag("checkpoint-dir", str, "checkpoints", "where checkpoints go")
+    flag("neptune-token", str, None, "token of Neptune (its service has ended)")
+    flag("log-freq", int, 10, "iterations between printed lines")
+    flag("checkpoint-dir", str, "checkpoints", "folder of checkpoints")
     flag("save-freq", int, 100, "iterations between checkpoints")
-    flag("resume", str, None, "a checkpoint to go on from")
-    flag("seed", int, 42, "of weights, actions and envs")
+    flag("resume", str, None, "checkpoint to resume from")
+    flag("seed", int, 42, "seed of weights, actions and envs")
     flag("compile", truth, False, "torch.compile the policy", nargs="?", const=True)
     return parser.parse_args(words)
 
 
 def truth(word):
-    """True or False, by what the word says."""
+    """Converts a word such as yes or False to a bool."""
     if word.lower() in ("true", "yes", "on", "1"):
         return True
     if word.lower() in ("false", "no", "off", "0"):
@@ -151,12 +151,12 @@ def truth(word):
 
 
 def main():
-    """Trains, or says in one line what to change."""
+    """Trains. A mistake of the user is printed as one line."""
     args = parse()
     try:
         train(args)
     except ShoalError as error:
-        if os.environ.get("RANK", "0") == "0":  # of torchrun: one of them speaks
+        if os.environ.get("RANK", "0") == "0":  # torchrun: only the first process prints
             print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -1,10 +1,10 @@
-"""Robot vacuums by multi-agent DQN, with the flags that its users know.
+"""Multi-agent DQN on robot vacuums, with the flags of the original script.
 
     python examples/train_vacuum.py --num-envs 8 --train-frequency 4 --env-n 5 --charger-positions 2,2 \\
         --robot-0-energy 1000 --robot-1-energy 100 --e-collision 20 --e-charge 20 --use-epsilon-decay \\
         --epsilon-decay 0.998 --num-episodes 5000 --n-step 2 --save-frequency 500 --wandb-mode disabled
 
-All robots learn, each a network of its own, unless --opponents seats someone else: --opponents 1=seek,2=flee.
+Every robot learns with its own network. --opponents 1=seek,2=flee seats scripted robots instead.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ ROBOTS = 4
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 number, whole = {"type": float}, {"type": int}
 for name, default, kind, text in [
-    ("num-envs", 8, whole, "games at a time"),
+    ("num-envs", 8, whole, "number of envs"),
     ("num-episodes", 5000, whole, "games to train for"),
     ("max-steps", 500, whole, "steps of a game"),
-    ("train-frequency", 4, whole, "steps of every game between two updates"),
-    ("gradient-steps", 1, whole, "steps of the optimizer in an update"),
+    ("train-frequency", 4, whole, "steps of each env between two updates"),
+    ("gradient-steps", 1, whole, "optimizer steps per update"),
     ("batch-size", 128, whole, "transitions of a gradient step"),
-    ("memory-size", 100_000, whole, "transitions that the shared replay keeps"),
-    ("replay-start-size", 1000, whole, "transitions before learning begins"),
-    ("n-step", 1, whole, "steps of reward before the target network's word counts"),
-    ("lr", 1e-4, number, "step size of the optimizer"),
-    ("gamma", 0.99, number, "discount per step"),
-    ("target-update-frequency", 1000, whole, "gradient steps between two jumps of the target network"),
-    ("epsilon-decay", 0.998, number, "with --use-epsilon-decay: epsilon falls by so much with every game"),
-    ("epsilon-start", 1.0, number, "chance of a random action at the start"),
-    ("epsilon-end", 0.05, number, "the least it becomes"),
-    ("save-frequency", 500, whole, "games of full length between two checkpoints"),
+    ("memory-size", 100_000, whole, "transitions in the shared replay"),
+    ("replay-start-size", 1000, whole, "transitions to collect before learning begins"),
+    ("n-step", 1, whole, "n-step return: rewards summed before bootstrapping"),
+    ("lr", 1e-4, number, "learning rate"),
+    ("gamma", 0.99, number, "discount factor"),
+    ("target-update-frequency", 1000, whole, "gradient steps between two copies to the target network"),
+    ("epsilon-decay", 0.998, number, "with --use-epsilon-decay: multiply epsilon by this after each game"),
+    ("epsilon-start", 1.0, number, "probability of a random action at the start"),
+    ("epsilon-end", 0.05, number, "lowest probability of a random action"),
+    ("save-frequency", 500, whole, "games between two checkpoints, at full length"),
     ("env-n", 5, whole, "cells per side of the grid"),
     ("num-robots", ROBOTS, whole, "robots"),
-    ("e-move", 1.0, number, "energy that a turn costs"),
+    ("e-move", 1.0, number, "energy that a step costs"),
     ("e-charge", 20.0, number, "energy that a charger gives"),
     ("e-collision", 20.0, number, "energy that a hit takes"),
     ("e-boundary", 50.0, number, "energy lost by bumping into the wall"),
@@ -45,12 +45,12 @@ for name, default, kind, text in [
     parser.add_argument(f"--{name}", default=default, help=f"{text} ({default})", **kind)
 for robot in range(8):
     energy = 1000.0 if robot == 0 else 100.0
-    parser.add_argument(f"--robot-{robot}-energy", type=float, default=energy, help=f"at the start ({energy:g})")
+    parser.add_argument(f"--robot-{robot}-energy", type=float, default=energy, help=f"energy at the start ({energy:g})")
 parser.add_argument("--charger-positions", default="2,2", help="row,column of each charger: 0,0;4,4 (2,2)")
-parser.add_argument("--use-epsilon-decay", action="store_true", help="exponential, not linear")
-parser.add_argument("--opponents", default="", help="who plays the robots that do not learn: 1=seek,2=RUN")
+parser.add_argument("--use-epsilon-decay", action="store_true", help="exponential decay instead of linear")
+parser.add_argument("--opponents", default="", help="players of the robots that do not learn: 1=seek,2=RUN")
 parser.add_argument("--wandb-mode", default="disabled", choices=["online", "offline", "disabled"])
-parser.add_argument("--runs", default="runs", help="where the run's folder goes")
+parser.add_argument("--runs", default="runs", help="folder of all runs")
 flags = parser.parse_args()
 
 places = [tuple(int(x) for x in place.split(",")) for place in flags.charger_positions.split(";")]

@@ -1,4 +1,4 @@
-"""The examples run, are short, and do what they say."""
+"""The examples run, are short, and do what their docstrings say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXAMPLES = Path(ROOT) / "examples"
 
 
 def run(name: str, *words: str) -> str:
-    """What the example prints, run as a user does."""
+    """Runs an example as a user does; returns what it prints."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *words]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
@@ -32,22 +32,22 @@ def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
 
-def test_a_policy_of_your_own_is_trained_as_it_is(tmp_path):
+def test_your_own_policy_is_trained(tmp_path):
     out = run("custom_policy.py", "--steps", "2048", "--envs", "16", "--runs", str(tmp_path))
     weights, _ = checkpoint.load(find("last", tmp_path).last, ("weights",))
     assert "0.policy.blocks.1.1.weight" in weights["weights"]
     assert "return" in out
 
 
-def test_an_env_of_your_own_is_trained_in_processes(tmp_path):
+def test_your_own_env_is_trained_in_processes(tmp_path):
     out = run("custom_env.py", "--steps", "4k", "--runs", str(tmp_path))
-    made = find("last", tmp_path)
-    assert made.summary["status"] == "finished"
+    trained = find("last", tmp_path)
+    assert trained.summary["status"] == "finished"
     assert "process" in out
     assert "targets a game" in out
 
 
-def test_a_loop_of_your_own_learns(capsys):
+def test_your_own_loop_learns(capsys):
     """From about 20 to over 100 in a few seconds; it reaches 500 in full."""
     before = torch.get_num_threads()
     loop = runpy.run_path(str(EXAMPLES / "own_loop.py"))
@@ -56,14 +56,14 @@ def test_a_loop_of_your_own_learns(capsys):
     assert "steps  return" in capsys.readouterr().out
 
 
-def test_robot_vacuums_are_trained_with_the_flags_that_users_know(tmp_path):
+def test_robot_vacuums_are_trained_with_the_flags_of_the_original_script(tmp_path):
     words = (
         "--num-envs 8 --train-frequency 4 --env-n 5 --charger-positions 2,2 --robot-0-energy 1000 --robot-1-energy 100"
     )
     words += " --e-collision 20 --e-charge 20 --use-epsilon-decay --epsilon-decay 0.998 --num-episodes 12 --n-step 2"
     words += " --save-frequency 500 --wandb-mode disabled --memory-size 5000 --replay-start-size 200 --max-steps 60"
     out = run("train_vacuum.py", *words.split(), "--runs", str(tmp_path))
-    found = find("last", tmp_path)
-    assert found.config["train"]["epsilon_decay"] == 0.998
-    assert (found.config["env"]["charger_x_0"], found.config["env"]["energy_1"]) == (2, 100.0)
+    trained = find("last", tmp_path)
+    assert trained.config["train"]["epsilon_decay"] == 0.998
+    assert (trained.config["env"]["charger_x_0"], trained.config["env"]["energy_1"]) == (2, 100.0)
     assert "mean return" in out

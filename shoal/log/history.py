@@ -124,7 +124,7 @@ class History:
         elsewhere = ("time/", "episode/", "eval/")
         others = [key for key in self.latest if key not in {*declared, *GENERAL} and not key.startswith(elsewhere)]
         logged = [row for row in rows if row.name in self.latest]
-        return logged + [MetricRow(key, key) for key in others[: max(0, MOST_ROWS - len(logged))]]
+        return logged + [MetricRow(key, key.replace("_", " ")) for key in others[: max(0, MOST_ROWS - len(logged))]]
 
     def stats(self) -> list[str]:
         """The keys of the env's stats: `episode/<stat>`, without their ranges."""
