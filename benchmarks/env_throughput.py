@@ -171,9 +171,8 @@ def main() -> None:
         label = name.removesuffix(" on 1")
         one, two = second[name], second[f"{label} on 2"]
         speedups[label] = ratio(two, one)
-        table.add_row(
-            label, millions(one), millions(two), "{:.2f}x [dim]({:.2f} .. {:.2f})[/]".format(*speedups[label])
-        )
+        spread = "{:.2f}x [dim]({:.2f} .. {:.2f})[/]".format(*speedups[label])
+        table.add_row(label, millions(one), millions(two), spread)
     console.print(table)
 
     table = Table(title="One call of step() with one env, Python to Python")

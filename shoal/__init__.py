@@ -15,6 +15,6 @@ from shoal.tune import autotune
 from shoal.vector.base import VecEnv
 
 __all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "make", "register", "unflatten"]
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 register_stock()

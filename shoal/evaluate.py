@@ -3,9 +3,9 @@
 **Which episodes count.** The first 100 episodes that end on many envs would mostly be short ones. So each env has a
 fixed quota: exactly its first episodes up to that number count, however long they take.
 
-**Held-out seeds.** Training with seed s starts its envs from the seeds s, s + 1, ...; evaluation with seed s starts
-its envs from s + HELD_OUT. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as episodes
-each episode has a different seed; an env that plays several episodes continues its random stream.
+**Held-out seeds.** The seeds of training's envs are below HELD_OUT (`shoal.train.env_seed`); evaluation with seed s
+starts its envs from s + HELD_OUT. (2^30, not more: some envs take only seeds of 31 or 32 bits.) With as many envs as
+episodes each episode has a different seed; an env that plays several episodes continues its random stream.
 
 **Greedy and sampled.** Always taking the most likely action is not always better: in a maze a policy that samples its
 actions leaves a corner in which the greedy one stays for ever. `play_modes` scores both.

@@ -1,6 +1,6 @@
 """Seeds of a run's random streams: each is derived from the run's seed by the stream's name.
 
-    stream_seed(1, "policy", 0, "actions")
+    stream_seed(1, "policy 0", "actions")
 
 No two streams of a run share a seed, and no two runs share a stream. Knows nothing of what the streams are for.
 """
@@ -11,7 +11,7 @@ import hashlib
 
 
 def stream_seed(seed: int, *name: str | int, bits: int = 63) -> int:
-    """The seed of a named stream of a run, an int of so many bits.
+    """The seed of a named stream of a run, below 2^bits.
 
     A hash, not a sum or a shift: seeds that are near each other, and names that are, give seeds that are not.
     """

@@ -532,28 +532,6 @@ def test_the_slope_of_the_loss_is_its_gradient(kind):
     torch.testing.assert_close(slopes.detach(), torch.autograd.grad(losses.sum(), chosen)[0])
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("layers", [0, 1, 3])
-def test_gradients_by_hand_are_autograds(activation, layers):
-    torch.manual_seed(0)
-    net = QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(hidden=9, layers=layers, activation=activation))
-    assert net.has_manual_gradient
-    obs, slopes = torch.randn(11, 6), torch.randn(11, 3)
-    values = net(obs)[0]
-    values.backward(slopes)
-    wanted = [p.grad.clone() for p in net.parameters()]
-    for p in net.parameters():
-        p.grad.fill_(7.0)
-    with torch.no_grad():
-        q_values, inputs = net.values_and_inputs(obs)
-        net.write_gradients(inputs, slopes)
-    torch.testing.assert_close(q_values, values.detach())
-    for p, exact in zip(net.parameters(), wanted):
-        torch.testing.assert_close(p.grad, exact)
-    for more in ({"dueling": True}, {"layer_norm": True}, {"agents": 2}, {"distribution": "c51", "num_atoms": 5}):
-        assert not QNet(spaces.Box(-1, 1, (6,), np.float32), 3, Net(), **more).has_manual_gradient
-
-
 @pytest.mark.parametrize("priority", [0.0, 0.6])
 def test_a_step_taken_too_early_is_undone(priority):
     """As a GPU's graph takes it: where `is_ready` is false nothing changes; where it is true it is a step."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -204,8 +203,7 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
     """
     config, networks = learner.config, learner.actor.networks
     gradient: Any = learner.weights.grad
-    if not has_manual_gradient(learner.actor.policy):  # autograd adds to the gradient, the manual one overwrites it
-        gradient.zero_()
+    gradient.zero_()
     chosen, targets, losses, derivatives, backward = td_errors(learner, batch)
     # an entry that is not a transition has weight 0; the gradient of a network is the mean over its own entries
     share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
@@ -267,12 +265,12 @@ def td_errors(learner: Learner, batch: Batch) -> TDErrors:
             bootstrap = of_actions(next_outputs, best)  # (batch, atoms)
     actions = batch.actions.unsqueeze(1)
     if config.distribution == "none":
-        values, backward = q_with_gradient(policy, obs)
+        values = q_values(policy, obs)
         chosen = values.detach().gather(1, actions).squeeze(1)
         targets = torch.addcmul(batch.returns, batch.discounts, bootstrap)
         losses, derivatives = error_loss(config.loss, chosen, targets)
         by_action = torch.zeros_like(values).scatter_(1, actions, derivatives.unsqueeze(1))
-        return TDErrors(chosen, targets, losses, by_action, backward)
+        return TDErrors(chosen, targets, losses, by_action, values.backward)
     taken = of_actions(outputs(policy, obs), actions)
     if config.distribution == "c51":
         target_probs = ops.project(torch.softmax(bootstrap, -1), batch.returns, batch.discounts, target.atoms)
@@ -310,26 +308,8 @@ def best_actions(values: Tensor, batch: Batch) -> Tensor:
 
 
 def q_values(policy: Any, obs: Any) -> Tensor:
-    """Q (rows, choices), without a gradient."""
-    if has_manual_gradient(policy):
-        values: Tensor = policy.values_and_inputs(obs)[0]
-        return values
+    """Q (rows, choices)."""
     return expected(policy, outputs(policy, obs))
-
-
-def q_with_gradient(policy: Any, obs: Any) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """Q (rows, choices), and a function that turns its derivatives into gradients of the weights."""
-    if has_manual_gradient(policy):
-        with torch.no_grad():
-            values, inputs = policy.values_and_inputs(obs)
-        return values, partial(policy.write_gradients, inputs)
-    values = expected(policy, outputs(policy, obs))
-    return values, values.backward
-
-
-def has_manual_gradient(policy: Any) -> bool:
-    """Whether the network computes its gradient without autograd."""
-    return isinstance(policy, QNet) and policy.has_manual_gradient
 
 
 def of_actions(values: Tensor, actions: Tensor) -> Tensor:

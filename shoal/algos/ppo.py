@@ -177,7 +177,8 @@ class Batch:
 def update(learner: Learner) -> dict[str, Tensor]:
     """Improves the learner's policy on its rollout. The metrics are tensors: reading them waits for a GPU."""
     config = learner.config
-    batch = make_batch(learner)
+    with learner.actor.evaluation_mode():  # values are those of acting: no dropout
+        batch = make_batch(learner)
     sums, epochs = torch.zeros(len(STEP_METRICS), device=learner.device), 0
     for _ in range(config.epochs):
         before, epochs = sums.clone(), epochs + 1

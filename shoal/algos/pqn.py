@@ -90,7 +90,8 @@ def update(learner: Learner) -> dict[str, Tensor]:
     """Improves the learner's Q-values on its rollout. The metrics are tensors: reading them waits for a GPU."""
     config = learner.config
     metrics: dict[str, Tensor] = q.observe(learner)
-    returns = compute_returns(learner).flatten()
+    with learner.actor.evaluation_mode():  # values are those of acting: no dropout
+        returns = compute_returns(learner).flatten()
     sums = torch.zeros(len(STEP_METRICS), device=learner.device)
     for _ in range(config.epochs):
         for index in shuffled(learner).tensor_split(config.minibatches):

@@ -28,7 +28,9 @@ def evaluate(
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
     greedy: bool = False,
     sample: bool = False,
-    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the run's)")] = None,
+    seed: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: by the run's)")
+    ] = None,
     video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
     video_episodes: int = 1,
     fps: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the env's)")] = None,
@@ -66,11 +68,11 @@ def evaluate(
     from shoal.cli.screen import console
     from shoal.entry import make
     from shoal.runs import find
-    from shoal.train import load_player
+    from shoal.train import env_seed, load_player
 
     _check(episodes, video_episodes, out)
     trained = find(run, runs)
-    start = int(trained.facts.get("seed") or 0) if seed is None else seed
+    start = env_seed(int(trained.facts.get("seed") or 0)) if seed is None else seed
     playing.held_out(start)
     chosen = _choose(trained, checkpoint)
     modes = _modes(trained, greedy, sample)

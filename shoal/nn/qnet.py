@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -23,11 +22,7 @@ from shoal.nn.encoders import Encoder
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Net
 
-# (gradient by the activation's output, that output) -> gradient by its input
-ACTIVATION_GRADS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "relu": lambda grads, out: torch.ops.aten.threshold_backward(grads, out, 0.0),
-    "tanh": lambda grads, out: torch.ops.aten.tanh_backward(grads, out),
-}
+NATIVE_ACTIVATIONS = ("relu", "tanh")  # that C computes (algos/fast/q_native.py)
 
 
 class Dense(nn.Module):
@@ -92,12 +87,10 @@ class QNet(nn.Module):
         self.head = Dense(agents, sizes[-1], (choices + dueling) * self.num_atoms, 0.01)
         self.activation, self.layer_norm = net.activation, layer_norm
         self._activation = ACTIVATIONS[net.activation]
-        self._activation_grad = ACTIVATION_GRADS.get(net.activation)
         self.register_buffer("atoms", torch.linspace(low, high, self.num_atoms))
         # one network of plain layers, and an encoder without weights: on a CPU, C can compute it (algos/fast/)
-        is_one = agents == 1 and not dueling and distribution == "none" and self._activation_grad is not None
+        is_one = agents == 1 and not dueling and distribution == "none" and net.activation in NATIVE_ACTIVATIONS
         self.is_plain = is_one and not any(True for _ in self.encoder.parameters())
-        self.has_manual_gradient = self.is_plain and not layer_norm  # by `values_and_inputs` and `write_gradients`
 
     def of_agent(self, number: int) -> QNet:
         """One agent's network as a QNet for one agent."""
@@ -124,26 +117,6 @@ class QNet(nn.Module):
             return out
         value, advantages = out[:, :1], out[:, 1:]
         return value + advantages - advantages.mean(1, keepdim=True)
-
-    # ---- manual gradient: for small batches on a CPU, autograd takes longer than the arithmetic ----
-
-    def values_and_inputs(self, obs: Any) -> tuple[Tensor, list[Tensor]]:
-        """Q (rows, choices), and the input of every layer, which `write_gradients` needs."""
-        inputs = [self.encoder.forward(obs)]
-        for layer in self.layers:
-            inputs.append(self._activation(torch.addmm(layer.bias[0], inputs[-1], layer.weight[0])))
-        return torch.addmm(self.head.bias[0], inputs[-1], self.head.weight[0]), inputs
-
-    @torch.no_grad()
-    def write_gradients(self, inputs: list[Tensor], grads: Tensor) -> None:
-        """Writes the gradients of the weights, given the derivatives (rows, choices) of the loss by Q."""
-        activation_grad = self._activation_grad
-        assert activation_grad is not None
-        for number, layer in reversed(list(enumerate([*self.layers, self.head]))):
-            torch.mm(inputs[number].T, grads, out=layer.weight.grad[0])
-            torch.sum(grads, 0, out=layer.bias.grad[0, 0])
-            if number:
-                grads = activation_grad(grads @ layer.weight[0].T, inputs[number])
 
     # ---- as a policy ----
 

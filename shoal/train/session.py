@@ -65,7 +65,8 @@ def train(
         log_options: options of those, by name.
         console: `auto`, `dashboard`, `lines` or `off`.
         options: all options at once, instead of tables.
-        **tables: algo, seed, device, and the tables train, vec, nn, eval, save, env.
+        **tables: algo, seed, device, opponents, and the tables train, vec, nn, eval, save, env; optimizer, core,
+            encoder and backend for plugins that have options of their own.
     """
     root = Path(runs_folder)
     old = run_to_resume(env, resume, root)
@@ -179,7 +180,7 @@ class Session:
         if now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
             self._log()
         if options.eval.every and trainer.step - self.evaluated_step >= options.eval.every and not trainer.is_done:
-            self._evaluate()
+            self._evaluate(is_final=False)
         by_time = options.save.every_s and now - self.saved_at >= options.save.every_s
         by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
         if (by_time or by_steps) and not trainer.is_done:
@@ -190,6 +191,8 @@ class Session:
         trainer, now = self.trainer, time.perf_counter()
         if trainer.step == self.logged_step:
             return
+        for event in trainer.vec.drain_events():
+            self.loggers.note(f"warning: {event}")
         record = trainer.drain()
         total = now - self.logged_at
         known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
@@ -221,13 +224,14 @@ class Session:
             self.loggers.note(f"checkpoint at {trainer.step:,} steps{shown}")
         self.saved_at, self.saved_step, self.score = time.perf_counter(), trainer.step, (0.0, 0)
 
-    def _evaluate(self) -> evaluate.Evaluation | None:
-        """Plays held-out episodes with the current policy: with its most probable actions, and with sampled ones."""
+    def _evaluate(self, is_final: bool = True) -> evaluate.Evaluation | None:
+        """Plays held-out episodes with the current policy; at the end both greedily and by sampling."""
         options, trainer = self.options, self.trainer
         make = partial(make_evaluation_vec, trainer.env, options)
         episodes, seed = max(1, options.eval.episodes), env_seed(options.seed)
-        players = {"greedy": trainer.player(True), "sampled": trainer.player(False)}
         chosen = "greedy" if options.eval.greedy else "sampled"
+        modes = ("greedy", "sampled") if is_final else (chosen,)
+        players = {mode: trainer.player(mode == "greedy") for mode in modes}
         try:
             result = evaluate.play_modes(make, players, episodes, seed, chosen=chosen, num_envs=EVALUATION_ENVS)
         except ShoalError as error:

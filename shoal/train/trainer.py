@@ -235,6 +235,8 @@ class Trainer:
 
     def collect(self) -> None:
         """Fills the rollouts."""
+        if not self._started:
+            self.start()
         if self.graphs is not None and self.graphs.collect is not None:
             self.graphs.collect()
         else:

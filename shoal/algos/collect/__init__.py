@@ -9,6 +9,8 @@ Knows rollouts, actors and vector envs, but nothing of learning.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -50,6 +52,15 @@ def begin(seat: Seat) -> None:
     seat.rollout.begin(seat.stream)
     if seat.rollout.initial is not None:
         seat.rollout.initial = tuple(part.detach() for part in seat.actor.initial_state(1))
+
+
+@contextlib.contextmanager
+def evaluation_mode(seats: Sequence[Seat]) -> Iterator[None]:
+    """Turns dropout off and freezes batch statistics of the seats' policies inside."""
+    with contextlib.ExitStack() as modes:
+        for seat in seats:
+            modes.enter_context(seat.actor.evaluation_mode())
+        yield
 
 
 def act_into(actor: Actor, views: StepViews) -> State:

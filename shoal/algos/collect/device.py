@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.collect import Seat, Times, act_into, begin
+from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
 from shoal.algos.rollout import Rollout
 from shoal.nn.cores import State
 from shoal.nn.fused import BLOCK
@@ -69,14 +69,15 @@ class DeviceCollector:
             begin(seat)
             if fused is not None:
                 fused.begin()
-        for t in range(self.horizon):
-            self._step(t)
-        for seat, fused in zip(self.seats, self.fused):
-            rollout = seat.rollout
-            if fused is not None:
-                fused.act(rollout.horizon)
-            elif rollout.needs_last_value:
-                rollout.values[-1].copy_(seat.actor.step(rollout.obs[0][-1], rollout.state)[1])
+        with evaluation_mode(self.seats):
+            for t in range(self.horizon):
+                self._step(t)
+            for seat, fused in zip(self.seats, self.fused):
+                rollout = seat.rollout
+                if fused is not None:
+                    fused.act(rollout.horizon)
+                elif rollout.needs_last_value:
+                    rollout.values[-1].copy_(seat.actor.step(rollout.obs[0][-1], rollout.state)[1])
 
     def _step(self, t: int) -> None:
         states: list[State] = []

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from shoal.algos import fast
-from shoal.algos.collect import Seat, Times, act_into, begin
+from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
 from shoal.algos.roles import gather, pick, pick_masks, pick_obs
 from shoal.algos.rollout import StepViews
 from shoal.errors import ConfigError
@@ -95,8 +95,7 @@ class HostCollector:
         with contextlib.ExitStack() as modes:
             if not all(self._acts_natively):
                 modes.enter_context(torch.inference_mode())
-            for seat in self.seats:
-                modes.enter_context(seat.actor.evaluation_mode())
+            modes.enter_context(evaluation_mode(self.seats))
             self._fill()
             before = time.perf_counter()
             if self.surplus_envs:
