@@ -445,12 +445,12 @@ def main() -> None:
         return
     rounds, passed = options.rounds, ["--iterations", str(options.iterations)]
     passed += ["--floor-iterations", str(options.floor_iterations), *(["--profile"] if options.profile else [])]
-    if options.native:
+    if options.quick:
         rounds, passed = 1, [*passed, "--iterations", "3", "--floor-iterations", "1", "--time-steps", "5000"]
     console, summary = Console(width=120), {}
     for kind in options.only:
         summary[kind] = shows[kind](console, play_rounds(kind, rounds, passed, console))
-    if not options.native and not options.profile:
+    if not options.quick and not options.profile:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a") as file:
             file.write(json.dumps({"machine": describe_machine(), "rounds": rounds, **summary}) + "\n")

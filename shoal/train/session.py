@@ -161,11 +161,11 @@ class Session:
     def _note_overshoot(self) -> None:
         """Notes when a run will take more steps than `total_steps`: it ends with a whole iteration."""
         trainer, total = self.trainer, self.options.train.total_steps
-        each = trainer.steps_per_iteration
-        planned = trainer.step + -(-max(total - trainer.step, 0) // each) * each
+        steps = trainer.steps_per_iteration
+        planned = trainer.step + -(-max(total - trainer.step, 0) // steps) * steps
         if planned > 1.05 * total and not trainer.is_done:
             self.loggers.note(
-                f"one iteration is {each:,} steps ({trainer.num_rows:,} rows x {self.options.train.horizon}), so this "
+                f"one iteration is {steps:,} steps ({trainer.num_rows:,} rows x {self.options.train.horizon}), so this "
                 f"run ends at {planned:,} steps, not {total:,}; fewer --vec.num-envs make iterations shorter"
             )
 
@@ -351,7 +351,7 @@ def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
 
 
 def run_facts(run: Run, trainer: Trainer) -> RunFacts:
-    """What loggers are told about a run before its first step."""
+    """The facts about a run that loggers get before its first step."""
     options, metrics = trainer.options, trainer.algorithm.metrics
     return RunFacts(
         folder=run.folder,

@@ -169,7 +169,9 @@ def mingru_backward(
     second, gates, starts, hidden, d_out, d_gates, d_skip, cleared, segments, count, plane, L,
     H: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of `mingru_forward` by the gates and by the skip connection."""
+    """The gradients of `mingru_forward` by the gates and by the skip connection. It repeats the indices and loads of
+    `mingru_forward`, whose values both need.
+    """
     plane = plane.to(tl.int64)
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     unit, row = at % H, (at // H).to(tl.int64)

@@ -97,7 +97,10 @@ def act(
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """One step of the policy: logits, values and actions for `rows` observations."""
+    """One step of the policy: logits, values and actions for `rows` observations.
+
+    `learn` repeats the loads of the weights: a helper would have to return all six of them.
+    """
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     live = row < rows
     w1 = _matrix(narrow, H, DP, DTYPE)
