@@ -883,7 +883,7 @@ def test_users_subclass_vector_env():
     env.reset()
     env.step(env.action_space.sample())
     assert len(env.step_times) == 1
-    with pytest.raises(UsageError, match="without envs"):
+    with pytest.raises(UsageError, match="has no envs"):
         VectorEnv().reset()
 
 
