@@ -21,8 +21,9 @@ from shoal.algos.optimizers import muon
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
 from shoal.nn.cores import CORES
-from shoal.train import Trainer, options_for
+from shoal.train import Trainer
 from tests.fake_gpu import GpuLikeVec
+from tests.training import make_trainer
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -93,10 +94,11 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def trainer_of(env: Any, tables: dict[str, Any]) -> Trainer:
+def with_a_rollout(env: Any, tables: dict[str, Any]) -> Trainer:
+    """A trainer that has collected a rollout, with weights that are nowhere zero."""
     train = {"horizon": 8, "minibatches": 5, "epochs": 2, "total_steps": 10**6, **tables.get("train", {})}
     vec = {"num_envs": tables.get("num_envs", 12), "backend": "serial"}
-    trainer = Trainer(env, options_for("", {"device": "cpu", "nn": tables["nn"], "train": train, "vec": vec}))
+    trainer = make_trainer(env, nn=tables["nn"], train=train, vec=vec)
     trainer.start()
     torch.manual_seed(0)
     for learner in trainer.learners:  # biases begin as zeros, in which no mistake would show
@@ -127,7 +129,7 @@ def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
     fused.REDUCE_PART, fused.ADAM_PART = 512, 1024  # the interpreter takes as long for a block of any size
     for env, tables in (PPO + RECURRENT)[first:last]:
-        plain, fast = trainer_of(env, tables), trainer_of(env, tables)
+        plain, fast = with_a_rollout(env, tables), with_a_rollout(env, tables)
         one, two = plain.learners[0], fast.learners[0]
         assert not fused.not_covered(two), (env, fused.not_covered(two))
         two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
@@ -211,8 +213,8 @@ def check_collectors() -> None:
     for env, tables in COLLECTED:
         train = {"horizon": 8, "minibatches": 4, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
         vec = {"num_envs": 8, "backend": "threads", "num_groups": 2, "num_threads": 2}
-        own = {"device": "cpu", "nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
-        plain, on_card, bridged = (Trainer(env, options_for("", own)) for _ in range(3))
+        own = {"nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
+        plain, on_card, bridged = (make_trainer(env, **own) for _ in range(3))
         for trainer in (on_card, bridged):
             learner = trainer.learners[0]
             learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
@@ -241,7 +243,7 @@ def check_nan() -> None:
     """What is far off is clipped, what is not finite is seen by the loss, and no action is out of range."""
     for optimizer in ("adam", "muon"):
         train = {"normalize_obs": True, "minibatches": 1, "epochs": 1, "optimizer": optimizer}
-        learner = trainer_of("cartpole", {"nn": SMALL, "train": train}).learners[0]
+        learner = with_a_rollout("cartpole", {"nn": SMALL, "train": train}).learners[0]
         learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
         learner.fused = fused.Fused(learner, tile=16, exact=True)
         seen = learner.rollout.obs[0]
