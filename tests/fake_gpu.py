@@ -84,6 +84,9 @@ class CudaVecOnHost(CudaVec):
         self.device = torch.device("cpu")
         return super()._zeros(shape, dtype)
 
+    def _to_device(self, array: Any) -> Any:
+        return super()._to_device(array).clone()  # a GPU's memory is never the host's
+
 
 def make_cuda_vec_on_host(monkeypatch: Any, module: Module, num_envs: int, **options: Any) -> CudaVec:
     monkeypatch.setattr(cuda, "require_gpu", lambda: None)
