@@ -91,7 +91,7 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
         partial(Odd, 17, 15, np.uint8),
         {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 4}},
     ),
-    (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 37}),
+    (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 19}),
     # games that end inside segments
     (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "lstm"}, "train": {"minibatches": 2}}),
     (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 2}}),
@@ -103,7 +103,7 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
 def with_a_rollout(env: Any, tables: dict[str, Any]) -> Trainer:
     """A trainer that has collected a rollout, with weights that are nowhere zero."""
     train = {"horizon": 8, "minibatches": 3, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
-    vec = {"num_envs": tables.get("num_envs", 11), "backend": "serial"}  # minibatches of several sizes
+    vec = {"num_envs": tables.get("num_envs", 7), "backend": "serial"}  # minibatches of several sizes
     trainer = make_trainer(env, nn=tables["nn"], train=train, vec=vec)
     trainer.start()
     torch.manual_seed(0)

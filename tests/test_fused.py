@@ -153,7 +153,11 @@ BRIDGES = {
 
 @pytest.mark.parametrize("case", BRIDGES)
 def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
-    """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
+    """With both halves on the CPU the envs and actions are the same to the bit: only where things lie differs.
+
+    What networks compute is the same but for the last digits: they may see other numbers of rows at once, and the order
+    of sums in a product may depend on that.
+    """
     monkeypatch.setattr("shoal.algos.fast.q_native.MOST_WORK", 0)  # C rounds in its own way
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
@@ -167,10 +171,12 @@ def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
             plain.iterate()
             bridged.iterate()
         one, two = plain.learners[0].rollout, learner.rollout
-        for name in ("actions", "logits", "values", "rewards", "dones"):
+        for name in ("actions", "rewards", "dones"):
             assert torch.equal(getattr(one, name), getattr(two, name)), name
-        assert all(torch.equal(a, b) for a, b in zip([*one.obs, *one.starts], [*two.obs, *two.starts]))
-        assert torch.equal(plain.learners[0].weights, learner.weights)
+        assert all(torch.equal(a, b) for a, b in zip(one.obs, two.obs))
+        parts = [one.logits, one.values, *one.starts, plain.learners[0].weights]
+        for mine, theirs in zip(parts, [two.logits, two.values, *two.starts, learner.weights]):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
     finally:
         plain.close()
         bridged.close()
