@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from shoal.native import cuda
+from shoal.native.lib import Batch, Module
 from shoal.vector.base import VecEnv
+from shoal.vector.cuda import CudaVec
 
 
 class GpuLikeVec(VecEnv):
@@ -58,6 +62,37 @@ class GpuLikeVec(VecEnv):
         raise NotImplementedError
 
     step = async_reset = send = recv = _unused
+
+
+class HostKernels:
+    """The kernels of an env, by the C functions of the CPU's module."""
+
+    stage_bytes = 0
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def launch(self, name: str, count: int, batch: Batch, *arguments: Any, **sizes: Any) -> None:
+        assert name in ("reset", "step"), name
+        getattr(self.module, name)(ctypes.addressof(batch), 0, batch.num_envs)
+
+
+class CudaVecOnHost(CudaVec):
+    """The `cuda` backend with the CPU's memory and functions. `make_cuda_vec_on_host` makes one."""
+
+    def _zeros(self, shape: Any, dtype: Any) -> Any:
+        self.device = torch.device("cpu")
+        return super()._zeros(shape, dtype)
+
+    def _to_device(self, array: Any) -> Any:
+        return super()._to_device(array).clone()  # a GPU's memory is never the host's
+
+
+def make_cuda_vec_on_host(monkeypatch: Any, module: Module, num_envs: int, **options: Any) -> CudaVec:
+    monkeypatch.setattr(cuda, "require_gpu", lambda: None)
+    monkeypatch.setattr(cuda, "load", lambda *arguments: HostKernels(module))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
+    return CudaVecOnHost(module, num_envs, **options)
 
 
 def use_fake_graphs(monkeypatch: Any) -> None:

@@ -21,8 +21,9 @@ from shoal.algos.optimizers import muon
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
 from shoal.nn.cores import CORES
-from shoal.train import Trainer, options_for
+from shoal.train import Trainer
 from tests.fake_gpu import GpuLikeVec
+from tests.training import make_trainer
 
 
 class Odd(gymnasium.Env[Any, Any]):
@@ -49,31 +50,37 @@ SMALL = {"hidden": 16}
 PPO: list[tuple[Any, dict[str, Any]]] = [
     ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}),
     ("breakout", {"nn": {"hidden": 32}, "train": {"max_grad_norm": 0.01}}),
-    ("squared", {"nn": SMALL, "train": {"value_clip": 0.05, "max_grad_norm": 0.0, "learning_rate": 0.01}}),
+    (
+        "squared",
+        {
+            "nn": SMALL,
+            "train": {"value_clip": 0.05, "max_grad_norm": 0.0, "learning_rate": 0.01, "epochs": 2},
+            "blocks": 1,
+        },
+    ),
     ("memory", {"nn": {"hidden": 32}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
     ("pong", {"nn": {"hidden": 32}, "train": {"normalize_advantage": "batch", "clip": 0.01, "learning_rate": 0.03}}),
     ("vacuum", {"nn": SMALL, "train": {"entropy_coef": 0.1}}),  # agents that die, and masks
     ("breakout", {"nn": {"hidden": 32}, "train": {"optimizer": "muon", "weight_decay": 0.1, "learning_rate": 0.02}}),
     ("cartpole", {"nn": {"hidden": 32}, "train": {"optimizer": "muon", "learning_rate": 0.02, "gae_lambda": 0.0}}),
-    # the gradient of a minibatch in several goes, of more blocks than are added up at once
-    ("cartpole", {"nn": SMALL, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290, "blocks": 140}),
+    # the gradient of a minibatch in several launches, of more blocks than are added up at once
+    ("cartpole", {"nn": SMALL, "train": {"minibatches": 1}, "num_envs": 25, "blocks": 10}),
     (partial(Odd, 128, 15), {"nn": SMALL, "train": {"normalize_advantage": "none"}}),
     (partial(Odd, 1, 1), {"nn": SMALL, "train": {"minibatches": 7}}),
-    (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 6}}),
+    (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 4}}),
 ]
 
 RECURRENT: list[tuple[Any, dict[str, Any]]] = [
     ("breakout", {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 4, "max_grad_norm": 0.01}}),
-    ("memory", {"nn": {"hidden": 32, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1}}),
+    (
+        "memory",
+        {"nn": {"hidden": 32, "core": "lstm"}, "train": {"optimizer": "adamw", "weight_decay": 0.1, "epochs": 2}},
+    ),
     (
         "cartpole",
         {"nn": {**SMALL, "core": "lstm", "activation": "tanh"}, "train": {"normalize_obs": True, "segment": 2}},
     ),
-    # one epoch: after some dozen steps a number that the last digits put on the other side of a kink makes more of them
-    (
-        "cartpole",
-        {"nn": {"hidden": 32, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "epochs": 1}},
-    ),
+    ("cartpole", {"nn": {"hidden": 32, "core": "mingru"}, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
     (
         "breakout",
         {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}},
@@ -82,21 +89,22 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
     ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05, "minibatches": 7}}),
     (
         partial(Odd, 17, 15, np.uint8),
-        {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}},
+        {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 4}},
     ),
-    (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 37}),
+    (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 19}),
     # games that end inside segments
     (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "lstm"}, "train": {"minibatches": 2}}),
     (partial(Odd, 5, 3), {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 2}}),
     # several tiles to a part of the slopes by weights
-    ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 1, "epochs": 1}, "num_envs": 290}),
+    ("cartpole", {"nn": {**SMALL, "core": "mingru"}, "train": {"minibatches": 1}, "num_envs": 25, "processors": 12}),
 ]
 
 
-def trainer_of(env: Any, tables: dict[str, Any]) -> Trainer:
-    train = {"horizon": 8, "minibatches": 5, "epochs": 2, "total_steps": 10**6, **tables.get("train", {})}
-    vec = {"num_envs": tables.get("num_envs", 12), "backend": "serial"}
-    trainer = Trainer(env, options_for("", {"device": "cpu", "nn": tables["nn"], "train": train, "vec": vec}))
+def with_a_rollout(env: Any, tables: dict[str, Any]) -> Trainer:
+    """A trainer that has collected a rollout, with weights that are nowhere zero."""
+    train = {"horizon": 8, "minibatches": 3, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
+    vec = {"num_envs": tables.get("num_envs", 7), "backend": "serial"}  # minibatches of several sizes
+    trainer = make_trainer(env, nn=tables["nn"], train=train, vec=vec)
     trainer.start()
     torch.manual_seed(0)
     for learner in trainer.learners:  # biases begin as zeros, in which no mistake would show
@@ -125,13 +133,15 @@ def update_both(one: Any, two: Any) -> dict[str, float]:
 def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
     muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
-    fused.REDUCE_PART, fused.ADAM_PART = 512, 1024  # the interpreter takes as long for a block of any size
+    # the interpreter takes about as long for a block of any size: few blocks, but more than one of each kind
+    fused.REDUCE_PART, fused.ADAM_PART, fused.Fused.reduce_blocks, fused_core.FusedCore.reduce_blocks = 1024, 2048, 8, 2
+    processors = fused_core.PROCESSORS
     for env, tables in (PPO + RECURRENT)[first:last]:
-        plain, fast = trainer_of(env, tables), trainer_of(env, tables)
+        fused.BLOCKS, fused_core.PROCESSORS = tables.get("blocks", 8), tables.get("processors", processors)
+        plain, fast = with_a_rollout(env, tables), with_a_rollout(env, tables)
         one, two = plain.learners[0], fast.learners[0]
         assert not fused.not_covered(two), (env, fused.not_covered(two))
         two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
-        fused.BLOCKS = tables.get("blocks", 1)
         kind = fused_core.FusedCore if two.rollout.state else fused.Fused
         two.fused = kind(two, tile=16, exact=True)
         before = two.weights.detach().clone()
@@ -211,8 +221,8 @@ def check_collectors() -> None:
     for env, tables in COLLECTED:
         train = {"horizon": 8, "minibatches": 4, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
         vec = {"num_envs": 8, "backend": "threads", "num_groups": 2, "num_threads": 2}
-        own = {"device": "cpu", "nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
-        plain, on_card, bridged = (Trainer(env, options_for("", own)) for _ in range(3))
+        own = {"nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
+        plain, on_card, bridged = (make_trainer(env, **own) for _ in range(3))
         for trainer in (on_card, bridged):
             learner = trainer.learners[0]
             learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
@@ -241,7 +251,7 @@ def check_nan() -> None:
     """What is far off is clipped, what is not finite is seen by the loss, and no action is out of range."""
     for optimizer in ("adam", "muon"):
         train = {"normalize_obs": True, "minibatches": 1, "epochs": 1, "optimizer": optimizer}
-        learner = trainer_of("cartpole", {"nn": SMALL, "train": train}).learners[0]
+        learner = with_a_rollout("cartpole", {"nn": SMALL, "train": train}).learners[0]
         learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
         learner.fused = fused.Fused(learner, tile=16, exact=True)
         seen = learner.rollout.obs[0]

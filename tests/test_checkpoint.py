@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from shoal import checkpoint, runs
 from shoal.errors import CheckpointError, ConfigError, ShoalError
 from shoal.runs import Run
-from shoal.train import Trainer, load_player, options_for, train
-from tests.training import tiny, train_tiny
+from shoal.train import load_player, train
+from tests.training import tiny_trainer, train_tiny
 
 ROOT = Path(__file__).parent.parent
 FILES = {
@@ -572,7 +572,7 @@ def test_tensors_that_do_not_fit_are_an_error(good, file, what):
     """With the right checksums, as another version or another hand would write them."""
     files, meta = checkpoint.load(Run(good).last)
     TENSORS[file][what](files[file])
-    trainer = Trainer("cartpole", options_for("cartpole", tiny(nn={"core": "lstm"})))
+    trainer = tiny_trainer("cartpole", nn={"core": "lstm"})
     with pytest.raises(ShoalError):
         trainer.restore(files, meta)
     trainer.close()

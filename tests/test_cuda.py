@@ -16,8 +16,9 @@ import shoal
 from shoal import registry
 from shoal.errors import CompileFailed, ConfigError, CudaMissing
 from shoal.native import build, cuda, lib
+from shoal.native.lib import Batch
 from shoal.train import device_of, options_for
-from shoal.vector.cuda import CudaVec
+from tests.fake_gpu import make_cuda_vec_on_host
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
@@ -53,18 +54,21 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
         cuda.cubin(build.Source.env(path), "sm_90")
 
 
-def test_params_change_in_the_memory_that_graphs_hold():
-    module = lib.load(registry.find("cartpole"))
-    vec = SimpleNamespace(native_spec=module.spec, num_envs=4, struct=SimpleNamespace(), _params_tensor=None)
-    vec._params, vec._to_device = np.zeros(1, module.params_dtype), lambda array: torch.from_numpy(array.copy())
-    CudaVec.set_params(vec, gravity=3.0)
-    place = vec.struct.params
-    CudaVec.set_params(vec, gravity=4.0)
-    assert vec.struct.params == place
-    assert vec._params_tensor.numpy().view(module.params_dtype)["gravity"].tolist() == [4.0]
-    CudaVec.set_params(vec, gravity=[1.0, 2.0, 3.0, 4.0])
-    assert vec._params_tensor.numpy().view(module.params_dtype)["gravity"].tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert vec.struct.params_stride == 1
+@pytest.mark.parametrize("first", [3.0, [1.0, 2.0, 3.0, 4.0]], ids=["one for all", "one for each env"])
+def test_a_captured_step_follows_params_that_change_later(monkeypatch, first):
+    """A CUDA graph holds the addresses of its capture: a step from there has the new gravity, as on the CPU."""
+    vec = make_cuda_vec_on_host(monkeypatch, lib.load(registry.find("cartpole")), 4, params={"gravity": first})
+    twin = shoal.make("cartpole", 4, backend="serial", gravity=first)
+    assert vec.reset(seed=7)[0].tolist() == twin.reset(seed=7)[0].tolist()
+    captured, _memory = Batch.from_buffer_copy(vec.struct), vec._params_tensor  # no other tensor gets its address
+    for gravity in (40.0, [1.0, 90.0, 5.0, 9.8] if isinstance(first, list) else 0.5):
+        vec.set_params(gravity=gravity)
+        twin.set_params(gravity=gravity)
+        for _ in range(5):
+            vec.actions[:] = 1
+            vec.kernels.launch("step", 4, captured)
+            assert vec.tensors["obs"].tolist() == twin.step(np.ones(4, np.int64))[0].tolist()
+    assert vec.get_params()["gravity"].tolist() == twin.get_params()["gravity"].tolist()
 
 
 @no_gpu

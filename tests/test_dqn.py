@@ -6,6 +6,7 @@ import dataclasses
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,37 +26,10 @@ from shoal.cli.train import parse
 from shoal.errors import ConfigError, TrainingError
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QHead, QNet
-from shoal.train import Trainer, load_player, options_for, train
-from tests.training import ENVS, contents, cut, tiny
+from shoal.train import load_player, options_for, train
+from tests.training import ENVS, contents, cut, make_trainer, tiny, tiny_trainer, train_tiny
 
-torch.set_num_threads(1)
 CHAIN = str(Path(__file__).parent / "chain.h")
-PLAIN = {"schedule": "constant", "normalize_obs": False, "layer_norm": False, "gamma": 0.99}  # whatever is tuned
-PLAIN_DQN = {"target_tau": 0.0, "n_step": 1, "epsilon_end": 0.05, "epsilon_fraction": 0.5, "reward_scale": 1.0}
-LEARN = {
-    "dqn": {"train_frequency": 4, "replay_start": 64, "replay_size": 3200, "batch_size": 32, "gradient_steps": 2}
-    | PLAIN
-    | PLAIN_DQN,
-    "pqn": {"horizon": 4, "minibatches": 2, "epochs": 2} | PLAIN,
-}
-
-
-def tables(algo, /, **more):
-    """A tiny run of an algorithm: six iterations, a checkpoint after each."""
-    made = tiny(**more)
-    agents = 4 if more.get("env", {}).get("preset") or more.get("agents") else 1
-    train_options = {"total_steps": 6 * 4 * ENVS * agents, "learning_rate": 0.01} | LEARN[algo] | more.get("train", {})
-    made.pop("agents", None)
-    return {**made, "algo": algo, "train": train_options}
-
-
-def go(algo, env, folder, /, *, policy=None, resume=None, **more):
-    return train(env, policy=policy, runs_folder=folder, console="off", **tables(algo, **more))
-
-
-def trainer(algo, env, /, **more):
-    return Trainer(env, options_for(env, tables(algo, **more)))
-
 
 # ---- what is learned ----
 
@@ -90,8 +64,8 @@ def test_the_chains_values_are_learned(algo, options):
         "dqn": {"batch_size": 64, "gradient_steps": 8, "target_tau": 0.1, "replay_size": "20k", "total_steps": "64k"},
         "pqn": {"q_lambda": 0.0, "horizon": 8, "minibatches": 2, "epochs": 4, "total_steps": "200k"},
     }
-    setup = {"vec": {"num_envs": 64}, "nn": {"hidden": 32, "layers": 1}, "device": "cpu"}
-    t = Trainer(CHAIN, options_for(CHAIN, {**setup, "algo": algo, "train": {**base, **own[algo], **options}}))
+    setup = {"vec": {"num_envs": 64}, "nn": {"hidden": 32, "layers": 1}}
+    t = make_trainer(CHAIN, **setup, algo=algo, train={**base, **own[algo], **options})
     while not t.is_done:
         t.iterate()
     with torch.no_grad():
@@ -105,7 +79,7 @@ def test_n_step_learns_from_what_is_further_away():
 
     def far(n):
         more = {"n_step": n, "total_steps": 64 * 4 * 8, "target_every": 100000, "replay_start": 64, "gamma": 1.0}
-        t = trainer("dqn", CHAIN, train=more | {"epsilon_start": 1.0}, vec={"num_envs": 64})
+        t = tiny_trainer(CHAIN, algo="dqn", train=more | {"epsilon_start": 1.0}, vec={"num_envs": 64})
         while not t.is_done:
             t.iterate()
         with torch.no_grad():
@@ -148,7 +122,7 @@ def test_networks_of_agents_are_one_product():
 def test_agents_networks_learn_as_if_alone():
     """With networks and replays of their own, an agent's gradient is that of its own batch: a slow twin of the loss."""
     options = {"policy": "per-agent", "replay": "per-agent", "loss": "mse", "max_grad_norm": 0.0}
-    t = trainer("dqn", "vacuum", env={"preset": "classic-1v3"}, train=options)
+    t = tiny_trainer("vacuum", algo="dqn", agents=4, env={"preset": "classic-1v3"}, train=options)
     for _ in range(3):
         t.iterate()
     learner = t.learners[0]
@@ -184,7 +158,7 @@ def single(policy, agent, t):
 
 
 def test_agents_that_are_out_are_never_stored():
-    t = trainer("dqn", "vacuum", env={"preset": "classic-1v3"}, train={"epsilon_end": 1.0})
+    t = tiny_trainer("vacuum", algo="dqn", agents=4, env={"preset": "classic-1v3"}, train={"epsilon_end": 1.0})
     dead = stored = ends = 0
     for _ in range(6):
         t.iterate()
@@ -206,7 +180,9 @@ def test_agents_that_are_out_are_never_stored():
 @pytest.mark.parametrize("replay", ["shared", "per-agent"])
 @pytest.mark.parametrize("policy", ["shared", "per-agent"])
 def test_every_batch_is_of_the_size_and_agents_it_says(policy, replay):
-    t = trainer("dqn", "vacuum", env={"preset": "classic-1v3"}, train={"policy": policy, "replay": replay})
+    t = tiny_trainer(
+        "vacuum", algo="dqn", agents=4, env={"preset": "classic-1v3"}, train={"policy": policy, "replay": replay}
+    )
     t.iterate()
     learner = t.learners[0]
     batch = next(iter(dqn.batches(learner)))
@@ -233,7 +209,9 @@ def test_epsilon_greedy_is_uniform_over_what_is_allowed():
 
 def test_masks_hold_in_play_and_in_targets():
     """A robot that is stunned can only stay: no row does anything else, and targets count only what is allowed."""
-    t = trainer("dqn", "vacuum", env={"preset": "duel-stun"}, agents=True, train={"epsilon_end": 1.0, "double": False})
+    t = tiny_trainer(
+        "vacuum", algo="dqn", env={"preset": "duel-stun"}, agents=4, train={"epsilon_end": 1.0, "double": False}
+    )
     for _ in range(8):
         t.iterate()
         rollout = t.learners[0].rollout
@@ -254,14 +232,14 @@ def test_masks_hold_in_play_and_in_targets():
 def test_epsilon_falls_as_asked(algo):
     """Linearly over a part of the run, or by a factor for every game that ends, down to the least."""
     linear = {"epsilon_start": 0.9, "epsilon_end": 0.1, "epsilon_fraction": 0.5}
-    t = trainer(algo, "cartpole", train=linear)
+    t = tiny_trainer("cartpole", algo=algo, train=linear)
     seen = []
     while not t.is_done:
         seen.append(float(t.actors[0].head.epsilon))
         t.iterate()
     t.close()
     np.testing.assert_allclose(seen, [0.9, 0.9, 0.9 - 0.8 / 3, 0.9 - 1.6 / 3, 0.1, 0.1], rtol=1e-5)
-    t = trainer(algo, "cartpole", env={"max_steps": 6}, train=linear | {"epsilon_decay": 0.99})
+    t = tiny_trainer("cartpole", algo=algo, env={"max_steps": 6}, train=linear | {"epsilon_decay": 0.99})
     while not t.is_done:
         t.iterate()
     games = t.drain()["episode/n"]
@@ -286,11 +264,11 @@ EXACT = {
     "dqn, agents": (
         "dqn",
         "vacuum",
-        {"env": {"preset": "classic-1v3"}, "train": {"policy": "per-agent", "replay": "per-agent"}},
+        {"agents": 4, "env": {"preset": "classic-1v3"}, "train": {"policy": "per-agent", "replay": "per-agent"}},
     ),
     "dqn, groups": ("dqn", "squared", {"vec": {"backend": "threads", "num_groups": 2, "num_threads": 2}}),
     "pqn": ("pqn", "cartpole", {"env": {"max_steps": 3}, "train": {"normalize_obs": True}}),
-    "pqn, agents": ("pqn", "vacuum", {"env": {"preset": "classic-1v3"}, "train": {"policy": "per-agent"}}),
+    "pqn, agents": ("pqn", "vacuum", {"agents": 4, "env": {"preset": "classic-1v3"}, "train": {"policy": "per-agent"}}),
 }
 
 
@@ -298,8 +276,8 @@ EXACT = {
 def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path, case):
     """Replay, target network, epsilon, priorities: all files of all checkpoints, to the bit."""
     algo, env, more = EXACT[case]
-    whole = contents(go(algo, env, tmp_path / "whole", **more))
-    stopped = go(algo, env, tmp_path / "stopped", **more)
+    whole = contents(train_tiny(env, tmp_path / "whole", algo=algo, **more))
+    stopped = train_tiny(env, tmp_path / "stopped", algo=algo, **more)
     assert contents(stopped) == whole
     resumed = train(env, resume=cut(stopped, 3).folder, console="off")
     assert resumed.summary["exact"] is True
@@ -310,7 +288,7 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path, case):
 
 def test_a_checkpoint_holds_the_replay(tmp_path):
     """Else the test above compares too little."""
-    run = go("dqn", "cartpole", tmp_path, train={"priority": 0.5, "target_every": 5})
+    run = train_tiny("cartpole", tmp_path, algo="dqn", train={"priority": 0.5, "target_every": 5})
     first, last = (checkpoint.load(run.checkpoints()[k])[0]["state"] for k in (0, -1))
     names = [
         "replay.obs.0",
@@ -326,14 +304,14 @@ def test_a_checkpoint_holds_the_replay(tmp_path):
 
 
 def test_another_replay_size_does_not_resume(tmp_path):
-    run = go("dqn", "cartpole", tmp_path)
+    run = train_tiny("cartpole", tmp_path, algo="dqn")
     with pytest.raises(shoal.errors.CheckpointError, match="expected"):
         train("cartpole", resume=run.folder, console="off", train={"replay_size": 6400})
 
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
 def test_a_trained_run_is_played_by_its_best_actions(tmp_path, algo):
-    run = go(algo, "squared", tmp_path)
+    run = train_tiny("squared", tmp_path, algo=algo)
     player, about = load_player(run)
     assert about["env"] == "squared"
     player.reset(3)
@@ -355,11 +333,11 @@ class Own(nn.Module):
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
 def test_a_network_of_your_own(tmp_path, algo):
-    whole = contents(go(algo, "cartpole", tmp_path / "a", policy=Own))
-    run = go(algo, "cartpole", tmp_path / "b", policy=Own)
+    whole = contents(train_tiny("cartpole", tmp_path / "a", algo=algo, policy=Own))
+    run = train_tiny("cartpole", tmp_path / "b", algo=algo, policy=Own)
     assert contents(train("cartpole", resume=cut(run, 3).folder, policy=Own, console="off")) == whole
     with pytest.raises(ConfigError, match="logits are the Q-values"):
-        go(algo, "cartpole", tmp_path / "c", policy=Own, train={"dueling": True})
+        train_tiny("cartpole", tmp_path / "c", algo=algo, policy=Own, train={"dueling": True})
 
 
 class Pair(gymnasium.Env):
@@ -388,7 +366,7 @@ def test_python_envs_are_learned(tmp_path, algo, backend):
     own = {"dqn": {"train_frequency": 1, "target_every": 20}, "pqn": {"horizon": 8}}[algo]
     more = {"total_steps": 6000, "epsilon_end": 0.02, "learning_rate": 5e-3, "gamma": 0.5} | own
     vec = {"num_envs": 8, "backend": backend, "num_workers": 2 if backend == "process" else 0}
-    run = go(algo, Pair, tmp_path, vec=vec, train=more, eval={"episodes": 10}, save={"every": 0})
+    run = train_tiny(Pair, tmp_path, algo=algo, vec=vec, train=more, eval={"episodes": 10}, save={"every": 0})
     assert run.summary["eval"]["return"] == 6.0
 
 
@@ -397,7 +375,9 @@ def test_pettingzoo_envs_are_trained(tmp_path, algo):
     pytest.importorskip("pettingzoo")
     from tests.envs import DyingAgentsEnv
 
-    run = go(algo, DyingAgentsEnv, tmp_path, vec={"num_envs": 4, "backend": "serial"}, train={"policy": "per-agent"})
+    run = train_tiny(
+        DyingAgentsEnv, tmp_path, algo=algo, vec={"num_envs": 4, "backend": "serial"}, train={"policy": "per-agent"}
+    )
     assert run.summary["status"] == "finished"
 
 
@@ -444,7 +424,7 @@ def test_another_algorithm_has_none_of_the_tuned_options_of_ppo():
 )
 def test_mistakes_are_told_before_a_folder_is_made(tmp_path, algo, env, more, said):
     with pytest.raises(ConfigError) as caught:
-        go(algo, env, tmp_path / "runs", **more)
+        train_tiny(env, tmp_path / "runs", algo=algo, **more)
     assert said in str(caught.value)
     assert not (tmp_path / "runs").exists()
 
@@ -463,7 +443,7 @@ def test_nonsense_of_an_env_ends_the_run_and_is_named(tmp_path, algo, what):
     header.write_text(Path(CHAIN).read_text().replace(*NONSENSE[what]))
     more = {"replay_start": 3000} if algo == "dqn" else {}
     with pytest.raises(TrainingError, match=rf"the {what} of env \d+ is (nan|inf)"):
-        go(algo, str(header), tmp_path / "runs", train=more)
+        train_tiny(str(header), tmp_path / "runs", algo=algo, train=more)
     saved = sorted(tmp_path.glob("runs/*/*/checkpoints/0*"))
     states = [checkpoint.load(path)[0]["state"] for path in saved]
     assert all(bool(torch.isfinite(x).all()) for state in states for x in state.values() if x.is_floating_point())
@@ -471,8 +451,8 @@ def test_nonsense_of_an_env_ends_the_run_and_is_named(tmp_path, algo, what):
 
 def test_a_kill_while_saving_leaves_the_checkpoint_before(tmp_path):
     """The replay is written to another name first: a death in the middle leaves what was there, and resumes exactly."""
-    whole = contents(go("dqn", "cartpole", tmp_path / "whole"))
-    run = cut(go("dqn", "cartpole", tmp_path / "killed"), 4)
+    whole = contents(train_tiny("cartpole", tmp_path / "whole", algo="dqn"))
+    run = cut(train_tiny("cartpole", tmp_path / "killed", algo="dqn"), 4)
     half = run.folder / "checkpoints" / f".{10**6:012d}.4194303.tmp"
     half.mkdir()
     (half / "state.safetensors").write_bytes((run.last / "state.safetensors").read_bytes()[:1000])
@@ -485,7 +465,9 @@ def test_scaled_rewards_are_scaled_values(algo):
     """All of them, what comes after a cut off game too."""
 
     def returns(scale):
-        t = trainer(algo, "cartpole", env={"max_steps": 3}, train={"reward_scale": scale, "learning_rate": 0.0})
+        t = tiny_trainer(
+            "cartpole", algo=algo, env={"max_steps": 3}, train={"reward_scale": scale, "learning_rate": 0.0}
+        )
         for _ in range(3):
             t.iterate()
         learner = t.learners[0]
@@ -505,7 +487,7 @@ def test_scaled_rewards_are_scaled_values(algo):
 
 def test_the_dashboard_shows_what_is_learned():
     for algo in ("dqn", "pqn"):
-        t = trainer(algo, "cartpole")
+        t = tiny_trainer("cartpole", algo=algo)
         for _ in range(3):
             t.iterate()
         shown = {name for name in t.drain() if name in t.algorithm.metrics}
@@ -515,8 +497,10 @@ def test_the_dashboard_shows_what_is_learned():
 
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
-def test_a_run_may_be_so_many_games(tmp_path, algo):
-    run = go(algo, "cartpole", tmp_path, env={"max_steps": 4}, train={"num_episodes": 20, "total_steps": "1M"})
+def test_a_run_may_be_limited_by_episodes(tmp_path, algo):
+    run = train_tiny(
+        "cartpole", tmp_path, algo=algo, env={"max_steps": 4}, train={"num_episodes": 20, "total_steps": "1M"}
+    )
     games = sum(record.get("episode/n", 0) for record in run.metrics())
     assert 20 <= games < 20 + ENVS  # whole rollouts of four steps
     assert run.summary["status"] == "finished"
@@ -537,7 +521,7 @@ def test_a_step_taken_too_early_is_undone(priority):
     """As a GPU's graph takes it: where `is_ready` is false nothing changes; where it is true it is a step."""
 
     def stepped(is_ready):
-        t = trainer("dqn", "cartpole", train={"target_every": 2, "priority": priority})
+        t = tiny_trainer("cartpole", algo="dqn", train={"target_every": 2, "priority": priority})
         for _ in range(2):
             t.iterate()
         learner = t.learners[0]
@@ -565,8 +549,8 @@ def test_a_step_taken_too_early_is_undone(priority):
 def test_envs_that_begin_anew_do_not_go_on_in_the_replay(tmp_path):
     """A Python env cannot give its state: after a resume no transition leads from the old game into the new one."""
     more = {"vec": {"num_envs": 4, "backend": "serial"}, "train": {"total_steps": 96, "train_frequency": 4}}
-    run = go("dqn", Pair, tmp_path, **more)
-    t = Trainer(Pair, options_for(Pair, run.config))
+    run = train_tiny(Pair, tmp_path, algo="dqn", **more)
+    t = make_trainer(Pair, **run.config)
     t.restore(*checkpoint.load(run.last))
     replay = t.learners[0].replay
     newest = replay.base + (replay.heads - 1) % replay.capacity
@@ -579,7 +563,7 @@ def test_envs_that_begin_anew_do_not_go_on_in_the_replay(tmp_path):
 def test_pictures_are_kept_as_bytes(tmp_path, algo):
     from tests.envs import ImageEnv
 
-    run = go(algo, ImageEnv, tmp_path, vec={"num_envs": 4, "backend": "serial"}, train={"total_steps": 96})
+    run = train_tiny(ImageEnv, tmp_path, algo=algo, vec={"num_envs": 4, "backend": "serial"}, train={"total_steps": 96})
     state = checkpoint.load(run.last)[0]["state"]
     if algo == "dqn":
         assert state["0.replay.obs.0"].dtype == torch.uint8
@@ -598,17 +582,15 @@ def test_networks_of_agents_are_refused_for_pictures(tmp_path):
 @pytest.mark.parametrize("vec", ["native", "next_step", "same_step"])
 def test_what_follows_in_the_replay_is_what_followed_in_the_env(vec):
     """CartPole moves by x' = x + 0.02 v: in every window that goes on, whatever the vector env's way to begin anew."""
-    options = options_for(
-        "cartpole", tables("dqn", vec={"num_envs": 6}, train={"total_steps": "1M", "epsilon_start": 1.0})
-    )
-    made = None
+    envs: Any = "cartpole"
     if vec != "native":
         mode = (
             gymnasium.vector.AutoresetMode.NEXT_STEP if vec == "next_step" else gymnasium.vector.AutoresetMode.SAME_STEP
         )
         make = [lambda: gymnasium.make("CartPole-v1", max_episode_steps=15)] * 6
-        made = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=mode)
-    t = Trainer("cartpole", options, vec=made)
+        envs = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=mode)
+    tables = tiny(algo="dqn", vec={"num_envs": 6}, train={"total_steps": "1M", "epsilon_start": 1.0})
+    t = make_trainer(envs, tuned="cartpole", **tables)
     for _ in range(40):
         t.iterate()
     learner = t.learners[0]
@@ -637,7 +619,13 @@ class NoQuestions(TorchDispatchMode):
 @pytest.mark.parametrize("more", [{}, {"priority": 0.5, "n_step": 3}, {"distribution": "c51", "dueling": True}])
 def test_an_update_asks_the_device_nothing(more):
     """So that a GPU's graph can hold it: as one takes it, with fixed truncations and `is_ready`, on the CPU."""
-    t = trainer("dqn", "vacuum", env={"preset": "classic-1v3", "max_steps": 5}, train=more | {"epsilon_decay": 0.99})
+    t = tiny_trainer(
+        "vacuum",
+        algo="dqn",
+        agents=4,
+        env={"preset": "classic-1v3", "max_steps": 5},
+        train=more | {"epsilon_decay": 0.99},
+    )
     for _ in range(4):
         t.iterate()
     learner = t.learners[0]

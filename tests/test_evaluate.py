@@ -22,7 +22,7 @@ from shoal.errors import ConfigError
 from shoal.evaluate import HELD_OUT, RandomPlayer, Score, ScriptedPlayer, play, record
 from tests.envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
 from tests.strict import strict_json
-from tests.test_video import read
+from tests.video_files import read_video
 
 RIGHT = ScriptedPlayer(lambda obs: np.ones(len(obs), np.int64))
 
@@ -345,7 +345,7 @@ def test_a_video_shows_each_episode_from_its_first_frame_to_its_true_last(tmp_pa
     lengths = [int(one["length"]) for one in one_by_one(DrawnEnv, mixed(4), 3, HELD_OUT + 1)]
     make = partial(shoal.make, DrawnEnv, backend=backend)
     path = record(make, mixed(4), tmp_path / "a.gif", episodes=3, seed=1)
-    frames, seconds = read(path)
+    frames, seconds = read_video(path)
     shown = [(int(frame[0, 0, 0]) // 20, int(frame[0, 0, 1])) for frame in frames]
     wanted = [(step, 100 * (1 + k) % 256) for k, length in enumerate(lengths) for step in range(length + 1)]
     assert shown == wanted
@@ -361,7 +361,7 @@ def test_a_video_of_a_native_env_is_its_frames(tmp_path):
     while not vec.ended[0]:
         vec.step(np.ones(1, np.int64))
         wanted.append(vec.frame(0, 96))
-    frames, seconds = read(path)
+    frames, seconds = read_video(path)
     assert len(frames) == len(wanted)
     for got, frame in zip(frames, wanted):
         assert np.abs(got.astype(int) - frame).max() <= 8, "a GIF has 256 colours"
@@ -372,7 +372,7 @@ def test_every_native_env_can_be_recorded(tmp_path, env):
     pytest.importorskip("PIL")
     vec = shoal.make(env, 2, autoreset="disabled")
     path = record(vec, RandomPlayer(vec.action_space), tmp_path / "a.gif", max_steps=20, width=64)
-    frames, _ = read(path)
+    frames, _ = read_video(path)
     assert 2 <= len(frames) <= 21
     assert frames[0].shape[1] == 64
 
@@ -383,7 +383,7 @@ def test_a_video_is_cut_where_an_episode_does_not_end(tmp_path):
 
     pytest.importorskip("PIL")
     make = partial(shoal.make, Drawn, backend="serial")
-    frames, _ = read(record(make, RIGHT, tmp_path / "a.gif", episodes=2, max_steps=4, fps=25))
+    frames, _ = read_video(record(make, RIGHT, tmp_path / "a.gif", episodes=2, max_steps=4, fps=25))
     assert [int(frame[0, 0, 0]) // 20 for frame in frames] == [0, 1, 2, 3, 4] * 2
 
 
@@ -466,7 +466,7 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     path = run.folder / "videos" / f"000000002000.{'mp4' if video.can_write('.mp4') else 'gif'}"
     assert found
     assert (run.folder.parents[2] / found[1]).samefile(path)
-    assert len(read(path)[0]) == 31
+    assert len(read_video(path)[0]) == 31
     for line in ("shoal plot runs/cartpole/20250101-120000", "shoal train --resume"):
         assert line in out
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import shoal
 from shoal import conformance, registry
 from shoal.errors import SnapshotError
-from shoal.vector.snapshot import MAGIC
+from tests.forging import forged, records_of
 
 FORGE = """
 import sys
 import numpy as np
 import shoal
 from shoal.errors import SnapshotError
-from tests.test_forged import forged, records_of
+from tests.forging import forged, records_of
 
 vec = shoal.make(sys.argv[1], 16, seed=0)
 vec.reset()
@@ -43,21 +39,6 @@ for trial in range(400):
     vec.frame(trial % 16, 64)
 print("alive", refused)
 """
-
-
-def records_of(vec, blob):
-    body = blob[len(MAGIC) + 4 + struct.unpack_from("<I", blob, len(MAGIC))[0] :]
-    return np.frombuffer(body, np.uint8).reshape(-1, vec.module.record_bytes).copy()
-
-
-def forged(blob, records):
-    """The snapshot with other records, and with the checksum that belongs to them."""
-    start = len(MAGIC) + 4
-    size = struct.unpack_from("<I", blob, len(MAGIC))[0]
-    head = json.loads(blob[start : start + size])
-    head["crc32"] = zlib.crc32(records.tobytes())
-    text = json.dumps(head, sort_keys=True).encode()
-    return MAGIC + struct.pack("<I", len(text)) + text + records.tobytes()
 
 
 def test_no_byte_of_a_snapshot_crashes_the_env(env):

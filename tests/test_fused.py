@@ -17,17 +17,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import shoal
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
 from shoal.algos.fast.fused import has_small_shared_memory, not_covered
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
-from shoal.train import Trainer, make_vec, options_for, train
+from shoal.train import make_vec, options_for, train
 from shoal.train.graphs import Pace
 from shoal.train.health import Context, check_finite
 
 from .fake_gpu import GpuLikeVec, use_fake_graphs
+from .training import make_trainer, training
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -63,10 +65,6 @@ def test_kernels_equal_their_twins(group):
     assert "checked" in done.stdout
 
 
-def trainer_of(name: str, **tables):
-    return Trainer(name, options_for("", {"device": "cpu", **tables}))
-
-
 @pytest.mark.parametrize(
     ("env", "tables", "reason"),
     [
@@ -88,7 +86,7 @@ def trainer_of(name: str, **tables):
 )
 def test_what_takes_the_plain_path_is_known(env, tables, reason):
     tables["vec"], tables["train"] = {"num_envs": 8}, {"horizon": 4, **tables.get("train", {})}
-    trainer = trainer_of(env, **tables)
+    trainer = make_trainer(env, **tables)
     try:
         found = not_covered(trainer.learners[0])
         assert (reason in found) if reason else not found
@@ -103,12 +101,12 @@ def test_what_takes_the_plain_path_is_known(env, tables, reason):
 def test_tiles_fit_into_the_cards_shared_memory(monkeypatch, capability, narrow, has_bfloat16):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert has_small_shared_memory(torch.device("cuda")) == narrow
-    trainer = trainer_of("breakout", vec={"num_envs": 8})
+    trainer = make_trainer("breakout", vec={"num_envs": 8})
     trainer.learners[0].device = torch.device("cuda")
     assert ("bfloat16" in not_covered(trainer.learners[0])) != has_bfloat16
     trainer.close()
     for hidden, fits in ((128, capability == (9, 0)), (64, has_bfloat16)):
-        trainer = trainer_of("breakout", vec={"num_envs": 8}, nn={"core": "lstm", "hidden": hidden})
+        trainer = make_trainer("breakout", vec={"num_envs": 8}, nn={"core": "lstm", "hidden": hidden})
         trainer.learners[0].device = torch.device("cuda")
         assert (not_covered(trainer.learners[0]) == "") == fits
         trainer.close()
@@ -120,7 +118,7 @@ def test_a_row_is_cut_off_at_most_once_in_a_window():
         vec = shoal.make("cartpole", 4, backend="serial", max_steps=limits)
         assert vec.time_limit == wanted
         vec.close()
-    trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
+    trainer = make_trainer("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
     truncations = trainer.learners[0].rollout.truncations
     truncations.reserve(3)
     assert len(truncations.obs[0]) == 3  # steps 0-2, 3-5, 6-7
@@ -155,12 +153,16 @@ BRIDGES = {
 
 @pytest.mark.parametrize("case", BRIDGES)
 def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
-    """With both halves on the CPU, rollouts and weights are the same to the bit: only where things lie differs."""
+    """With both halves on the CPU the envs and actions are the same to the bit: only where things lie differs.
+
+    What networks compute is the same but for the last digits: they may see other numbers of rows at once, and the order
+    of sums in a product may depend on that.
+    """
     monkeypatch.setattr("shoal.algos.fast.q_native.MAX_WORK", 0)  # C rounds in its own way
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
     tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}
-    plain, bridged = trainer_of(env, **tables), trainer_of(env, **tables)
+    plain, bridged = make_trainer(env, **tables), make_trainer(env, **tables)
     learner = bridged.learners[0]
     bridged.collector = HostEnvCollector(bridged.vec, bridged.seats)
     bridged._started = False
@@ -169,10 +171,12 @@ def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
             plain.iterate()
             bridged.iterate()
         one, two = plain.learners[0].rollout, learner.rollout
-        for name in ("actions", "logits", "values", "rewards", "dones"):
+        for name in ("actions", "rewards", "dones"):
             assert torch.equal(getattr(one, name), getattr(two, name)), name
-        assert all(torch.equal(a, b) for a, b in zip([*one.obs, *one.starts], [*two.obs, *two.starts]))
-        assert torch.equal(plain.learners[0].weights, learner.weights)
+        assert all(torch.equal(a, b) for a, b in zip(one.obs, two.obs))
+        parts = [one.logits, one.values, *one.starts, plain.learners[0].weights]
+        for mine, theirs in zip(parts, [two.logits, two.values, *two.starts, learner.weights]):
+            torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
     finally:
         plain.close()
         bridged.close()
@@ -188,7 +192,7 @@ def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
     env, tables = BRIDGES[case]
     tables = {**tables, "train": TRAIN[tables.get("algo", "ppo")]}
     tables["vec"] = {"num_envs": 32, "backend": "serial"}
-    plain, other = trainer_of(env, **tables), trainer_of(env, **tables)
+    plain, other = make_trainer(env, **tables), make_trainer(env, **tables)
     learner = other.learners[0]
     other.collector = DeviceCollector(GpuLikeVec(other.vec), other.seats)
     try:
@@ -233,7 +237,7 @@ def test_a_device_collector_shares_the_envs_between_several_policies(case, froze
         own = {"total_steps": 10**6, "train_frequency": 16, "replay_start": 10, "replay_size": 6400}
     tables = {**tables, "opponents": opponents.replace("RUN", str(frozen_run.folder))}
     tables |= {"train": {**own, **tables.get("train", {})}, "vec": {"num_envs": 32, "backend": "serial"}}
-    plain, other = trainer_of("vacuum", **tables), trainer_of("vacuum", **tables)
+    plain, other = make_trainer("vacuum", **tables), make_trainer("vacuum", **tables)
     other.collector = DeviceCollector(GpuLikeVec(other.vec), [*other.seats, *other.frozen])
     assert not other.collector.plays_all
     try:
@@ -271,7 +275,7 @@ def test_rewinding_puts_everything_back_in_place(case, frozen_run):
     """What `_capture` tries the graphs on leaves no trace, and the tensors are those that the graphs hold."""
     env, tables = REWOUND[case]
     tables = {**tables, "opponents": tables.get("opponents", "").replace("RUN", str(frozen_run.folder))}
-    trainer = trainer_of(env, vec={"num_envs": 16}, **tables)
+    trainer = make_trainer(env, vec={"num_envs": 16}, **tables)
     try:
         trainer.iterate()
         kept = trainer._copy_of_state()
@@ -301,12 +305,12 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
     use_fake_graphs(monkeypatch)
     env, tables = CAPTURED[case]
     opponents = tables.get("opponents", "").replace("RUN", str(frozen_run.folder))
-    options = options_for("", {"device": "cpu", **tables, "opponents": opponents})
+    tables = {**tables, "opponents": opponents}
     robots = {"robot_1": "seek"} if opponents == "1=seek" else {}
 
     def make():
-        vec = GpuLikeVec(shoal.make(env, 16, backend="serial", **options.env, **robots))
-        trainer = Trainer(env, options, vec=vec)
+        vec = GpuLikeVec(shoal.make(env, 16, backend="serial", **tables.get("env", {}), **robots))
+        trainer = make_trainer(vec, **tables)
         assert isinstance(trainer.collector, DeviceCollector)
         return trainer
 
@@ -339,42 +343,54 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
 
 
 def test_the_host_is_one_iteration_ahead_and_no_further(monkeypatch):
-    done: list[str] = []
+    """On a device that works only when somebody waits for it: one iteration is left to do, whatever its number."""
+    use_fake_graphs(monkeypatch)
+    launched = finished = 0
 
     class Event:
-        count = 0
-
-        def __init__(self):
-            Event.count += 1
-            self.number = Event.count
-
         def record(self):
-            done.append(f"asked for {self.number}")
+            self.mark = launched
 
         def synchronize(self):
-            done.append(f"waited for {self.number}")
+            nonlocal finished
+            finished = max(finished, self.mark)
 
+    def finish_all():
+        nonlocal finished
+        finished = launched
+
+    monkeypatch.setattr("shoal.train.trainer.Pace", Pace)
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    pace = Pace()
-    for _ in range(3):
-        pace.step()
-    assert done == ["asked for 1", "asked for 2", "waited for 1", "asked for 3", "waited for 2"]
+    monkeypatch.setattr(torch.cuda, "synchronize", finish_all)
+    vec = GpuLikeVec(shoal.make("cartpole", 8, backend="serial"))
+    with training(vec, train={"horizon": 4, "minibatches": 1, "total_steps": 10**6}) as trainer:
+        for _ in range(4):
+            launched += 1
+            trainer.iterate()
+            assert launched - finished == 1
+        trainer.drain()
+        assert launched == finished
 
 
-def test_what_is_kept_of_a_replay_is_on_the_host(monkeypatch):
-    """A GPU that has room for one replay need not have room for two."""
-
-    class There:
-        device = "cuda"
-
-        def to(self, device, copy):
-            assert copy
-            return device
-
-    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
-    monkeypatch.setattr(trainer, "state", lambda: {"state": {"0.replay.obs.0": There(), "0.games": There()}})
-    assert trainer._copy_of_state() == {"state": {"0.replay.obs.0": "cpu", "0.games": "cuda"}}
-    trainer.close()
+def test_a_copy_of_the_state_takes_no_room_for_a_second_replay(monkeypatch):
+    """A GPU that has room for one replay need not have room for two. Tensors without memory stand for the GPU's."""
+    with training("cartpole", algo="dqn", vec={"num_envs": 8}, train=TRAIN["dqn"]) as trainer:
+        trainer.iterate()
+        state = trainer.state()
+        with FakeTensorMode():
+            there = {
+                name: {key: torch.empty(x.shape, dtype=x.dtype, device="cuda") for key, x in part.items()}
+                for name, part in state.items()
+            }
+            monkeypatch.setattr(trainer, "state", lambda: there)
+            copied = trainer._copy_of_state()
+    replays = {key for key in there["state"] if ".replay." in key}
+    assert sum(there["state"][key].nbytes for key in replays) > 6400 * 4 * 4  # four floats for each transition
+    for name, part in copied.items():
+        assert part.keys() == there[name].keys()
+        for key, tensor in part.items():
+            assert tensor is not there[name][key]
+            assert tensor.device.type == ("cpu" if key in replays else "cuda"), key
 
 
 TRITON_GCC = ["gcc", "launcher.c", "-Itriton/backends/nvidia/include"]
@@ -395,7 +411,7 @@ def test_what_a_gpu_machine_lacks_is_told(monkeypatch, raised, kind, said):
     def fail() -> None:
         raise raised
 
-    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    trainer = make_trainer("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
     monkeypatch.setattr(trainer, "collect", fail)
     with pytest.raises(kind, match=said):
         trainer.iterate()
@@ -407,7 +423,7 @@ def test_what_to_do_about_too_little_memory_is_of_the_algorithm(monkeypatch, alg
     def fail() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to")
 
-    trainer = trainer_of("cartpole", algo=algo, vec={"num_envs": 8})
+    trainer = make_trainer("cartpole", algo=algo, vec={"num_envs": 8})
     monkeypatch.setattr(trainer, "collect", fail)
     with pytest.raises(ConfigError, match=said) as caught:
         trainer.iterate()
@@ -417,14 +433,14 @@ def test_what_to_do_about_too_little_memory_is_of_the_algorithm(monkeypatch, alg
 
 
 def test_several_policies_are_told_to_use_the_cpu():
-    trainer = trainer_of("forage", vec={"num_envs": 8}, train={"horizon": 4}, nn={"policies": "per_agent"})
+    trainer = make_trainer("forage", vec={"num_envs": 8}, train={"horizon": 4}, nn={"policies": "per_agent"})
     with pytest.raises(ConfigError, match="4 policies.*--device cpu"):
         HostEnvCollector(trainer.vec, trainer.seats)
     trainer.close()
 
 
 def test_a_checkpoint_of_another_device_is_told():
-    trainer = trainer_of("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
+    trainer = make_trainer("cartpole", vec={"num_envs": 8}, train={"horizon": 4})
     trainer.iterate()
     files, meta = trainer.state(), {**trainer.counters(), "step": trainer.step}
     files["state"]["0.stream.actions"] = torch.zeros(16, dtype=torch.uint8)  # a GPU's is this long
@@ -452,7 +468,7 @@ def test_what_is_for_the_cpus_envs_is_refused_with_the_gpus(kind):
 
 
 def test_a_last_observation_that_is_not_finite_is_found_where_a_gpu_keeps_it():
-    trainer = trainer_of("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
+    trainer = make_trainer("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
     rollout = trainer.learners[0].rollout
     rollout.truncations.reserve(3)
     rollout.truncations.fixed_flags[4, 2] = True

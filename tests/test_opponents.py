@@ -9,33 +9,31 @@ import torch
 import shoal
 from shoal import evaluate
 from shoal.errors import ConfigError
-from shoal.train import Trainer, load_player, options_for, seats, train
-from tests.training import contents, cut, tiny
-
-torch.set_num_threads(1)
-STEP = {"total_steps": 400, "train_frequency": 4, "replay_start": 64, "replay_size": 6400, "batch_size": 32}
+from shoal.train import load_player, seats, train
+from tests.training import contents, cut, tiny_trainer, train_tiny
 
 
-def tables(opponents="", algo="dqn", preset="classic-1v3", **more):
-    own = STEP if algo == "dqn" else {"total_steps": 400, "horizon": 4}
-    made = tiny(env={"preset": preset}, **more)
-    return {**made, "algo": algo, "opponents": opponents, "train": {**own, **more.get("train", {})}}
+def tables(*, algo="dqn", train=(), **more):
+    """Of a tiny run of the classic game of four robots."""
+    own = {"replay_size": 6400} if algo == "dqn" else {"horizon": 4}
+    own |= {"total_steps": 400, **dict(train)}
+    return {"algo": algo, "env": {"preset": "classic-1v3"}, "train": own, **more}
 
 
-def trainer(**more):
-    return Trainer("vacuum", options_for("vacuum", tables(**more)))
+def robots(**more):
+    """The trainer of such a run."""
+    return tiny_trainer("vacuum", **tables(**more))
 
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory):
     """A run of all four seats, with a network for each."""
-    folder = tmp_path_factory.mktemp("frozen")
-    return train("vacuum", runs_folder=folder, console="off", **tables(train={"policy": "per-agent"}))
+    return train_tiny("vacuum", tmp_path_factory.mktemp("frozen"), **tables(train={"policy": "per-agent"}))
 
 
 def test_scripted_robots_play_as_they_do_by_themselves():
     """All but robot 0 seek: their rewards are those of the env's own param, whatever robot 0 is told to do."""
-    t = trainer(opponents="1=seek,2=seek,3=seek", train={"epsilon_end": 1.0})
+    t = robots(opponents="1=seek,2=seek,3=seek", train={"epsilon_end": 1.0})
     assert t.options.env["robot_1"] == "seek"
     assert t.num_rows == 16
     seen = []
@@ -57,7 +55,7 @@ def test_scripted_robots_play_as_they_do_by_themselves():
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn", "ppo"])
 def test_only_the_learners_rows_are_learned_from(algo, frozen):
-    t = trainer(opponents=f"1=flee,2={frozen.folder}", algo=algo)
+    t = robots(opponents=f"1=flee,2={frozen.folder}", algo=algo)
     assert [role.agents for role in t.roles] == [(0, 3)]
     assert t.learners[0].rollout.rows == 32
     before = {name: value.clone() for name, value in t.frozen[0].actor.state_dict().items()}
@@ -73,7 +71,7 @@ def test_only_the_learners_rows_are_learned_from(algo, frozen):
 
 def test_a_frozen_run_plays_its_best_actions(frozen):
     """Seat 2 of the run plays seat 2 here: by that agent's own network, with no chance in it."""
-    t = trainer(opponents=f"2={frozen.folder}")
+    t = robots(opponents=f"2={frozen.folder}")
     t.iterate()
     rollout = t.frozen[0].rollout
     player, _ = load_player(frozen)
@@ -89,8 +87,8 @@ def test_a_frozen_run_plays_its_best_actions(frozen):
 
 
 def test_seats_of_one_network_are_one_batch(tmp_path):
-    run = train("vacuum", runs_folder=tmp_path, console="off", **tables())
-    t = trainer(opponents=f"1={run.folder},2=seek,3={run.folder}")
+    run = train_tiny("vacuum", tmp_path, **tables())
+    t = robots(opponents=f"1={run.folder},2=seek,3={run.folder}")
     assert [(seat.role.agents, seat.rollout.rows) for seat in t.frozen] == [((1, 3), 32)]
     t.iterate()
     t.close()
@@ -99,15 +97,15 @@ def test_seats_of_one_network_are_one_batch(tmp_path):
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_a_run_with_opponents_resumes_to_the_bit(tmp_path, frozen, algo):
     more = tables(opponents=f"1=random,2={frozen.folder},3={frozen.folder}", algo=algo)
-    whole = contents(train("vacuum", runs_folder=tmp_path / "a", console="off", **more))
-    run = train("vacuum", runs_folder=tmp_path / "b", console="off", **more)
+    whole = contents(train_tiny("vacuum", tmp_path / "a", **more))
+    run = train_tiny("vacuum", tmp_path / "b", **more)
     assert contents(run) == whole
     assert contents(train("vacuum", resume=cut(run, 2).folder, console="off")) == whole
 
 
 def test_envs_that_begin_anew_find_opponents_that_remember_nothing(tmp_path):
-    run = train("vacuum", runs_folder=tmp_path, console="off", **{**tables(algo="ppo"), "nn": {"core": "lstm"}})
-    t = trainer(opponents=f"1={run.folder}")
+    run = train_tiny("vacuum", tmp_path, **tables(algo="ppo", nn={"core": "lstm"}))
+    t = robots(opponents=f"1={run.folder}")
     t.iterate()
     rollout = t.frozen[0].rollout
     (state, *_) = rollout.state
@@ -122,12 +120,7 @@ def test_envs_that_begin_anew_find_opponents_that_remember_nothing(tmp_path):
 
 def test_the_score_is_the_learners_own(tmp_path):
     """Robots that wait for their death return -105 or so; the one that learns is another matter."""
-    run = train(
-        "vacuum",
-        runs_folder=tmp_path,
-        console="off",
-        **{**tables(opponents="1=stay,2=stay,3=stay"), "eval": {"episodes": 4}},
-    )
+    run = train_tiny("vacuum", tmp_path, **tables(opponents="1=stay,2=stay,3=stay", eval={"episodes": 4}))
     player, about = load_player(run)
     assert player.judged == [0]
     vec = shoal.make(about.pop("env"), 4, **about)
@@ -159,15 +152,15 @@ def test_the_score_is_the_learners_own(tmp_path):
 )
 def test_mistakes_are_told_before_a_folder_is_made(tmp_path, text, said):
     with pytest.raises(ConfigError) as caught:
-        train("vacuum", runs_folder=tmp_path / "runs", console="off", **tables(opponents=text))
+        train_tiny("vacuum", tmp_path / "runs", **tables(opponents=text))
     assert said in str(caught.value)
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_of_another_env_is_refused(tmp_path):
-    other = train("squared", runs_folder=tmp_path, console="off", **tiny())
+    other = train_tiny("squared", tmp_path)
     with pytest.raises(ConfigError, match="Name a run of this env"):
-        trainer(opponents=f"1={other.folder}")
+        robots(opponents=f"1={other.folder}")
 
 
 def test_opponents_are_written_as_they_are_read():
@@ -178,7 +171,7 @@ def test_opponents_are_written_as_they_are_read():
 @pytest.mark.parametrize("algo", ["dqn", "ppo"])
 def test_what_is_logged_is_the_learners_own_return(algo):
     """Robots 1 to 3 bump into walls until they are out: games end, and every number is of robot 0."""
-    t = trainer(opponents="1=random,2=random,3=random", algo=algo, train={"total_steps": 10**6})
+    t = robots(opponents="1=random,2=random,3=random", algo=algo, train={"total_steps": 10**6})
     totals, found = np.zeros(16), []
     while len(found) < 20:
         t.iterate()

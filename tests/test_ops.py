@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.algos import ops
 from shoal.nn.recurrent import scan
+from tests.slow_ops import slow_gae
 
 torch.set_num_threads(1)
 
@@ -33,22 +34,6 @@ def segments(steps, rows, scale, seed, ends=0.3):
 def near(got, exact, scale=1.0, rtol=2e-5):
     """Float32 against float64: to rounding, where numbers of this scale may have cancelled."""
     np.testing.assert_allclose(got.double(), exact, rtol=rtol, atol=rtol * scale)
-
-
-def slow_gae(rewards, values, dones, gamma, lam):
-    """Its definition, for each step anew: A_t = sum over k of (gamma lam)^k d_{t+k}, up to the end of the episode."""
-    steps, rows = rewards.shape
-    out = torch.zeros(steps, rows, dtype=torch.float64)
-    for row in range(rows):
-        for t in range(steps):
-            weight = 1.0
-            for k in range(t, steps):
-                bootstrap = 0.0 if dones[k, row] else gamma * float(values[k + 1, row])
-                out[t, row] += weight * (float(rewards[k, row]) + bootstrap - float(values[k, row]))
-                if dones[k, row]:
-                    break
-                weight *= gamma * lam
-    return out
 
 
 def slow_vtrace_targets(rewards, values, dones, ratios, gamma, lam, rho_max, c_max):

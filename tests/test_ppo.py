@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import subprocess
@@ -30,13 +29,11 @@ from shoal.algos.optimizers.muon import Muon
 from shoal.algos.ppo import PPO
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
-from shoal.train import Trainer, options_for
 from shoal.train.graphs import copy_into
 
 from .envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
-from .test_ops import slow_gae
-
-torch.set_num_threads(1)
+from .slow_ops import slow_gae
+from .training import training
 
 # one epoch, one minibatch, nothing clipped, nothing scaled: the plain policy gradient, and weights that stay
 PLAIN: dict[str, Any] = {
@@ -53,13 +50,10 @@ PLAIN: dict[str, Any] = {
 }
 
 
-@contextlib.contextmanager
-def trainer(vec, *, net: Any = (), policy=None, seed=3, **train: Any):
-    """A trainer of a vector env, closed at the end."""
-    tables = {"train": {**PLAIN, **train}, "nn": {"hidden": 16, "layers": 1, **dict(net)}, "vec": {"torch_threads": 1}}
-    made = Trainer("test", options_for("no/tuned:env", tables, {"seed": seed}), vec=vec, policy=policy)
-    with contextlib.closing(made):
-        yield made
+def plain_training(vec, *, net: Any = (), policy=None, seed=3, **train: Any):
+    """Training on a vector env by the plain policy gradient, but for the options given."""
+    tables = {"train": {**PLAIN, **train}, "nn": {"hidden": 16, "layers": 1, **dict(net)}, "seed": seed}
+    return training(vec, policy=policy, **tables)
 
 
 def loud(t, scale=0.4):
@@ -140,7 +134,7 @@ def gradients(learner):
 @pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_is_the_policy_gradient(case, core):
-    with trainer(CASES[case](), net={"core": core}) as t:
+    with plain_training(CASES[case](), net={"core": core}) as t:
         t.start()
         loud(t)
         for _ in range(2):
@@ -157,7 +151,7 @@ def test_the_gradient_is_the_policy_gradient(case, core):
 @pytest.mark.parametrize("net", [{"std": "state"}, {"squash": "tanh"}, {"std": "state", "squash": "tanh"}])
 def test_the_gradient_of_box_actions_is_the_policy_gradient(net):
     """A squash changes no gradient: its slope depends on the action alone."""
-    with trainer(CASES["box"](), net=net) as t:
+    with plain_training(CASES["box"](), net=net) as t:
         t.start()
         loud(t, 0.2)
         t.collect()
@@ -173,7 +167,7 @@ def test_segments_change_the_gradient_only_by_how_far_it_flows_back(segment):
     """A feed-forward policy has the same gradient whatever the segments are."""
     grads = []
     for length in (0, segment):
-        with trainer(CASES["discrete"](), segment=length) as t:
+        with plain_training(CASES["discrete"](), segment=length) as t:
             t.start()
             t.collect()
             grads.append(gradients(t.learners[0]))
@@ -201,7 +195,7 @@ def test_segments_change_the_gradient_only_by_how_far_it_flows_back(segment):
 def test_rows_of_the_dead_change_no_gradient_and_no_metric(case, options, core):
     found = []
     for is_perturbed in (False, True):
-        with trainer(CASES[case](), net={"core": core}, **options) as t:
+        with plain_training(CASES[case](), net={"core": core}, **options) as t:
             t.start()
             loud(t)
             for _ in range(2):
@@ -232,7 +226,7 @@ def test_policies_of_their_own_learn_from_their_own_rows_alone():
     """With the rewards of one agent changed, only its own policy is changed."""
     found = []
     for bonus in (0.0, 5.0):
-        with trainer(CASES["agents that come and go"](), net={"policies": "per_agent"}, learning_rate=0.01) as t:
+        with plain_training(CASES["agents that come and go"](), net={"policies": "per_agent"}, learning_rate=0.01) as t:
             t.start()
             t.collect()
             t.learners[2].rollout.rewards += bonus
@@ -245,7 +239,7 @@ def test_policies_of_their_own_learn_from_their_own_rows_alone():
 @pytest.mark.parametrize("normalize", ["none", "batch", "minibatch"])
 def test_a_rollout_without_anyone_alive_teaches_nothing_and_breaks_nothing(normalize):
     options = {"normalize_advantage": normalize, "normalize_reward": True, "normalize_obs": True, "priority": 1.0}
-    with trainer(CASES["agents that come and go"](), **options) as t:
+    with plain_training(CASES["agents that come and go"](), **options) as t:
         t.start()
         t.collect()
         learner = t.learners[0]
@@ -256,7 +250,7 @@ def test_a_rollout_without_anyone_alive_teaches_nothing_and_breaks_nothing(norma
 
 
 def test_agents_with_spaces_of_their_own_train():
-    with trainer(CASES["agents with spaces of their own"](), learning_rate=0.01, epochs=2, minibatches=2) as t:
+    with plain_training(CASES["agents with spaces of their own"](), learning_rate=0.01, epochs=2, minibatches=2) as t:
         before = [[p.detach().clone() for p in actor.parameters()] for actor in t.actors]
         for _ in range(3):
             t.iterate()
@@ -283,7 +277,7 @@ class CountIsValue(nn.Module):
 @pytest.mark.parametrize("vtrace", [False, True])
 def test_truncation_bootstraps_from_the_last_observation_and_termination_does_not(case, vtrace):
     """lambda = 0: A = r + 0.9 V(next) - V, where V is 10 times the step; odd lengths are truncated."""
-    with trainer(CASES[case](), policy=CountIsValue(), gae_lambda=0.0, vtrace=vtrace) as t:
+    with plain_training(CASES[case](), policy=CountIsValue(), gae_lambda=0.0, vtrace=vtrace) as t:
         t.start()
         ends = {"terminated": 0, "truncated": 0, "goes on": 0}
         for _ in range(4):
@@ -306,7 +300,7 @@ def test_truncation_bootstraps_from_the_last_observation_and_termination_does_no
 def test_the_last_step_of_a_segment_has_an_advantage_of_its_own():
     """A_{T-1} = r + gamma V(what is seen after it) - V: the rollout's end is no end of the episode (PufferLib #363)."""
     for segment in (0, 4):
-        with trainer(CASES["memory"](), net={"core": "lstm"}, segment=segment) as t:
+        with plain_training(CASES["memory"](), net={"core": "lstm"}, segment=segment) as t:
             t.start()
             loud(t)
             t.collect()
@@ -325,7 +319,7 @@ def test_the_last_step_of_a_segment_has_an_advantage_of_its_own():
 def test_vtrace_changes_nothing_about_data_of_the_policy_itself(case, core):
     found = []
     for vtrace in (False, True):
-        with trainer(CASES[case](), net={"core": core}, vtrace=vtrace) as t:
+        with plain_training(CASES[case](), net={"core": core}, vtrace=vtrace) as t:
             t.start()
             loud(t)
             t.collect()
@@ -339,7 +333,7 @@ def test_vtrace_changes_nothing_about_data_of_the_policy_itself(case, core):
 
 def test_vtrace_lowers_the_weight_of_what_the_policy_would_not_do_any_more():
     """The policy has left the action that was taken: its target comes close to the critic's own value."""
-    with trainer(CASES["discrete"](), vtrace=True) as t:
+    with plain_training(CASES["discrete"](), vtrace=True) as t:
         t.start()
         t.collect()
         learner = t.learners[0]
@@ -359,7 +353,7 @@ def test_advantages_are_standardized_over_what_counts(kind):
     np.testing.assert_allclose(ppo.standardize(advantages, counts)[:3], exact, rtol=1e-5)
     np.testing.assert_allclose(ppo.standardize(advantages[:3], None), exact, rtol=1e-5)
     assert torch.isfinite(ppo.standardize(torch.ones(1), None)).all()
-    with trainer(CASES["masks and agents that die"](), normalize_advantage=kind) as t:
+    with plain_training(CASES["masks and agents that die"](), normalize_advantage=kind) as t:
         t.start()
         t.collect()
         batch = ppo.make_batch(t.learners[0])
@@ -390,7 +384,7 @@ def whole(batch):
 @pytest.mark.parametrize("clip", [0.1, 0.3])
 @pytest.mark.parametrize("value_clip", [0.0, 0.2])
 def test_clipped_losses_equal_a_loop(clip, value_clip):
-    with trainer(CASES["discrete"](), clip=clip, value_clip=value_clip) as t:
+    with plain_training(CASES["discrete"](), clip=clip, value_clip=value_clip) as t:
         learner, batch = moved(t, 0.3)
         with torch.no_grad():
             logits, values = learner.actor.unroll(batch.obs[0], (), batch.resets[:0])
@@ -415,7 +409,7 @@ def test_clipped_losses_equal_a_loop(clip, value_clip):
 
 
 def test_what_has_moved_too_far_the_right_way_has_no_gradient():
-    with trainer(CASES["discrete"](), value_coef=0.0, entropy_coef=0.0) as t:
+    with plain_training(CASES["discrete"](), value_coef=0.0, entropy_coef=0.0) as t:
         learner, batch = moved(t, 0.0)
         far = torch.where(batch.advantages > 0, -1.0, 1.0)  # good actions are e times as likely already
         ppo.improve(learner, dataclasses.replace(batch, logprobs=batch.logprobs + far), *whole(batch))
@@ -427,7 +421,7 @@ def test_what_has_moved_too_far_the_right_way_has_no_gradient():
 def test_gradients_are_scaled_down_to_the_largest_norm():
     norms = []
     for limit in (0.0, 0.01):
-        with trainer(CASES["discrete"](), max_grad_norm=limit) as t:
+        with plain_training(CASES["discrete"](), max_grad_norm=limit) as t:
             t.start()
             t.collect()
             metrics = ppo.update(t.learners[0])
@@ -445,7 +439,7 @@ def test_gradients_are_scaled_down_to_the_largest_norm():
     ("segment", "core", "parts"), [(0, "none", 1), (0, "none", 7), (4, "none", 3), (0, "lstm", 2), (4, "mingru", 5)]
 )
 def test_an_epoch_sees_every_transition_once(segment, core, parts):
-    with trainer(CASES["discrete"](), net={"core": core}, segment=segment, minibatches=parts) as t:
+    with plain_training(CASES["discrete"](), net={"core": core}, segment=segment, minibatches=parts) as t:
         t.start()
         t.collect()
         learner = t.learners[0]
@@ -473,7 +467,7 @@ def test_an_epoch_sees_every_transition_once(segment, core, parts):
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("segment", [1, 4])
 def test_segments_are_drawn_by_their_advantage(power, segment):
-    with trainer(CASES["discrete"](), priority=power, priority_beta=0.6, segment=segment, minibatches=2) as t:
+    with plain_training(CASES["discrete"](), priority=power, priority_beta=0.6, segment=segment, minibatches=2) as t:
         learner, batch = moved(t, 0.0)
         sizes = batch.advantages.view(12 // segment, segment, 5).abs().mean(1).flatten().double()
         chances = (sizes + 1e-6) ** power
@@ -497,7 +491,7 @@ def test_segments_are_drawn_by_their_advantage(power, segment):
 def test_target_kl_ends_an_update_early():
     counts = []
     for target in (0.0, 1e-6, 1e6):
-        with trainer(CASES["discrete"](), learning_rate=0.05, epochs=5, minibatches=2, target_kl=target) as t:
+        with plain_training(CASES["discrete"](), learning_rate=0.05, epochs=5, minibatches=2, target_kl=target) as t:
             t.start()
             t.collect()
             ppo.update(t.learners[0])
@@ -507,11 +501,11 @@ def test_target_kl_ends_an_update_early():
 
 def test_sizes_that_do_not_fit_are_told():
     with pytest.raises(ConfigError, match=r"segment 5 does not divide --train.horizon 12. Try --train.segment 1"):
-        trainer(CASES["discrete"](), segment=5).__enter__()
+        plain_training(CASES["discrete"](), segment=5).__enter__()
     with pytest.raises(ConfigError, match=r"minibatches 61 is more than the 60 transitions"):
-        trainer(CASES["discrete"](), minibatches=61).__enter__()
+        plain_training(CASES["discrete"](), minibatches=61).__enter__()
     with pytest.raises(ConfigError, match="5 segments of 12 steps"):
-        trainer(CASES["discrete"](), minibatches=6, net={"core": "lstm"}).__enter__()
+        plain_training(CASES["discrete"](), minibatches=6, net={"core": "lstm"}).__enter__()
 
 
 # ---- optimizers, schedules, moments ----
@@ -520,7 +514,7 @@ def test_sizes_that_do_not_fit_are_told():
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
 @pytest.mark.parametrize("net", [{}, {"layers": 0}, {"separate": True}, {"core": "lstm"}, {"core": "mingru"}], ids=str)
 def test_every_optimizer_moves_every_weight(optimizer, net):
-    with trainer(CASES["discrete"](), net=net, optimizer=optimizer, learning_rate=0.01, weight_decay=0.01) as t:
+    with plain_training(CASES["discrete"](), net=net, optimizer=optimizer, learning_rate=0.01, weight_decay=0.01) as t:
         loud(t)
         before = [p.detach().clone() for p in t.actors[0].parameters()]
         t.iterate()
@@ -529,7 +523,7 @@ def test_every_optimizer_moves_every_weight(optimizer, net):
 
 
 def test_muon_takes_the_hidden_matrices():
-    with trainer(CASES["discrete"](), net={"separate": True}, optimizer="muon") as t:
+    with plain_training(CASES["discrete"](), net={"separate": True}, optimizer="muon") as t:
         learner = t.learners[0]
         layers = [learner.actor.policy.body.layers.layers, learner.actor.policy.critic_body.layers.layers]
         wanted = [layer.weight for part in layers for layer in part]
@@ -540,7 +534,7 @@ def test_muon_takes_the_hidden_matrices():
 
 @pytest.mark.parametrize(("core", "gates"), [("lstm", 8), ("mingru", 3)])
 def test_muon_takes_each_gate_as_a_matrix_of_its_own(core, gates):
-    with trainer(CASES["discrete"](), net={"core": core, "hidden": 16}, optimizer="muon", segment=0) as t:
+    with plain_training(CASES["discrete"](), net={"core": core, "hidden": 16}, optimizer="muon", segment=0) as t:
         learner = t.learners[0]
         policy, matrices = learner.actor.policy, learner.optimizer.matrices
         assert len(matrices) == len(policy.body.layers.layers) + gates
@@ -577,7 +571,7 @@ def test_muon_is_torchs_muon_and_adamw(decay):
     [("constant", [1, 1, 1, 1]), ("linear", [1, 0.75, 0.5, 0]), ("cosine", [1, 0.5 + 0.5**1.5, 0.5, 0])],
 )
 def test_the_learning_rate_goes_as_its_schedule_says(schedule, rates):
-    with trainer(CASES["discrete"](), schedule=schedule, learning_rate=0.2, optimizer="muon") as t:
+    with plain_training(CASES["discrete"](), schedule=schedule, learning_rate=0.2, optimizer="muon") as t:
         learner = t.learners[0]
         for done, rate in zip((0.0, 0.25, 0.5, 1.0), rates):
             got = learner.set_progress(done)
@@ -588,7 +582,7 @@ def test_the_learning_rate_goes_as_its_schedule_says(schedule, rates):
 
 def test_scaled_rewards_equal_a_loop():
     """Divided by the spread of all discounted sums so far, clipped to +-10; sums begin anew with each episode."""
-    with trainer(CASES["python"](), normalize_reward=True) as t:
+    with plain_training(CASES["python"](), normalize_reward=True) as t:
         t.start()
         sums, seen = np.zeros(5), []
         for _ in range(3):
@@ -606,7 +600,7 @@ def test_scaled_rewards_equal_a_loop():
 
 def test_scaled_observations_equal_a_loop():
     """The policy sees (obs - mean) / spread of all rollouts before this one."""
-    with trainer(CASES["python"](), normalize_obs=True) as t:
+    with plain_training(CASES["python"](), normalize_obs=True) as t:
         t.start()
         seen = []
         for k in range(3):
@@ -622,7 +616,7 @@ def test_scaled_observations_equal_a_loop():
 
 
 def test_metrics_tell_what_happened():
-    with trainer(CASES["discrete"](), learning_rate=0.0) as t:
+    with plain_training(CASES["discrete"](), learning_rate=0.0) as t:
         t.start()
         t.collect()
         learner = t.learners[0]
@@ -705,7 +699,7 @@ def greedy_rewards(t, steps=16):
 )
 def test_the_identity_is_learned(kind, net):
     vec = shoal.make(lambda: IdentityEnv(kind), 16, backend="serial")
-    with trainer(vec, net={"hidden": 32, **net}, **{**LEARN, "total_steps": 15 * 256}) as t:
+    with plain_training(vec, net={"hidden": 32, **net}, **{**LEARN, "total_steps": 15 * 256}) as t:
         for _ in range(15):
             t.iterate()
         assert greedy_rewards(t) > (0.99 if kind != "box" else -0.03)
@@ -741,7 +735,7 @@ def test_the_critic_learns_values_that_are_known(mode, ends):
     else:
         vec = SyncVectorEnv([lambda: TwoRooms(ends)] * 8, autoreset_mode=AutoresetMode[mode.upper()])
     options = {**LEARN, "gamma": 0.9, "total_steps": 90 * 128, "learning_rate": 0.05, "value_coef": 1.0}
-    with trainer(vec, seed=4, **options) as t:
+    with plain_training(vec, seed=4, **options) as t:
         for _ in range(90):
             t.iterate()
         values = t.actors[0].step(torch.tensor([0, 1]), ())[1].tolist()
@@ -758,8 +752,8 @@ def test_squared_is_learned():
         "gamma": 0.95,
         "total_steps": 250_000,
     }
-    tables = {"train": train, "nn": {"hidden": 64}, "vec": {"num_envs": 256, "torch_threads": 1}}
-    with contextlib.closing(Trainer("squared", options_for("squared", tables))) as t:
+    tables = {"train": train, "nn": {"hidden": 64}, "vec": {"num_envs": 256}}
+    with training("squared", tuned="squared", **tables) as t:
         while not t.is_done:
             t.drain()
             t.iterate()
@@ -810,7 +804,7 @@ def test_chunks_add_up_to_the_minibatch(monkeypatch):
     for chunk in (8192, 7):
         monkeypatch.setattr(ppo, "CHUNK", chunk)
         for core in ("none", "mingru"):
-            with trainer(CASES["discrete"](), net={"core": core}, learning_rate=0.01) as t:
+            with plain_training(CASES["discrete"](), net={"core": core}, learning_rate=0.01) as t:
                 t.iterate()
                 t.iterate()
                 moved_by.append([p.detach().clone() for p in t.actors[0].parameters()])

@@ -18,7 +18,7 @@ from shoal.cli import train as cli
 from shoal.native import build, prebuild
 from shoal.nn import launch as launching
 from shoal.nn.launch import compile_ahead, launch
-from shoal.train import Trainer, options_for
+from tests.training import make_trainer
 
 
 class Kernel:
@@ -73,8 +73,7 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_arguments():
 
 def test_nothing_is_worked_out_from_memory_that_no_kernel_has_filled(monkeypatch):
     """Priorities by advantages that are nan would end a GPU's run: multinomial refuses them."""
-    tables = {"device": "cpu", "vec": {"num_envs": 8}, "train": {"priority": 0.5, "normalize_reward": True}}
-    trainer = Trainer("cartpole", options_for("", tables))
+    trainer = make_trainer("cartpole", vec={"num_envs": 8}, train={"priority": 0.5, "normalize_reward": True})
     trainer.start()
     kernels = SimpleNamespace(advantages=Kernel(), running_returns=Kernel())
     monkeypatch.setattr(ops, "_is_for_c", lambda *parts: False)

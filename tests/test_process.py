@@ -14,7 +14,7 @@ import shoal
 import shoal.integrations.pettingzoo
 from shoal.errors import ActionError, BadOutput, ConfigError, ShoalError, UnknownEnv, UsageError
 from tests.envs import CounterEnv, DictEnv, DyingAgentsEnv, ImageEnv, InfoEnv, MixedAgentsEnv, TurnsEnv
-from tests.test_emulation import assert_same, leaves
+from tests.trees import assert_same, leaves
 
 TIMEOUT_S = 30.0
 PERIOD = 64  # actions repeat after so many steps

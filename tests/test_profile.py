@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
+import shoal
+from shoal.algos import ops
 from shoal.bench import training as profiling
 from shoal.bench.training import macs_per_row, profile
 from shoal.cli.main import main
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QNet
-from shoal.train import Trainer, options_for
+from shoal.train import options_for
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
+from tests.training import training
 
 SMALL = ["--vec.num-envs", "16", "--train.horizon", "8", "--train.minibatches", "2", "--seconds", "0.2"]
 
@@ -54,16 +57,38 @@ def test_networks_and_policies_of_agents_can_be_measured():
     assert moved[0] == moved[1]
 
 
-def test_every_learners_update_counts_on_a_gpu(monkeypatch):
-    """Each part alone: here each counts for a second."""
-    tables = {"device": "cpu", "vec": {"num_envs": 8}, "nn": {"policies": "per_agent"}, "train": {"horizon": 4}}
-    trainer = Trainer("vacuum", options_for("", tables))
-    trainer.graphs = SimpleNamespace(collect=object(), updates=[object()] * 4)
-    trainer.collector.plays_all = False
-    monkeypatch.setattr(profiling, "_captured", lambda function: function)
-    monkeypatch.setattr(profiling, "device_seconds", lambda call: 1.0)
-    assert profiling._device_split(trainer) == {"env": 1.0, "policy": 0.0, "advantages": 1.0, "update": 3.0}
-    trainer.close()
+def test_each_part_of_a_gpus_iteration_is_timed_alone(monkeypatch):
+    """With a clock that counts work: a second for a step of the envs, 100 for advantages, 10,000 for a gradient step.
+
+    So the parts hold all of their own work, of all four policies, and nothing of the others.
+    """
+    use_fake_graphs(monkeypatch)
+    monkeypatch.setattr(profiling, "capture", lambda function, streams: function)
+    seconds = [0]
+
+    def slow(function, cost):
+        def run(*args, **kwargs):
+            seconds[0] += cost
+            return function(*args, **kwargs)
+
+        return run
+
+    def time_of(call):
+        began = seconds[0]
+        call()
+        return seconds[0] - began
+
+    vec = GpuLikeVec(shoal.make("vacuum", 8, backend="serial"))
+    train = {"horizon": 4, "epochs": 3, "minibatches": 2, "total_steps": 10**6}
+    with training(vec, nn={"policies": "per_agent", "hidden": 16}, train=train) as trainer:
+        trainer.iterate()
+        vec.launch_step = slow(vec.launch_step, 1)
+        monkeypatch.setattr(ops, "gae", slow(ops.gae, 100))
+        for learner in trainer.learners:
+            learner.optimizer.step = slow(learner.optimizer.step, 10_000)
+        monkeypatch.setattr(profiling, "device_seconds", time_of)
+        split = profiling._device_split(trainer)
+    assert split == {"env": 4, "policy": 0, "advantages": 4 * 100, "update": 4 * 3 * 2 * 10_000}
 
 
 def test_products_of_a_network_are_counted():

@@ -23,11 +23,10 @@ from shoal.algos.roles import Role
 from shoal.algos.rollout import Rollout, StepViews
 from shoal.native import build, lib, qlearn
 from shoal.nn.policy import Net
-from shoal.train import Trainer, options_for
-from tests.test_replay import World
-from tests.test_replay import make_actor as replay_actor
+from tests.replay_world import World
+from tests.replay_world import make_actor as replay_actor
+from tests.training import make_trainer
 
-torch.set_num_threads(1)
 CHAIN = str(Path(__file__).parent / "chain.h")
 
 
@@ -245,7 +244,7 @@ def test_a_run_is_torchs(options):
 
     def weights(by_c):
         train = {"total_steps": "10k", "train_frequency": 4, "batch_size": 32, "replay_start": 64, "adam_eps": 1e-2}
-        t = Trainer(CHAIN, options_for(CHAIN, {"algo": "dqn", "train": train | options, "vec": {"num_envs": 8}}))
+        t = make_trainer(CHAIN, algo="dqn", train=train | options, vec={"num_envs": 8})
         learner = t.learners[0]
         if not by_c:
             learner.native = learner.replay.native = None

@@ -16,26 +16,25 @@ import shoal
 from shoal.algos import ppo
 from shoal.algos.learner import update_obs_moments
 from shoal.errors import ConfigError
-from shoal.train import Trainer, env_seed, options_for
+from shoal.train import env_seed
 from shoal.vector.foreign import ForeignVec
 
 from .envs import CounterEnv, DyingAgentsEnv, ImageEnv, MixedAgentsEnv
-
-torch.set_num_threads(1)
+from .training import training
 
 
 @contextlib.contextmanager
-def trainer(vec, *, horizon=12, policy=None, seed=3, surplus_envs=0, **more: Any):
-    """A trainer of a vector env, closed at the end."""
+def started(vec, *, horizon=12, surplus_envs=0, train: Any = (), **nn: Any):
+    """A trainer of a vector env that has been reset, closed at the end."""
     tables: dict[str, Any] = {
-        "train": {"horizon": horizon, "minibatches": 1, "epochs": 1, **more.pop("train", {})},
-        "vec": {"torch_threads": 1, "surplus_envs": surplus_envs},
-        "nn": {"hidden": 16, "layers": 1, **more},
+        "seed": 3,
+        "train": {"horizon": horizon, "minibatches": 1, "epochs": 1, **dict(train)},
+        "vec": {"surplus_envs": surplus_envs},
+        "nn": {"hidden": 16, "layers": 1, **nn},
     }
-    made = Trainer("test", options_for("no/tuned:env", tables, {"seed": seed}), vec=vec, policy=policy)
-    with contextlib.closing(made):
-        made.start()
-        yield made
+    with training(vec, **tables) as trainer:
+        trainer.start()
+        yield trainer
 
 
 def cut_obs(rollout):
@@ -83,7 +82,7 @@ def test_a_rollout_holds_what_the_envs_said(backend):
         vec: Any = shoal.make(CounterEnv, 6, backend=backend, **workers)
     else:
         vec = SyncVectorEnv([CounterEnv] * 6, autoreset_mode=AutoresetMode[backend.upper()])
-    with trainer(vec) as t:
+    with started(vec) as t:
         rollout, episodes, last = t.learners[0].rollout, [], None
         for _ in range(5):
             t.collect()
@@ -99,7 +98,7 @@ def test_a_rollout_holds_what_the_envs_said(backend):
 
 def test_a_next_step_reset_counts_for_nothing():
     """The step after an end is a reset: its row is not alive, and both it and the next start without memory."""
-    with trainer(SyncVectorEnv([CounterEnv] * 6), core="lstm") as t:
+    with started(SyncVectorEnv([CounterEnv] * 6), core="lstm") as t:
         rollout = t.learners[0].rollout
         t.collect()
         alive, dones = rollout.alive.numpy(), rollout.dones.numpy()
@@ -110,7 +109,7 @@ def test_a_next_step_reset_counts_for_nothing():
 
 def test_gymnasiums_final_obs_of_a_dict_space_is_understood():
     env = partial(_DictCounter, longest=4)
-    with trainer(SyncVectorEnv([env] * 3, autoreset_mode=AutoresetMode.SAME_STEP)) as t:
+    with started(SyncVectorEnv([env] * 3, autoreset_mode=AutoresetMode.SAME_STEP)) as t:
         t.collect()
         rollout = t.learners[0].rollout
         cut = cut_obs(rollout)
@@ -146,7 +145,7 @@ def test_a_vector_env_that_does_not_reset_itself_is_refused():
 @pytest.mark.parametrize("name", ["cartpole", "pendulum", "memory", "forage"])
 def test_a_rollout_of_native_envs_holds_what_stepping_them_gives(name):
     """The same seeds and the rollout's own actions, by `step`, in one group."""
-    with trainer(shoal.make(name, 8, backend="threads", num_groups=2), horizon=20, core="mingru") as t:
+    with started(shoal.make(name, 8, backend="threads", num_groups=2), horizon=20, core="mingru") as t:
         rollout = t.learners[0].rollout
         twin = shoal.make(name, 8, backend="serial")
         obs, infos = twin.reset(seed=env_seed(t.options.seed))
@@ -173,7 +172,7 @@ def test_a_rollout_of_native_envs_holds_what_stepping_them_gives(name):
 def test_the_number_of_groups_and_threads_changes_nothing(core):
     found = []
     for groups in ({"backend": "serial"}, {"backend": "threads", "num_groups": 2, "num_threads": 2}):
-        with trainer(shoal.make("forage", 6, **groups), core=core) as t:
+        with started(shoal.make("forage", 6, **groups), core=core) as t:
             t.collect()
             t.collect()
             found.append([part.clone() for part in t.learners[0].rollout.tensors()])
@@ -185,7 +184,7 @@ def test_the_number_of_groups_and_threads_changes_nothing(core):
 
 
 def test_masked_choices_are_never_played():
-    with trainer(shoal.make("forage", 8), horizon=32) as t:
+    with started(shoal.make("forage", 8), horizon=32) as t:
         t.collect()
         rollout = t.learners[0].rollout
         masks = rollout.masks[:-1].flatten(0, 1)
@@ -197,7 +196,7 @@ def test_masked_choices_are_never_played():
 
 def test_bytes_stay_bytes():
     """A rollout of images is not four times as large as it need be."""
-    with trainer(shoal.make(ImageEnv, 2, backend="serial"), encoder="impala", horizon=4) as t:
+    with started(shoal.make(ImageEnv, 2, backend="serial"), encoder="impala", horizon=4) as t:
         t.collect()
         rollout = t.learners[0].rollout
         assert rollout.obs[0].dtype == torch.uint8
@@ -236,7 +235,7 @@ class Unordered:
 @pytest.mark.parametrize("core", ["none", "mingru"])
 def test_rows_that_are_late_go_on_in_the_next_rollout_and_nothing_of_them_is_lost(core):
     whole = SyncVectorEnv([CounterEnv] * 10, autoreset_mode=AutoresetMode.SAME_STEP)
-    made = trainer(whole, core=core, horizon=8, surplus_envs=4, train={"learning_rate": 0.0})
+    made = started(whole, core=core, horizon=8, surplus_envs=4, train={"learning_rate": 0.0})
     with contextlib.ExitStack() as stack:
         t = stack.enter_context(made)
         t.collector.vec = stack.enter_context(contextlib.closing(Unordered(5)))
@@ -270,7 +269,7 @@ def test_rows_that_are_late_go_on_in_the_next_rollout_and_nothing_of_them_is_los
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_agents_that_come_and_go_are_counted_while_they_are_in_the_game(kind, core):
     """DyingAgentsEnv's obs: (number, step, last action, drawn), int32."""
-    with trainer(shoal.make(DyingAgentsEnv, 5, backend="serial"), policies=kind, core=core, horizon=16) as t:
+    with started(shoal.make(DyingAgentsEnv, 5, backend="serial"), policies=kind, core=core, horizon=16) as t:
         assert len(t.learners) == (1 if kind == "shared" else 4)
         for _ in range(3):
             t.collect()
@@ -299,7 +298,7 @@ def test_agents_that_come_and_go_are_counted_while_they_are_in_the_game(kind, co
 
 
 def test_agents_with_spaces_of_their_own_fill_rollouts_of_their_own():
-    with trainer(shoal.make(MixedAgentsEnv, 4, backend="serial"), horizon=16) as t:
+    with started(shoal.make(MixedAgentsEnv, 4, backend="serial"), horizon=16) as t:
         t.collect()
         speaker, listener = (learner.rollout for learner in t.learners)
         goals = speaker.obs[0][:-1]
@@ -354,7 +353,7 @@ class TwoKinds:
 
 @pytest.mark.parametrize("kind", ["shared", "per_agent"])
 def test_agents_of_one_kind_share_a_policy_and_each_gets_its_own_action(kind):
-    with trainer(shoal.make(TwoKinds, 4, backend="serial"), policies=kind, horizon=16) as t:
+    with started(shoal.make(TwoKinds, 4, backend="serial"), policies=kind, horizon=16) as t:
         t.collect()
         players = [learner.rollout for learner in t.learners if not learner.head.has_box]
         assert [rollout.rows for rollout in players] == ([8] if kind == "shared" else [4, 4])
@@ -396,7 +395,7 @@ def loud(t):
 @pytest.mark.parametrize("case", RECURRENT_CASES)
 def test_training_sees_what_collection_saw(case, core, segment):
     """Before any update the ratio is 1 and values are the same, with episodes that end inside segments."""
-    with trainer(RECURRENT_CASES[case](), core=core, train={"segment": segment, "normalize_obs": True}) as t:
+    with started(RECURRENT_CASES[case](), core=core, train={"segment": segment, "normalize_obs": True}) as t:
         loud(t)
         ends = 0
         for _ in range(3):
@@ -425,7 +424,7 @@ def test_memory_goes_on_from_one_rollout_to_the_next():
     """Two rollouts of 6 steps are one of 12: state is not cleared in between, and is where an episode ends."""
     found = []
     for horizon, count in ((12, 1), (6, 2)):
-        with trainer(shoal.make("memory", 8), horizon=horizon, core="lstm") as t:
+        with started(shoal.make("memory", 8), horizon=horizon, core="lstm") as t:
             loud(t)
             values = []
             learner = t.learners[0]
@@ -442,7 +441,7 @@ def test_memory_goes_on_from_one_rollout_to_the_next():
 @pytest.mark.parametrize("core", ["lstm", "mingru"])
 def test_a_new_episode_starts_without_memory(core):
     """The value of a first observation is that of a fresh policy, whatever came before."""
-    with trainer(shoal.make(CounterEnv, 6, backend="serial"), core=core) as t:
+    with started(shoal.make(CounterEnv, 6, backend="serial"), core=core) as t:
         loud(t)
         for _ in range(2):
             t.collect()
@@ -458,7 +457,7 @@ def test_a_new_episode_starts_without_memory(core):
 @pytest.mark.parametrize("core", ["lstm", "mingru"])
 def test_what_a_time_limit_cut_off_is_valued_with_the_memory_of_its_episode(core):
     """The state kept with final_obs is that after the last step, not the cleared one."""
-    with trainer(shoal.make(CounterEnv, 6, backend="serial"), core=core) as t:
+    with started(shoal.make(CounterEnv, 6, backend="serial"), core=core) as t:
         loud(t)
         t.collect()
         rollout, actor = t.learners[0].rollout, t.actors[0]

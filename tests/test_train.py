@@ -17,8 +17,8 @@ from torch import nn
 from shoal import checkpoint, runs
 from shoal.errors import CheckpointError, ConfigError
 from shoal.runs import Run
-from shoal.train import Options, Stopped, Trainer, options_for, train
-from tests.training import STEPS, contents, cut, tiny, train_tiny
+from shoal.train import Options, Stopped, options_for, train
+from tests.training import STEPS, contents, cut, make_trainer, tiny, tiny_trainer, train_tiny
 
 EXACT = {
     "mlp": ("cartpole", {}),
@@ -249,13 +249,12 @@ def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path):
 
 def test_the_trainer_is_a_loop_of_your_own(tmp_path):
     """The trainer's own words: iterate, drain, state, restore."""
-    options = options_for("cartpole", tiny())
-    one = Trainer("cartpole", options)
+    one = tiny_trainer("cartpole")
     while not one.is_done:
         one.iterate()
         if one.iteration == 3:
             path = checkpoint.save(tmp_path, one.step, one.state(), one.counters())
-    two = Trainer("cartpole", options)
+    two = tiny_trainer("cartpole")
     two.restore(*checkpoint.load(path))
     while not two.is_done:
         two.iterate()
@@ -330,7 +329,7 @@ def test_weights_of_a_seed_do_not_depend_on_the_number_of_threads(algo):
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            trainer = Trainer("breakout", options_for("", {"algo": algo, "device": "cpu", "vec": {"num_envs": 4}}))
+            trainer = make_trainer("breakout", algo=algo, vec={"num_envs": 4, "torch_threads": 0})
             found.append(trainer.learners[0].weights.detach().clone())
             trainer.close()
             assert torch.get_num_threads() == count

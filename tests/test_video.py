@@ -16,6 +16,7 @@ import pytest
 
 from shoal import video
 from shoal.errors import ConfigError
+from tests.video_files import read_video
 
 pytest.importorskip("PIL")
 KINDS = [".gif", pytest.param(".mp4", marks=pytest.mark.skipif(not video.can_write(".mp4"), reason="av is missing"))]
@@ -35,30 +36,10 @@ def noise(count: int, size: int = 128):
         yield rng.integers(0, 256, (size, size, 3), np.uint8)
 
 
-def read(path: Path) -> tuple[list[np.ndarray], list[float]]:
-    """The frames of a file, and the seconds that each is shown."""
-    if path.suffix == ".gif":
-        from PIL import Image
-
-        frames, seconds = [], []
-        with Image.open(path) as image:
-            for k in range(image.n_frames):
-                image.seek(k)
-                frames.append(np.array(image.convert("RGB")))
-                seconds.append(image.info["duration"] / 1000)
-        return frames, seconds
-    import av
-
-    with av.open(str(path)) as container:
-        rate = container.streams.video[0].average_rate
-        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    return frames, [float(1 / rate)] * len(frames)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_frames_come_back_in_order_as_they_were(tmp_path, kind):
     path = video.write(tmp_path / f"a{kind}", moving(), 25)
-    frames, seconds = read(path)
+    frames, seconds = read_video(path)
     assert len(frames) == 12
     assert seconds == [0.04] * 12
     for wrote, got in zip(moving(), frames):
@@ -84,7 +65,8 @@ def test_mp4_plays_everywhere(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [(1, 1), (7, 9), (33, 18), (18, 33)])
 def test_any_size_can_be_written(tmp_path, kind, size):
-    frames, _ = read(video.write(tmp_path / f"a{kind}", (np.full((*size, 3), 10 * k, np.uint8) for k in range(4)), 30))
+    wanted = (np.full((*size, 3), 10 * k, np.uint8) for k in range(4))
+    frames, _ = read_video(video.write(tmp_path / f"a{kind}", wanted, 30))
     height, width = size if kind == ".gif" else (size[0] + size[0] % 2, size[1] + size[1] % 2)
     assert [frame.shape for frame in frames] == [(height, width, 3)] * 4
     assert [abs(int(frame[-1, -1, 0]) - 10 * k) <= 3 for k, frame in enumerate(frames)] == [True] * 4
@@ -93,7 +75,7 @@ def test_any_size_can_be_written(tmp_path, kind, size):
 @pytest.mark.parametrize(("fps", "count"), [(30, 100), (50, 40), (60, 90), (12.5, 9), (1, 3), (240, 97)])
 def test_gif_lasts_as_long_as_it_should(tmp_path, fps, count):
     """GIF counts hundredths of a second, and players show less than 2 of them as 10."""
-    frames, seconds = read(video.write(tmp_path / "a.gif", moving(count, width=512), fps))
+    frames, seconds = read_video(video.write(tmp_path / "a.gif", moving(count, width=512), fps))
     assert sum(seconds) == pytest.approx(count / fps, abs=0.021)
     assert min(seconds) >= 0.02
     assert len(frames) == count if fps <= 50 else len(frames) <= count
@@ -114,7 +96,7 @@ def test_gif_is_small_where_little_moves(tmp_path):
     one = video.write(tmp_path / "one.gif", [still]).stat().st_size
     many = video.write(tmp_path / "many.gif", [still] * 101).stat().st_size
     assert many - one < 100 * 40
-    frames, _ = read(tmp_path / "many.gif")
+    frames, _ = read_video(tmp_path / "many.gif")
     assert len(frames) == 101
     assert all((frame == frames[0]).all() for frame in frames)
 
@@ -122,7 +104,7 @@ def test_gif_is_small_where_little_moves(tmp_path):
 def test_gif_shows_colours_that_come_late(tmp_path):
     """The palette of the first frame is not that of the others: 501 colours in all are exact."""
     late = [np.full((16, 16, 3), (k // 2, 255 - k // 2, k % 256), np.uint8) for k in range(500)]
-    frames, _ = read(video.write(tmp_path / "a.gif", [np.zeros((16, 16, 3), np.uint8), *late]))
+    frames, _ = read_video(video.write(tmp_path / "a.gif", [np.zeros((16, 16, 3), np.uint8), *late]))
     assert all((wrote == got).all() for wrote, got in zip(late, frames[1:]))
 
 
@@ -130,7 +112,7 @@ def test_gif_of_200_colours_is_exact(tmp_path):
     """A moving picture of many flat colours: only what changed is written, and every pixel is right."""
     colours = np.random.default_rng(0).integers(0, 256, (200, 3), np.uint8)
     pictures = [colours[np.roll(np.arange(40 * 40) % 200, 7 * k).reshape(40, 40)] for k in range(8)]
-    frames, _ = read(video.write(tmp_path / "a.gif", pictures))
+    frames, _ = read_video(video.write(tmp_path / "a.gif", pictures))
     assert all((wrote == got).all() for wrote, got in zip(pictures, frames))
 
 
@@ -150,13 +132,14 @@ def test_gif_frames_may_come_in_one_array(tmp_path):
             frame[:] = 50 * k
             yield frame
 
-    assert [int(got[0, 0, 0]) for got in read(video.write(tmp_path / "a.gif", frames()))[0]] == [0, 50, 100, 150, 200]
+    read = read_video(video.write(tmp_path / "a.gif", frames()))[0]
+    assert [int(frame[0, 0, 0]) for frame in read] == [0, 50, 100, 150, 200]
 
 
 def test_gif_of_a_million_colours_is_near(tmp_path):
     ramp = np.linspace(0, 255, 128).astype(np.uint8)
     photo = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], ramp[::-1, None] // 2), axis=2).astype(np.uint8)
-    frames, _ = read(video.write(tmp_path / "a.gif", [photo, photo[::-1].copy()]))
+    frames, _ = read_video(video.write(tmp_path / "a.gif", [photo, photo[::-1].copy()]))
     assert np.abs(frames[0].astype(int) - photo).mean() < 10
     assert np.abs(frames[1].astype(int) - photo[::-1]).mean() < 10
 
@@ -243,7 +226,7 @@ def test_a_fault_while_drawing_keeps_what_was_there(tmp_path, kind):
     assert [path.name for path in tmp_path.iterdir()] == [f"a{kind}"]
     assert (tmp_path / f"a{kind}").read_text() == "before"
     video.write(tmp_path / f"a{kind}", moving())
-    assert len(read(tmp_path / f"a{kind}")[0]) == 12
+    assert len(read_video(tmp_path / f"a{kind}")[0]) == 12
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -280,7 +263,7 @@ def test_without_a_suffix_the_best_that_is_installed(tmp_path, monkeypatch):
     monkeypatch.undo()
     missing(monkeypatch, "av")
     assert video.write(tmp_path / "a", moving()) == tmp_path / "a.gif"
-    assert len(read(tmp_path / "a.gif")[0]) == 12
+    assert len(read_video(tmp_path / "a.gif")[0]) == 12
 
 
 def test_what_is_missing_is_reported_with_the_line_to_type(tmp_path, monkeypatch):

@@ -28,9 +28,7 @@ def evaluate(
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
     greedy: bool = False,
     sample: bool = False,
-    seed: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: by the run's)")
-    ] = None,
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: by the run's)")] = None,
     video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
     video_episodes: int = 1,
     fps: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the env's)")] = None,
