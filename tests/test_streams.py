@@ -85,10 +85,10 @@ def test_policies_start_from_different_weights(case):
             assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.2
 
 
-@pytest.mark.parametrize("order_of", [ppo.order, pqn.shuffled])
+@pytest.mark.parametrize("order_of", [ppo.segment_order, pqn.shuffled])
 def test_policies_draw_different_minibatches(order_of):
-    with trainer("ppo" if order_of is ppo.order else "pqn") as t, trainer("ppo", seed=2) as other:
-        learners = [*t.learners, *(other.learners if order_of is ppo.order else ())]
+    with trainer("ppo" if order_of is ppo.segment_order else "pqn") as t, trainer("ppo", seed=2) as other:
+        learners = [*t.learners, *(other.learners if order_of is ppo.segment_order else ())]
         orders = [order_of(learner).flatten() for learner in learners]
         orders += [order_of(learners[0]).flatten()]  # the next one is another, too
         for one, two in itertools.combinations(orders, 2):

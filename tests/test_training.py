@@ -105,7 +105,7 @@ def test_an_env_option_that_cannot_be_saved_is_asked_for_again(tmp_path):
         with pytest.raises(ConfigError, match=r"env options function, which are objects.*env=\{'function': \.\.\.\}"):
             load_player(run)
         halted = cut(run, 2)
-        with pytest.raises(ConfigError, match="Give them again"):
+        with pytest.raises(ConfigError, match="Pass them again"):
             train("gymnasium:Ranged-v0", resume=halted, runs_folder=tmp_path, console="off")
         env = {"function": lambda x: x + 1.0}
         assert train("gymnasium:Ranged-v0", resume=halted, runs_folder=tmp_path, console="off", env=env).summary
