@@ -310,7 +310,7 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
 
     def make():
         vec = GpuLikeVec(shoal.make(env, 16, backend="serial", **tables.get("env", {}), **robots))
-        trainer = make_trainer(vec, **tables)
+        trainer = make_trainer(vec, name=env, **tables)
         assert isinstance(trainer.collector, DeviceCollector)
         return trainer
 

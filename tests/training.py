@@ -45,15 +45,16 @@ TINY: dict[str, Any] = {
 FILES = ("weights.safetensors", "state.safetensors")
 
 
-def make_trainer(env: Any, /, *, tuned: str = "", policy: Any = None, **tables: Any) -> Trainer:
+def make_trainer(env: Any, /, *, name: str = "test", tuned: str = "", policy: Any = None, **tables: Any) -> Trainer:
     """The one factory of trainers: on the CPU, with one thread of torch. The caller closes it.
 
-    `env` is what `shoal.make` takes, or a vector env. `tuned` names the env whose tuned values lie below `tables`.
+    `env` is what `shoal.make` takes, or a vector env, which is called `name`. `tuned` names the env whose tuned values lie below `tables`.
     """
     tables = {"device": "cpu", **tables, "vec": {"torch_threads": 1, **tables.get("vec", {})}}
     is_vector = hasattr(env, "num_envs")
-    name, vec = ("test", env) if is_vector else (env, None)
-    return Trainer(name, options_for(tuned, tables), vec=vec, policy=policy)
+    return Trainer(
+        name if is_vector else env, options_for(tuned, tables), vec=env if is_vector else None, policy=policy
+    )
 
 
 @contextlib.contextmanager
