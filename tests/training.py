@@ -48,7 +48,8 @@ FILES = ("weights.safetensors", "state.safetensors")
 def make_trainer(env: Any, /, *, name: str = "test", tuned: str = "", policy: Any = None, **tables: Any) -> Trainer:
     """The one factory of trainers: on the CPU, with one thread of torch. The caller closes it.
 
-    `env` is what `shoal.make` takes, or a vector env, which is called `name`. `tuned` names the env whose tuned values lie below `tables`.
+    `env` is what `shoal.make` takes, or a vector env, which is called `name`. `tuned` names the env whose tuned values
+    lie below `tables`.
     """
     tables = {"device": "cpu", **tables, "vec": {"torch_threads": 1, **tables.get("vec", {})}}
     is_vector = hasattr(env, "num_envs")
