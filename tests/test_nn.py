@@ -825,7 +825,7 @@ def test_observations_are_scaled_before_any_policy_sees_them():
     actor = Actor(space, spaces.Discrete(2), Net(hidden=8), seed=0, normalize_obs=True)
     assert list(actor.moments) == ["1"]  # the leaves are k, x; ids are not scaled
     actor.moments["1"].update(torch.tensor([[0.0, 10.0], [2.0, 30.0]]))
-    seen = actor.see({"x": torch.tensor([[3.0, 20.0]]), "k": torch.tensor([2])})
+    seen = actor.normalize({"x": torch.tensor([[3.0, 20.0]]), "k": torch.tensor([2])})
     torch.testing.assert_close(seen["x"], torch.tensor([[2.0, 0.0]]))
     assert seen["k"].tolist() == [2]
 
