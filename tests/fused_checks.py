@@ -130,11 +130,14 @@ def update_both(one: Any, two: Any) -> dict[str, float]:
     return close
 
 
+def use_few_blocks() -> None:
+    """The interpreter takes about as long for a block of any size: few blocks, but more than one of each kind."""
+    fused.REDUCE_PART, fused.ADAM_PART, fused.Fused.reduce_blocks, fused_core.FusedCore.reduce_blocks = 1024, 2048, 8, 2
+
+
 def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
     muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
-    # the interpreter takes about as long for a block of any size: few blocks, but more than one of each kind
-    fused.REDUCE_PART, fused.ADAM_PART, fused.Fused.reduce_blocks, fused_core.FusedCore.reduce_blocks = 1024, 2048, 8, 2
     processors = fused_core.PROCESSORS
     for env, tables in (PPO + RECURRENT)[first:last]:
         fused.BLOCKS, fused_core.PROCESSORS = tables.get("blocks", 8), tables.get("processors", processors)
@@ -219,7 +222,7 @@ COLLECTED: list[tuple[str, dict[str, Any]]] = [
 def check_collectors() -> None:
     """Two iterations of both collectors on a GPU, whose kernels act and learn, against the plain ones."""
     for env, tables in COLLECTED:
-        train = {"horizon": 8, "minibatches": 4, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
+        train = {"horizon": 8, "minibatches": 2, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
         vec = {"num_envs": 8, "backend": "threads", "num_groups": 2, "num_threads": 2}
         own = {"nn": tables["nn"], "env": tables.get("env", {}), "train": train, "vec": vec}
         plain, on_card, bridged = (make_trainer(env, **own) for _ in range(3))
@@ -458,4 +461,6 @@ def check_compiles() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] != "compiles":
+        use_few_blocks()
     globals()[f"check_{sys.argv[1]}"]()
