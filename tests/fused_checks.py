@@ -67,7 +67,7 @@ PPO: list[tuple[Any, dict[str, Any]]] = [
     ("cartpole", {"nn": SMALL, "train": {"minibatches": 1}, "num_envs": 25, "blocks": 10}),
     (partial(Odd, 128, 15), {"nn": SMALL, "train": {"normalize_advantage": "none"}}),
     (partial(Odd, 1, 1), {"nn": SMALL, "train": {"minibatches": 7}}),
-    (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 4}}),
+    (partial(Odd, 17, 2, np.uint8), {"nn": SMALL, "train": {"shuffle": False, "minibatches": 6}, "num_envs": 11}),
 ]
 
 RECURRENT: list[tuple[Any, dict[str, Any]]] = [
@@ -89,7 +89,7 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
     ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05, "minibatches": 7}}),
     (
         partial(Odd, 17, 15, np.uint8),
-        {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 4}},
+        {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}, "num_envs": 11},
     ),
     (partial(Odd, 1, 1), {"nn": {**SMALL, "core": "mingru"}, "train": {"segment": 1}, "num_envs": 19}),
     # games that end inside segments

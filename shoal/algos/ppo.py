@@ -289,7 +289,8 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
     if not config.shuffle and not config.priority and length == 1 and rollout.ready is None:
-        edges = [total * k // config.minibatches for k in range(config.minibatches + 1)]
+        size, larger = divmod(total, config.minibatches)  # the first ones are larger by one, as with shuffle
+        edges = [k * size + min(k, larger) for k in range(config.minibatches + 1)]
         for lo, hi in pairwise(edges):
             yield slice(lo, hi), None
         return

@@ -121,7 +121,7 @@ def test_copies_are_yours():
 def test_views_hold_until_the_next_step_of_the_same_envs():
     """Item 18: what docs/design/memory.md says of arrays without a copy."""
     text = (ROOT / "docs" / "design" / "memory.md").read_text()
-    assert "holds until the next call that steps or resets the same" in text.replace("\n", " ")
+    assert "The next call that steps or resets the same envs overwrites it" in text.replace("\n", " ")
     with closing(shoal.make(Actor, 4, backend="process", num_workers=2)) as vec:
         first, _ = vec.reset(seed=0)
         second, *_ = vec.step(act(4))

@@ -237,7 +237,7 @@ def test_nonsense_of_a_python_env_is_named(tmp_path, ill, value, backend):
     text = str(caught.value)
     assert re.search(r"env 2\b", text)
     assert re.search(r"step [\d,]+", text)
-    assert re.search({"obs": "obs has|observation.*element 1", "reward": "reward"}[ill], text)
+    assert re.search({"obs": "obs contains|observation.*element 1", "reward": "reward"}[ill], text)
     assert str(value) in text.lower()
     del caught
     keeps_the_last_good(tmp_path, text)
