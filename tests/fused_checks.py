@@ -425,8 +425,11 @@ def check_compiles() -> None:
     ]
     small = {kernels.learn: {"BM": 64}, ours.lstm_forward: {"H": 64}, ours.lstm_backward: {"H": 64}}
     cards = [(90, 227 << 10, {}), (89, 99 << 10, small)]  # an H100, and an RTX 4090 with what is left to it
+    used: dict[Any, int] = {}  # shared memory, by kernel
     for card, room, instead in cards:
         for kernel, constants, warps in jobs:
+            if card == 89 and kernel not in small and used[kernel] < 48 << 10:
+                continue  # what needs little of one card's shared memory fits into the other's
             constants = constants | instead.get(kernel, {})
             kinds = {}
             for name in kernel.arg_names:
@@ -456,6 +459,7 @@ def check_compiles() -> None:
             places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
             source = ASTSource(kernel, kinds, places, {(k,): [["tt.divisibility", 16]] for k in apart})
             made = triton.compile(source, GPUTarget("cuda", card, 32), options={"num_warps": warps})
+            used[kernel] = made.metadata.shared
             assert made.metadata.shared <= room, (card, kernel.__name__, made.metadata.shared)
             print("checked", kernel.__name__, "for", card)
 

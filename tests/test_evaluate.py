@@ -446,7 +446,9 @@ def run(tmp_path, monkeypatch):
         asked["modes"].append("greedy" if greedy else "sampled")
         return asked["players"].get(asked["modes"][-1], asked["player"]), asked["kwargs"]
 
-    monkeypatch.setitem(sys.modules, "shoal.train", SimpleNamespace(load_player=load_player, env_seed=lambda seed: seed))
+    monkeypatch.setitem(
+        sys.modules, "shoal.train", SimpleNamespace(load_player=load_player, env_seed=lambda seed: seed)
+    )
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.chdir(tmp_path)
     return SimpleNamespace(folder=folder, asked=asked)

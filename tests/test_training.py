@@ -21,6 +21,7 @@ from shoal.train import Trainer, load_player, make_vec, options_for, train
 from shoal.train.envs import make_evaluation_vec
 from shoal.train.options import as_tables, decode, encode
 
+from .envs import Counted, Masked
 from .training import STEPS, cut, tiny, train_tiny
 
 torch.set_num_threads(1)
@@ -236,31 +237,6 @@ def test_a_run_with_a_custom_policy_says_so_when_it_is_loaded(tmp_path):
 # ---- masks of Python envs ----
 
 
-class Masked(gymnasium.Env):
-    """Only one of four actions is allowed at a time. `some` envs give no mask: they allow everything."""
-
-    observation_space, action_space = spaces.Box(0, 4, (1,), np.float32), spaces.Discrete(4)
-
-    def __init__(self, some=False):
-        self.some = some
-
-    def _info(self):
-        mask = np.zeros(4, np.int8)
-        mask[self.allowed] = 1
-        return {} if self.some and self.index % 2 else {"action_mask": mask}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.index = getattr(self, "index", seed or 0)
-        self.allowed, self.steps = int(self.np_random.integers(4)), 0
-        return np.array([self.allowed], np.float32), self._info()
-
-    def step(self, action):
-        is_allowed = action == self.allowed or (self.some and self.index % 2)
-        self.allowed, self.steps = int(self.np_random.integers(4)), self.steps + 1
-        return np.array([self.allowed], np.float32), float(is_allowed), self.steps == 5, False, self._info()
-
-
 @pytest.mark.parametrize("algo", ["ppo", "dqn", "pqn"])
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_masks_of_python_envs_are_used_in_training(algo, backend):
@@ -343,28 +319,6 @@ def test_returns_against_opponents_count_each_step_once_with_surplus_envs():
 
 
 # ---- evaluation ----
-
-
-class Counted(gymnasium.Env):
-    """Counts the envs that are open in this process."""
-
-    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
-    now, most = 0, 0
-
-    def __init__(self):
-        Counted.now += 1
-        Counted.most = max(Counted.most, Counted.now)
-
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(1, np.float32), 1.0, self.steps == 3, False, {}
-
-    def close(self):
-        Counted.now -= 1
 
 
 def test_evaluation_makes_no_more_python_envs_than_training(tmp_path):

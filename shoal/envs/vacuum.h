@@ -21,8 +21,7 @@
 // mask: a robot that is stunned, scripted or not on turn may only stay; other actions have no effect.
 // reward: reward_energy * (change of its energy in the step) + reward_charge for each charge + reward_dust * dust taken
 // + reward_death if it is out, in the step in which that happens, whoever's turn it is. One strong robot among three
-// weak ones (the defaults): random play returns -57 to the strong one and -98 to the weak. If the strong one goes to
-// the charger and stays there, it returns 9940, and the others die.
+// weak ones (the defaults): random play returns -57 and -98. A strong one that stays on the charger returns 9940.
 #define ENV_OBS OBS_F32(7 + 3 * (robots - 1) + 2 * chargers + timers * (2 * robots + 1) + see_dust * side * side)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH M_INF  // energy without a cap
@@ -39,15 +38,17 @@
     X(timers, 0, "1: stun, docking and the time are observed")                                                         \
     X(dust, 0, "1: dust grows on the cells")                                                                           \
     X(see_dust, 0, "1: the dust of every cell is observed")
+#define FOUR(X, kind, name, a, b, c, d, ...)                                                                           \
+    X(kind, name##_##a, __VA_ARGS__)                                                                                   \
+    X(kind, name##_##b, __VA_ARGS__)                                                                                   \
+    X(kind, name##_##c, __VA_ARGS__)                                                                                   \
+    X(kind, name##_##d, __VA_ARGS__)
 #define EACH_ROBOT(X, type, name, first, others, help)                                                                 \
     X(type, name##_0, first, help)                                                                                     \
     X(type, name##_1, others, help)                                                                                    \
     X(type, name##_2, others, help)                                                                                    \
     X(type, name##_3, others, help)                                                                                    \
-    X(type, name##_4, others, help)                                                                                    \
-    X(type, name##_5, others, help)                                                                                    \
-    X(type, name##_6, others, help)                                                                                    \
-    X(type, name##_7, others, help)
+    FOUR(X, type, name, 4, 5, 6, 7, others, help)
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, e_move, 1.0f, "energy that a move costs")                                                                 \
     X(int, e_move_always, 1, "1: e_move is due once every turn, moving or not; 0: for every try to move")              \
@@ -67,14 +68,9 @@
     X(int, semantics, 0, "what a step is: joint, all robots' turns; turn, one sub-move of one robot")                  \
     X(int, layout, 0, "of the observation; walls: wall flags, before the others, not free flags at the end")           \
     X(int, alliance, 0, "allies, as the sum of 2^robot: no damage, no push; a touch shares their energy out")          \
-    X(int, charger_y_0, -1, "row of a charger; -1: in the centre if it is the only one, else in a corner")             \
-    X(int, charger_y_1, -1, "row of a charger; -1: in the centre if it is the only one, else in a corner")             \
-    X(int, charger_y_2, -1, "row of a charger; -1: in the centre if it is the only one, else in a corner")             \
-    X(int, charger_y_3, -1, "row of a charger; -1: in the centre if it is the only one, else in a corner")             \
-    X(int, charger_x_0, -1, "column of a charger")                                                                     \
-    X(int, charger_x_1, -1, "column of a charger")                                                                     \
-    X(int, charger_x_2, -1, "column of a charger")                                                                     \
-    X(int, charger_x_3, -1, "column of a charger")                                                                     \
+    FOUR(X, int, charger_y, 0, 1, 2, 3, -1,                                                                            \
+         "row of a charger; -1: in the centre if it is the only one, else in a corner")                                \
+    FOUR(X, int, charger_x, 0, 1, 2, 3, -1, "column of a charger")                                                     \
     EACH_ROBOT(X, float, energy, 1000.0f, 100.0f, "a robot's energy at the start")                                     \
     EACH_ROBOT(X, float, attack, 20.0f, 20.0f, "energy that its hit takes")                                            \
     EACH_ROBOT(X, int, speed, 1, 1, "sub-moves in its turn")                                                           \
@@ -111,8 +107,7 @@
 #define ENV_PRESETS(X)                                                                                                 \
     X("classic-1v3", "", "one strong robot among three weak ones, and one charger")                                    \
     X("massacre",                                                                                                      \
-      "side=3 chargers=4 energy_1=20 energy_2=20 energy_3=20 attack_0=10 attack_1=10 attack_2=10 "                     \
-      "attack_3=10",                                                                                                   \
+      "side=3 chargers=4 energy_1=20 energy_2=20 energy_3=20 attack_0=10 attack_1=10 attack_2=10 attack_3=10",         \
       "a strong robot and three that two hits kill, each on a charger")                                                \
     X("duel-stun",                                                                                                     \
       "robots=2 moves=2 timers=1 energy_0=100 speed_0=2 attack_0=30 attack_1=2 stun_0=5 stun_1=1 "                     \
@@ -125,14 +120,8 @@
     X("alliance", "robots=3 alliance=6 energy_0=200 attack_0=30", "two weak allies against a strong robot")            \
     X("dust", "dust=1 see_dust=1 energy_0=100 reward_charge=0", "cleaning pays, and charging keeps alive")
 #define ENV_STATS(X)                                                                                                   \
-    X(sum, kills_0, "robots that it killed")                                                                           \
-    X(sum, kills_1, "robots that it killed")                                                                           \
-    X(sum, kills_2, "robots that it killed")                                                                           \
-    X(sum, kills_3, "robots that it killed")                                                                           \
-    X(sum, kills_4, "robots that it killed")                                                                           \
-    X(sum, kills_5, "robots that it killed")                                                                           \
-    X(sum, kills_6, "robots that it killed")                                                                           \
-    X(sum, kills_7, "robots that it killed")                                                                           \
+    FOUR(X, sum, kills, 0, 1, 2, 3, "robots that it killed")                                                           \
+    FOUR(X, sum, kills, 4, 5, 6, 7, "robots that it killed")                                                           \
     X(sum, hits_on_charger, "hits on robots in reach of a charger")                                                    \
     X(sum, hits_off_charger, "hits on robots elsewhere")                                                               \
     X(sum, deaths_by_robot, "robots killed")                                                                           \
@@ -143,18 +132,15 @@
     X(sum, dust_taken, "dust, all robots together")                                                                    \
     X(last, pursuit, "share of robot 0's moves that hit its nearest opponent or brought it nearer to that one")
 #include "core/env.h"
-
 ENV_REQUIRE(side >= 2 && side <= 16, "side must be in 2 .. 16");
 ENV_REQUIRE(robots >= 1 && robots <= 8 && (robots <= 4 || side >= 3), "robots must be in 1 .. 8, and fit on the grid");
 ENV_REQUIRE(chargers >= 1 && chargers <= 4, "chargers must be in 1 .. 4");
 ENV_REQUIRE(moves >= 1 && moves <= 3, "moves must be in 1 .. 3");
 ENV_REQUIRE(dust || !see_dust, "see_dust needs dust");
-
 enum { UP, DOWN, LEFT, RIGHT, STAY, NUM_MOVES };
 enum { CAP_GLOBAL, CAP_OWN, CAP_NONE };
 enum { START_CORNER, START_RANDOM, START_THIEF };
 enum { LEARNER, STAYS, RANDOM, SAFE_RANDOM, SEEKS, FLEES, OPPORTUNISTIC, HUNTS };
-
 enum { wide = side + 2, WALL = 255, NOBODY = -1, LONGEST = 100 };  // the map is the grid in a frame of wall
 
 typedef struct {
@@ -378,8 +364,7 @@ ENV_FN void hit(State *s, const Params *p, int32_t i, int32_t j, int32_t move, S
     }
 }
 
-// Robot i stays, goes one cell on, or is kept from it. Returns whether it ran into the wall. (A CPU
-// cannot predict which, so there is only one branch, for the rarest case.)
+// Robot i stays, goes on, or is kept from it. Returns whether it ran into the wall. One branch, for the rarest case.
 ENV_FN int32_t go(State *s, const Params *p, int32_t i, int32_t move, Step *out) {
     int32_t here = at(s, i), there = s->map[here + ahead(move)], is_free = there == 0, is_wall = there == WALL;
     s->map[here] = 0;
@@ -420,8 +405,7 @@ ENV_FN void charge(State *s, const Params *p, int32_t i, Step *out) {
     out->stats.charges += 1.0f;
 }
 
-// One sub-move of robot i, and after its last one the end of its turn. `before` is the energy that the reward is
-// relative to.
+// One sub-move of robot i, and after its last one the end of its turn. The reward compares its energy with `before`.
 ENV_FN void sub_move(State *s, const Params *p, int32_t i, int32_t move, int32_t is_last, float *before, Step *out) {
     move = s->stun[i] > 0 ? STAY : move;
     s->energy[i] -= as_float(is_last) * cost(p->e_decay);
@@ -552,11 +536,9 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
 ENV_FN int env_check(const State *s, const Params *p) {
     (void)p;
     int32_t turns = 0;
-    for (int32_t y = -1; y <= side; y++) {
-        for (int32_t x = -1; x <= side; x++) {
-            int32_t is_frame = y < 0 || x < 0 || y == side || x == side, cell = s->map[place(y, x)];
-            if (is_frame ? cell != WALL : cell > robots) return 0;
-        }
+    for (int32_t k = 0; k < wide * wide; k++) {
+        int32_t y = k / wide - 1, x = k % wide - 1, is_frame = y < 0 || x < 0 || y == side || x == side;
+        if (is_frame ? s->map[k] != WALL : s->map[k] > robots) return 0;
     }
     for (int32_t i = 0; i < robots; i++) {
         if (s->y[i] < 0 || s->y[i] >= side || s->x[i] < 0 || s->x[i] >= side) return 0;

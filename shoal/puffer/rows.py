@@ -19,7 +19,6 @@ from shoal.puffer.ocean import OceanEnv
 from shoal.puffer.vectorization import Infos
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
-from shoal.vector.python import PythonVec
 
 Info = dict[str, Any]
 
@@ -57,13 +56,8 @@ def _has_own_calls(env: core.Vec) -> bool:
 def _for_trainer(vec: VecEnv) -> VecEnv:
     """The VecEnv itself, or Around it: for envs that reset themselves, and for batches that are not ranges."""
     resets_itself = core.resets_itself(vec)
-    is_mixed = not _returns_ranges(vec)
+    is_mixed = not vec.returns_ranges
     return Around(vec, resets_itself=resets_itself, in_step=is_mixed) if resets_itself or is_mixed else vec
-
-
-def _returns_ranges(vec: Any) -> bool:
-    """Whether every batch of `recv` is a range of envs, and not the envs that are ready first."""
-    return not isinstance(vec, PythonVec) or vec.returns_ranges
 
 
 class Around(VecEnv):

@@ -56,6 +56,11 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     copy: bool = False  # whether reset, step and recv return copies
 
     @property
+    def returns_ranges(self) -> bool:
+        """Whether every batch of `recv` is a range of envs, and not the envs that are ready first."""
+        return True
+
+    @property
     def autoreset_mode(self) -> AutoresetMode:
         """From the metadata, as in Gymnasium's vector envs."""
         mode: AutoresetMode = self.metadata["autoreset_mode"]
