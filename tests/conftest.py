@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,9 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import pytest
 
 from shoal import registry
+
+# Workers import the module of their env, and many test modules import torch. The fork server imports it once for all.
+multiprocessing.set_forkserver_preload(["torch", "shoal.vector.worker"])
 
 ENVS = registry.stock_names()
 BROKEN = Path(__file__).parent / "broken"

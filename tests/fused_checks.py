@@ -149,8 +149,7 @@ def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
         two.fused = kind(two, tile=16, exact=True)
         before = two.weights.detach().clone()
         act_again(two)
-        for _ in range(2):
-            close = update_both(one, two)
+        close = update_both(one, two)  # several minibatches: the optimizer continues from its state
         assert (before - two.weights).abs().max() > 5 * close["atol"]  # they have moved by more than may differ
         if one.rollout.masks is not None:
             for learner in (one, two):  # nothing but what was done was allowed

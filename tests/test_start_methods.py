@@ -130,3 +130,41 @@ def test_a_creator_that_cannot_be_pickled_is_refused_with_the_reason():
     lock = threading.Lock()
     with pytest.raises(shoal.errors.ConfigError, match=r"cannot be pickled for start_method='forkserver'.*lock"):
         shoal.make(lambda: (lock, CounterEnv())[1], 2, num_workers=1, start_method="forkserver")
+
+
+@linux
+@pytest.mark.parametrize("imports_torch", [False, True])
+def test_workers_share_one_import_of_torch(tmp_path, imports_torch):
+    """The fork server imports it for all workers, where the env's module does; else no worker has it."""
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            import gymnasium, numpy as np
+            {"import torch" if imports_torch else ""}
+
+            class Env(gymnasium.Env):
+                observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+                action_space = gymnasium.spaces.Discrete(2)
+
+                def reset(self, *, seed=None, options=None):
+                    return np.zeros(1, np.float32), {{"has_torch": "torch" in sys.modules}}
+
+                def step(self, action):
+                    return np.zeros(1, np.float32), 0.0, False, False, {{}}
+            """
+        )
+    )
+    script = """
+        import sys
+        sys.path.insert(0, {folder!r})
+        import torch, mine, shoal
+        from multiprocessing import forkserver
+
+        vec = shoal.make(mine.Env, 2, num_workers=2)
+        is_preloaded = "torch" in forkserver._forkserver._preload_modules
+        print(vec.start_method, vec.reset(seed=0)[1]["has_torch"].tolist(), is_preloaded)
+        vec.close()
+    """
+    done = run_script(tmp_path, script.format(folder=str(tmp_path)))
+    assert done.stdout.split("\n")[0] == f"forkserver {[imports_torch] * 2} {imports_torch}", done.stderr

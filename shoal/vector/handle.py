@@ -49,7 +49,7 @@ class WorkerHandle:
             if self.start_method != "fork":  # a forked worker would inherit the lock, which its env may need
                 stack.enter_context(start_methods.without_main())
             if self.start_method == "forkserver":
-                start_methods.preload_worker()
+                start_methods.preload_worker(work)
             else:  # not for forkserver: its other children must receive Ctrl-C
                 stack.enter_context(start_methods.without_interrupts())
             self.process.start()

@@ -80,7 +80,7 @@ def _registered_ids() -> dict[str, bytes]:
 def pack_work(creators: Sequence[Any], start_method: str) -> bytes:
     """The creators of a worker's envs, and the surroundings, as bytes."""
     try:
-        return bytes(cloudpickle.dumps((Surroundings.of_this_process(), list(creators))))
+        return bytes(cloudpickle.dumps((Surroundings.of_this_process(), cloudpickle.dumps(list(creators)))))
     except Exception as error:
         raise ConfigError(
             f"the env creator cannot be pickled for start_method='{start_method}': {error}. "
@@ -91,15 +91,24 @@ def pack_work(creators: Sequence[Any], start_method: str) -> bytes:
 def unpack_work(work: bytes) -> list[Any]:
     """In the worker: restores the surroundings and returns the creators."""
     surroundings, creators = cloudpickle.loads(work)
-    surroundings.restore()
-    return list(creators)
+    surroundings.restore()  # first: the modules of the creators may depend on it
+    return list(cloudpickle.loads(creators))
 
 
-def preload_worker() -> None:
+def preload_worker(work: bytes) -> None:
     """Makes the fork server, unless it runs already, import what workers need: each then starts in milliseconds."""
     server: Any = forkserver._forkserver
-    if server._forkserver_pid is None and "shoal.vector.worker" not in server._preload_modules:
-        multiprocessing.set_forkserver_preload([*server._preload_modules, "shoal.vector.worker"])
+    if server._forkserver_pid is None:
+        needed = ["shoal.vector.worker", *(["torch"] if _imports_torch(work) else [])]
+        multiprocessing.set_forkserver_preload(list(dict.fromkeys([*server._preload_modules, *needed])))
+
+
+def _imports_torch(work: bytes) -> bool:
+    """Whether the work names a module that imports torch: each worker would import it, for seconds."""
+    torch = sys.modules.get("torch")
+    modules = [(name, module) for name, module in list(sys.modules.items()) if module is not None]
+    users = (name for name, module in modules if getattr(module, "torch", None) is torch and name != "torch")
+    return torch is not None and any(name.encode() in work for name in users if not name.startswith("torch."))
 
 
 @contextlib.contextmanager
