@@ -327,7 +327,7 @@ def test_page_examples_run(env):
     page = pages.page(registry.find(env))
     code = page.split("```python\n")[1].split("```")[0]
     exec(code.replace("4096", "2"), {"shoal": shoal})
-    call = re.search(r"each: `(shoal\.make\(.+\))`\.", page)[1]
+    call = re.search(r"per env: `(shoal\.make\(.+\))`\.", page)[1]
     exec(call, {"shoal": shoal})
 
 

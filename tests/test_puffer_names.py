@@ -334,7 +334,7 @@ def test_environments_make_envs_by_the_names_of_pufferlib():
         vec = pufferlib.vector.make(make_env, num_envs=2, seed=1)
         assert np.array_equal(env.reset()[0][0], vec.reset()[0][0])
         vec.close()
-    with pytest.raises(UnknownEnv, match=r"'cartpol' is no env of Gymnasium\. Did you mean"):
+    with pytest.raises(UnknownEnv, match=r"'cartpol' is not an env of Gymnasium\. Did you mean"):
         pufferlib.environments.classic_control.env_creator("cartpol")
 
 
@@ -634,7 +634,7 @@ def test_train_by_config(config_folder):
     for change, text in (
         ({"policy_name": "Convolution"}, "Did you mean 'Convolutional'"),
         ({"rnn_name": "GRU"}, "rnn_name='GRU' must be None or one of"),
-        ({"load_model_path": "model.pt"}, "no pickled weights"),
+        ({"load_model_path": "model.pt"}, "does not load pickled weights"),
     ):
         with pytest.raises(pufferlib.APIUsageError, match=text):
             pufferl.load_policy({**args, **change}, None)

@@ -92,7 +92,7 @@ def test_these_forms_do_not_and_the_line_is_named(tmp_path, line):
 def test_check_and_bench_say_it(tmp_path, capsys):
     path = header(tmp_path, "if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);")
     outcomes = {outcome.name: outcome for outcome in conformance.run_checks(path, steps=100)}
-    slow = outcomes["many envs are stepped by one instruction"]
+    slow = outcomes["the loops over envs are vectorized"]
     assert slow.status == "warned"
     assert f"quiet.h:{NUMBER}:" in slow.text
     assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
