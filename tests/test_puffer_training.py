@@ -485,7 +485,7 @@ def test_names_and_classes_make_envs():
     assert trainer.env.num_envs == 4
     with pytest.raises(ConfigError, match="needs num_envs"):
         PuffeRL(env=Echo)
-    with pytest.raises(ConfigError, match="give PuffeRL a vector env"):
+    with pytest.raises(ConfigError, match="Pass a vector env"):
         PuffeRL(env=Echo())
     with pytest.warns(UserWarning, match="num_workers=3 is ignored: env already has 1"):
         PuffeRL(env=Serial(Echo, num_envs=2), num_workers=3)
@@ -602,7 +602,7 @@ def test_lstm_wrapper_takes_pufferlib_3s_state():
     assert torch.equal(second, wrapped(obs, state)[0])
     with pytest.raises(ConfigError, match="Basic has no encode_observations"):
         LSTMWrapper(None, Basic(spaces.Box(-1, 1, (3,)), spaces.Discrete(3)))
-    with pytest.raises(ConfigError, match="gives 16 features; input_size=5"):
+    with pytest.raises(ConfigError, match="returned 16 features, expected input_size=5"):
         LSTMWrapper(None, Split(spaces.Box(-1, 1, (3,)), spaces.Discrete(3)), 5)(obs)
 
 
@@ -1238,8 +1238,8 @@ def test_a_batch_is_the_steps_of_all_rows(given, steps, parts):
     ("given", "text"),
     [
         ({"batch_size": 32768, "num_steps": 128}, "is not num_steps=128 of 4 rows, 512.*rollouts of 8192 steps"),
-        ({"batch_size": 66, "num_steps": None}, "no multiple of the 4 rows of env. Try 64"),
-        ({"batch_size": 2, "num_steps": None}, "no multiple of the 4 rows of env. Try 4"),
+        ({"batch_size": 66, "num_steps": None}, "not a multiple of the 4 rows of env. Try 64"),
+        ({"batch_size": 2, "num_steps": None}, "not a multiple of the 4 rows of env. Try 4"),
         ({"minibatch_size": 33}, "does not divide the batch of 64. Try 32"),
         ({"minibatch_size": 128}, "does not divide the batch of 64. Try 64"),
         ({"num_steps": 0}, "num_steps=0 must be at least 1"),
