@@ -163,7 +163,7 @@ def test_snapshots_of_something_else(cartpole):
         with pytest.raises(errors.SnapshotError, match=says):
             cartpole.restore(blob)
     assert cartpole.snapshot() == good
-    with pytest.raises(errors.ConfigError, match="must name at least one of the envs 0 .. 3"):
+    with pytest.raises(errors.ConfigError, match="must be numbers of envs in 0 .. 3"):
         cartpole.snapshot([4])
     with pytest.raises(errors.ConfigError, match="given|fixed|no param"):
         cartpole.set_params(side=3)

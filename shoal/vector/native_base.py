@@ -81,5 +81,5 @@ def check_ids(env_ids: Sequence[int] | Array | None, num_envs: int) -> Array:
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ConfigError(f"env_ids must be a list of ints, not {env_ids!r}.")
     if len(ids) == 0 or ids.min() < 0 or ids.max() >= num_envs:
-        raise ConfigError(f"env_ids={env_ids!r} must name at least one of the envs 0 .. {num_envs - 1}.")
+        raise ConfigError(f"env_ids={env_ids!r} must be numbers of envs in 0 .. {num_envs - 1}, at least one.")
     return np.ascontiguousarray(ids, np.int64)

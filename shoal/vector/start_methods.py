@@ -95,7 +95,7 @@ def unpack_work(work: bytes) -> list[Any]:
     return list(cloudpickle.loads(creators))
 
 
-def preload_worker(work: bytes) -> None:
+def preload_worker(work: bytes = b"") -> None:
     """Makes the fork server, unless it runs already, import what workers need: each then starts in milliseconds."""
     server: Any = forkserver._forkserver
     if server._forkserver_pid is None:
