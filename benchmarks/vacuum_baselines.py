@@ -105,12 +105,12 @@ def agrees(values: Array, stated: Range | None) -> bool:
 
 def cells(values: Iterable[Array], stated: Iterable[Range | None]) -> tuple[str, str]:
     """Measured means and standard deviations, and the stated figures, one line each."""
-    means, stated = [], []
+    means, texts = [], []
     for each, range in zip(values, stated):
         means.append(f"{each.mean():.1f}" + (f" ± {each.std():.1f}" if each.std() > 0 else ""))
         text = "" if range is None else f"{range[0]:g}" + ("" if range[0] == range[1] else f" .. {range[1]:g}")
-        stated.append(f"[{'green' if agrees(each, range) else 'bold red'}]{text}[/]")
-    return "\n".join(means), "\n".join(stated)
+        texts.append(f"[{'green' if agrees(each, range) else 'bold red'}]{text}[/]")
+    return "\n".join(means), "\n".join(texts)
 
 
 def main() -> int:
