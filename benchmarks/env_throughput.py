@@ -145,8 +145,8 @@ def main() -> None:
         second: dict[str, Sample] = {}
         if len(cores) > 1:
             for env in stock_names():  # one env at a time, so that idle pools do not disturb
-                pair = {name: make for name, make in threads.items() if name.startswith(f"{env} ")}
-                second |= measure(pair, options.seconds / 2, options.repeats, progress(f"threads {env}"))
+                pools = {name: make for name, make in threads.items() if name.startswith(f"{env} ")}
+                second |= measure(pools, options.seconds / 2, options.repeats, progress(f"threads {env}"))
 
     peers = {"cartpole": [n for n in first if "CartPole" in n], "pendulum": [n for n in first if "Pendulum" in n]}
     table = Table(title=f"One core, {NUM_ENVS} envs, step() from Python: env steps per second")
