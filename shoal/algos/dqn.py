@@ -35,6 +35,7 @@ from shoal.nn.distributions import NEVER
 from shoal.nn.qnet import QNet
 
 
+# PQN restates the options that both have: their defaults and their order in --help differ
 @dataclass(frozen=True)
 class DQN:
     """The options of `--train.*` with `--algo dqn`."""

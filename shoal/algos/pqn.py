@@ -27,6 +27,7 @@ from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
 
 
+# DQN restates the options that both have: their defaults and their order in --help differ
 @dataclass(frozen=True)
 class PQN:
     """The options of `--train.*` with `--algo pqn`."""
