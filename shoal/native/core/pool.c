@@ -240,11 +240,14 @@ SHOAL_API int64_t shoal_pool_run(Pool *pool, RangeFn fn, void *batch, int32_t lo
     return shoal_pool_wait(pool, 0, 1);
 }
 
-// The build of an env that this CPU can run: 2 with AVX2, otherwise 0.
+// The builds that this CPU can run (native/build.py): 3 with AVX-512, 2 with AVX2, otherwise 0.
 SHOAL_API int32_t shoal_cpu_level(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") ? 2 : 0;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               ? 3
+               : 2;
 #else
     return 0;
 #endif
