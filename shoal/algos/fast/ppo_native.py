@@ -155,7 +155,10 @@ class NativePPO:
             towers = [self._tower(body, core, policy.actor, policy.critic)]
         else:
             critic_core = getattr(policy, "critic_core", None)
-            towers = [self._tower(body, core, policy.actor), self._tower(policy.critic_body, critic_core, policy.critic)]
+            towers = [
+                self._tower(body, core, policy.actor),
+                self._tower(policy.critic_body, critic_core, policy.critic),
+            ]
         net.towers = len(towers)
         for k, tower in enumerate(towers):
             net.tower[k] = tower

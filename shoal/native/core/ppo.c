@@ -235,13 +235,13 @@ SHOAL_API void shoal_ppo_pack(Model *m) { parallel(m, pack_panels, m, m->panels.
 
 typedef struct {
     Inputs inputs;
-    const int8_t *masks;              // (rows, logits); null: all choices are allowed
-    const float *noise;               // (rows, logits and means); null: no action is sampled
-    float *logits, *values;           // (rows, params), (rows); logits may be null
-    void *actions;                    // (rows, columns)
+    const int8_t *masks;                // (rows, logits); null: all choices are allowed
+    const float *noise;                 // (rows, logits and means); null: no action is sampled
+    float *logits, *values;             // (rows, params), (rows); logits may be null
+    void *actions;                      // (rows, columns)
     float *state[MAX_TOWERS * STATES];  // (rows, size): the core's state
     float *saved[MAX_TOWERS * STATES];  // copies of the state before the step; null: none
-    int64_t rows, keeps_state;        // keeps_state: the state is not changed
+    int64_t rows, keeps_state;          // keeps_state: the state is not changed
 } Act;
 
 typedef struct {
@@ -314,15 +314,15 @@ typedef struct {
     Inputs inputs;
     const void *actions;
     const float *logprobs, *values, *advantages, *returns;
-    const float *counts;     // 0.0 where a transition does not count; null: all count
-    const int8_t *masks;     // null: none
-    const uint8_t *resets;   // with a core
+    const float *counts;                      // 0.0 where a transition does not count; null: all count
+    const int8_t *masks;                      // null: none
+    const uint8_t *resets;                    // with a core
     const float *start[MAX_TOWERS * STATES];  // (segments, size): the core's states before each segment
-    const int64_t *segments;  // of all minibatches, one after the other
-    const float *weights;     // of the segments' advantages; null: 1
-    const int64_t *edges;     // (minibatches + 1) in `segments`
+    const int64_t *segments;                  // of all minibatches, one after the other
+    const float *weights;                     // of the segments' advantages; null: 1
+    const int64_t *edges;                     // (minibatches + 1) in `segments`
     int64_t rows, minibatches, standardizes;  // rows of the rollout
-    double limit, rate;       // of the gradient's norm, 0: none; the learning rate
+    double limit, rate;                       // of the gradient's norm, 0: none; the learning rate
     Coefs coefs;
     double *metrics;  // (NUM_SUMS + 1): adds up over minibatches; the last is the gradient's norm
 } Epoch;
@@ -508,15 +508,15 @@ static int64_t clip_and_adam(void *job, int32_t lo, int32_t hi) {
 
 // ---- Muon, a step of its iteration at a time ----
 
-#define MUON_PHASE(NAME, CALL)                                         \
-    static int64_t NAME(void *job, int32_t lo, int32_t hi) {           \
-        Minibatch *b = (Minibatch *)job;                               \
-        for (int32_t k = lo; k < hi; k++) {                            \
-            const Task *task = &b->m->matrix_rows.at[k];               \
-            Matrix *x = &b->m->optimizer.matrices[task->number];       \
-            CALL;                                                      \
-        }                                                              \
-        return 0;                                                      \
+#define MUON_PHASE(NAME, CALL)                                                                                         \
+    static int64_t NAME(void *job, int32_t lo, int32_t hi) {                                                           \
+        Minibatch *b = (Minibatch *)job;                                                                               \
+        for (int32_t k = lo; k < hi; k++) {                                                                            \
+            const Task *task = &b->m->matrix_rows.at[k];                                                               \
+            Matrix *x = &b->m->optimizer.matrices[task->number];                                                       \
+            CALL;                                                                                                      \
+        }                                                                                                              \
+        return 0;                                                                                                      \
     }
 MUON_PHASE(begin_muon, b->m->squares[k] = muon_begin(&b->m->optimizer, x, b->clip, task->lo, task->hi))
 MUON_PHASE(scale_muon, muon_scale(x, task->lo, task->hi))

@@ -19,11 +19,11 @@ typedef struct {
 
 typedef struct {
     const Part *parts;
-    int64_t num_parts, columns;           // columns of an action
-    int64_t num_logits, num_params;       // logits and means; with the log standard deviations
-    int64_t num_outputs;                  // of the actor's head: without free log standard deviations
-    int64_t is_float, is_squashed;        // actions are float32, otherwise int64
-    const float *log_scale;               // (numbers) of the bounds, for squashed actions
+    int64_t num_parts, columns;      // columns of an action
+    int64_t num_logits, num_params;  // logits and means; with the log standard deviations
+    int64_t num_outputs;             // of the actor's head: without free log standard deviations
+    int64_t is_float, is_squashed;   // actions are float32, otherwise int64
+    const float *log_scale;          // (numbers) of the bounds, for squashed actions
 } Head;
 
 typedef struct {

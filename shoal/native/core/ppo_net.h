@@ -19,9 +19,9 @@ enum { FLOAT32, UINT8, INT8 };
 
 // A dense layer of one or two torch.nn.Linear side by side (the actor's and the critic's head).
 typedef struct {
-    int64_t inputs, outputs;          // outputs of all its parts
-    int64_t parts, part_outputs[2];   // torch.nn.Linear
-    int64_t weight[2], bias[2];       // offsets in the weights; bias -1: none
+    int64_t inputs, outputs;              // outputs of all its parts
+    int64_t parts, part_outputs[2];       // torch.nn.Linear
+    int64_t weight[2], bias[2];           // offsets in the weights; bias -1: none
     int64_t forward, backward, gradient;  // offsets of its packed weights and of its gradient (set by lay_out)
 } Dense;
 
@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
     int64_t inputs, layers, hidden, core, core_size, activation, towers;
     int64_t log_std, num_stds;  // log_std: offset of the free log standard deviations; -1: none
-    int64_t packed, gradients;               // floats of packed weights, and of the gradient of a group (set by lay_out)
+    int64_t packed, gradients;  // floats of packed weights, and of the gradient of a group (set by lay_out)
     Tower tower[MAX_TOWERS];
 } Net;
 

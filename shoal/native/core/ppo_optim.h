@@ -16,8 +16,8 @@ enum { NEWTON_STEPS = 5 };
 // A matrix that Muon updates: `rows` x `columns` at `start` in the flat weights.
 typedef struct {
     int64_t start, rows, columns;
-    // of the smaller shape, `height` <= `width`: x, and for products its packed rows (of this and of the last step), its
-    // packed columns, x x^T with its packed rows, and the polynomial of it
+    // of the smaller shape, `height` <= `width`: x, and for products its packed rows (of this and of the last step),
+    // its packed columns, x x^T with its packed rows, and the polynomial of it
     float *x, *by_row[2], *by_column, *square, *square_by_row, *polynomial;
     double norm;
 } Matrix;

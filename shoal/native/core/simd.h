@@ -103,9 +103,9 @@ INLINE void tile(int rows, int vectors, int64_t depth, Strided a, const float *b
     }
 }
 
-#define TILE_CASE(n)                                                         \
-    case n:                                                                  \
-        tile(n, vectors, depth, a, b, b_row, from, start, out, out_row);     \
+#define TILE_CASE(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile(n, vectors, depth, a, b, b_row, from, start, out, out_row);                                               \
         break;
 
 // All rows of a product, `vectors` vectors wide.
@@ -134,16 +134,14 @@ INLINE void tiles(int vectors, int64_t rows, int64_t depth, Strided a, const flo
 #undef TILE_CASE
 
 // A panel of columns of a product: all rows, one or two vectors wide.
-#define PRODUCT(NAME, FROM)                                                                                        \
-    static __attribute__((noinline)) void NAME##_two(int64_t rows, int64_t depth, Strided a, const float *b,       \
-                                                     int64_t b_row, const float *start, float *out,                \
-                                                     int64_t out_row) {                                            \
-        tiles(2, rows, depth, a, b, b_row, FROM, start, out, out_row);                                             \
-    }                                                                                                              \
-    static __attribute__((noinline)) void NAME##_one(int64_t rows, int64_t depth, Strided a, const float *b,       \
-                                                     int64_t b_row, const float *start, float *out,                \
-                                                     int64_t out_row) {                                            \
-        tiles(1, rows, depth, a, b, b_row, FROM, start, out, out_row);                                             \
+#define PRODUCT(NAME, FROM)                                                                                            \
+    static __attribute__((noinline)) void NAME##_two(int64_t rows, int64_t depth, Strided a, const float *b,           \
+                                                     int64_t b_row, const float *start, float *out, int64_t out_row) { \
+        tiles(2, rows, depth, a, b, b_row, FROM, start, out, out_row);                                                 \
+    }                                                                                                                  \
+    static __attribute__((noinline)) void NAME##_one(int64_t rows, int64_t depth, Strided a, const float *b,           \
+                                                     int64_t b_row, const float *start, float *out, int64_t out_row) { \
+        tiles(1, rows, depth, a, b, b_row, FROM, start, out, out_row);                                                 \
     }
 PRODUCT(from_zero, FROM_ZERO)
 PRODUCT(from_row, FROM_ROW)
