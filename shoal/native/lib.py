@@ -117,6 +117,7 @@ class Core:
         self.pool_submit = declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
         self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        self.pool_threads = declare(lib.shoal_pool_threads, c_int32, c_void_p)
         self.channels_bytes = declare(lib.shoal_channels_bytes, c_int64, c_int32)
         self.channel = declare(lib.shoal_channel, c_void_p, c_void_p, c_int32)
         self.post = declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)

@@ -16,7 +16,8 @@ class Threads:
     def __init__(self, count: int) -> None:
         self.count = count
         self._core = lib.load_core()
-        self.run: int | None = ctypes.cast(self._core.pool_run, ctypes.c_void_p).value
+        functions = (self._core.pool_run, self._core.pool_threads)
+        self.run, self.pool_threads = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
         self._pool: int | None = None
 
     @property

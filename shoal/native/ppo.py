@@ -69,7 +69,6 @@ class Matrix(ctypes.Structure):
     _fields_ = [
         *_fields(c_int64, "start rows columns"),
         *_fields(c_void_p, "x by_row_0 by_row_1 by_column square square_by_row polynomial"),
-        ("norm", c_double),
     ]
 
 
@@ -88,7 +87,7 @@ class Optimizer(ctypes.Structure):
 class Setup(ctypes.Structure):
     """Sizes of minibatches, and the threads."""
 
-    _fields_ = [*_fields(c_int64, "steps max_segments max_threads"), *_fields(c_void_p, "run pool")]
+    _fields_ = [*_fields(c_int64, "steps max_segments max_threads"), *_fields(c_void_p, "run pool_threads pool")]
 
 
 class Inputs(ctypes.Structure):

@@ -105,8 +105,9 @@ class NativePPO:
         if self.learner is not None:
             rollout = self.rollout
             steps, segments = rollout.segment, rollout.horizon * rollout.rows // rollout.segment
-        setup = ppo.Setup(steps, segments, self.threads.count, self.threads.run, self.threads.address)
-        setup.max_threads = self.threads.count
+        threads = self.threads
+        setup = ppo.Setup(pool=threads.address, run=threads.run, pool_threads=threads.pool_threads)
+        setup.steps, setup.max_segments, setup.max_threads = steps, segments, threads.count
         model = self.lib.open(*(ctypes.addressof(part) for part in (net, head, optimizer, setup)))
         if not model:
             raise MemoryError(f"no memory for a network of {sum(p.numel() for p in self.parameters)} weights")

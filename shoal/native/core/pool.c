@@ -190,6 +190,11 @@ SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t s
     return 0;
 }
 
+// The threads that work on a job, the caller included.
+SHOAL_API int32_t shoal_pool_threads(Pool *pool) {
+    return pool->forks == forks && !atomic_load(&pool->stopping) ? pool->num_threads + 1 : 1;
+}
+
 // Starts a job over envs [lo, hi) and returns. Its previous submission must have been waited for.
 SHOAL_API void shoal_pool_submit(Pool *pool, int32_t number, RangeFn fn, void *batch, int32_t lo, int32_t hi,
                                  int32_t chunk) {

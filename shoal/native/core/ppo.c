@@ -15,8 +15,7 @@
 #include "ppo_loss.h"
 #include "ppo_net.h"
 #include "ppo_optim.h"
-
-#define SHOAL_API __attribute__((visibility("default")))
+#include "team.h"
 
 enum { GROUPS = 16 };        // sums of gradients, at most
 enum { MIN_UNIT = 64 };      // rows of a unit, at least
@@ -31,7 +30,8 @@ enum { MAX_WIDTH = 4096 };   // inputs or outputs of a layer
 typedef struct {
     int64_t steps, max_segments;  // of a minibatch: steps of a segment, segments at most; 0: the model only acts
     int64_t max_threads;
-    RunFn run;  // shoal_pool_run (pool.c)
+    RunFn run;                        // shoal_pool_run of pool.c
+    int32_t (*pool_threads)(void *);  // shoal_pool_threads
     void *pool;
 } Setup;
 
@@ -62,7 +62,10 @@ typedef struct {
     int64_t threads;  // that the next calls use
     float *packed, *sums, *memory;
     Tasks reduce, panels, matrix_rows, spans;
-    double *squares;  // of each task of `reduce`, or of `matrix_rows`
+    double *squares;     // of each task of `reduce`, or of `matrix_rows`
+    double *advantages;  // (GROUPS, 3), (GROUPS, NUM_SUMS): sums of each group
+    double *losses;
+    Team team;
     Room *rooms;
     _Atomic int32_t *is_taken;  // by room
 } Model;
@@ -182,6 +185,8 @@ static int64_t divide_memory(Model *m, char *memory) {
     m->matrix_rows.at = (Task *)claim(memory, &at, m->matrix_rows.count * (int64_t)sizeof(Task));
     m->spans.at = (Task *)claim(memory, &at, m->spans.count * (int64_t)sizeof(Task));
     m->squares = (double *)claim(memory, &at, 8 * most(m->reduce.count, m->matrix_rows.count));
+    m->advantages = (double *)claim(memory, &at, 8 * GROUPS * 3);
+    m->losses = (double *)claim(memory, &at, 8 * GROUPS * NUM_SUMS);
     for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
         Matrix *matrix = &m->optimizer.matrices[k];
         float *floats_of_matrix = (float *)claim(memory, &at, 4 * matrix_memory(matrix, (float *)0));
@@ -191,14 +196,16 @@ static int64_t divide_memory(Model *m, char *memory) {
 }
 
 SHOAL_API void shoal_ppo_close(Model *m) {
+    close_team(&m->team);
     free(m->memory);
     free(m);
 }
 
 // Copies the descriptions, whose arrays must outlive the model. 0: not enough memory.
 SHOAL_API Model *shoal_ppo_open(const Net *net, const Head *head, const Optimizer *optimizer, const Setup *setup) {
-    Model *m = (Model *)calloc(1, sizeof(Model));
+    Model *m = (Model *)aligned_alloc(64, (sizeof(Model) + 63) / 64 * 64);
     if (!m) return 0;
+    memset(m, 0, sizeof(Model));
     m->net = *net, m->head = *head, m->optimizer = *optimizer, m->setup = *setup;
     m->threads = 1;
     lay_out(&m->net);
@@ -212,6 +219,7 @@ SHOAL_API Model *shoal_ppo_open(const Net *net, const Head *head, const Optimize
     memset(m->memory, 0, (size_t)bytes);
     divide_memory(m, (char *)m->memory);
     list_tasks(m);
+    open_team(&m->team);
     return m;
 }
 
@@ -327,17 +335,16 @@ typedef struct {
     double *metrics;  // (NUM_SUMS + 1): adds up over minibatches; the last is the gradient's norm
 } Epoch;
 
+// A minibatch, as one thread sees it.
 typedef struct {
     Model *m;
     const Epoch *epoch;
     const int64_t *segments;
     const float *weights;
-    int64_t count;  // segments
+    int64_t thread, count;  // segments
     Division division;
-    float mean, factor, total;
-    float clip;
-    int step;
-    double sums[GROUPS][NUM_SUMS];
+    float mean, factor, total, clip;
+    double step;  // of the optimizer
 } Minibatch;
 
 INLINE int64_t transition(const Minibatch *b, int64_t segment, int64_t step) {
@@ -345,52 +352,80 @@ INLINE int64_t transition(const Minibatch *b, int64_t segment, int64_t step) {
     return number / rows * (b->m->setup.steps * rows) + number % rows + step * rows;
 }
 
-// Mean and standard deviation of the advantages, and the number of transitions that count.
-static void standardize(Minibatch *b) {
+// A thread's share of `count` tasks.
+static int64_t share_of(const Minibatch *b, int64_t count, int64_t after) {
+    return count * (b->thread + after) / b->m->team.threads;
+}
+
+// Sums over the advantages of a group: of the weights, the advantages and their squares.
+static void sum_advantages(Minibatch *b, int64_t group) {
     const Epoch *e = b->epoch;
-    double sum = 0.0, squares = 0.0, count = 0.0;
-    for (int64_t s = 0; s < b->count; s++) {
+    double *sums = b->m->advantages + 3 * group;
+    int64_t segments = b->division.group_units * b->division.unit_segments;
+    sums[0] = sums[1] = sums[2] = 0.0;
+    for (int64_t s = group * segments; s < least((group + 1) * segments, b->count); s++) {
         for (int64_t t = 0; t < b->m->setup.steps; t++) {
             int64_t i = transition(b, s, t);
             double weight = e->counts ? (double)e->counts[i] : 1.0, advantage = (double)e->advantages[i];
-            count += weight, sum += weight * advantage;
+            sums[0] += weight, sums[1] += weight * advantage, sums[2] += weight * advantage * advantage;
         }
     }
-    count = count < 1.0 ? 1.0 : count;
-    double mean = sum / count;
-    b->total = (float)count, b->mean = 0.0f, b->factor = 1.0f;
-    if (!e->standardizes) return;
-    for (int64_t s = 0; s < b->count; s++) {
-        for (int64_t t = 0; t < b->m->setup.steps; t++) {
-            int64_t i = transition(b, s, t);
-            double weight = e->counts ? (double)e->counts[i] : 1.0, centered = (double)e->advantages[i] - mean;
-            squares += weight * centered * centered;
-        }
-    }
-    b->mean = (float)mean, b->factor = (float)(1.0 / (sqrt(squares / count) + 1e-8));
 }
 
-// Writes the gradients by the heads' outputs of a unit, and adds those of free log standard deviations.
-static void loss_of_rows(Minibatch *b, Room *room, const Unit *unit, double *sums, float *std_sums) {
+// Mean and standard deviation of the advantages, and the number of transitions that count.
+static void standardize(Minibatch *b) {
+    b->total = (float)(b->count * b->m->setup.steps), b->mean = 0.0f, b->factor = 1.0f;
+    if (!b->epoch->counts && !b->epoch->standardizes) return;
+    int64_t groups = b->division.groups;
+    for (int64_t g = share_of(b, groups, 0); g < share_of(b, groups, 1); g++) sum_advantages(b, g);
+    meet(&b->m->team);
+    double sums[3] = {0.0, 0.0, 0.0};
+    for (int64_t g = 0; g < 3 * groups; g++) sums[g % 3] += b->m->advantages[g];
+    double count = sums[0] < 1.0 ? 1.0 : sums[0], mean = sums[1] / count, variance = sums[2] / count - mean * mean;
+    b->total = (float)count;
+    if (!b->epoch->standardizes) return;
+    b->mean = (float)mean, b->factor = (float)(1.0 / (sqrt(variance < 0.0 ? 0.0 : variance) + 1e-8));
+}
+
+// Writes the gradients by the heads' outputs of a unit, and adds those of free log standard deviations. LANES rows at a
+// time; where fewer are left, the last one is repeated with a weight of 0.
+static void add_loss(Minibatch *b, Room *room, const Unit *unit, double *sums, float *std_sums) {
     const Model *m = b->m;
     const Epoch *e = b->epoch;
     const Head *head = &m->head;
     Work *work = &room->work;
     int64_t row = stride_of(m->net.tower[0].dense[m->net.tower[0].first_head].outputs);
-    float z[head->num_params], d[head->num_params];
-    for (int64_t i = unit->first; i < unit->first + unit->rows; i++) {
-        int64_t at = room->index[i];
-        const int8_t *mask = e->masks ? e->masks + at * head->num_logits : 0;
-        float value = read_heads(m, work, i, mask, z), d_value;
-        Target target = {.logprob = e->logprobs[at], .value = e->values[at], .target = e->returns[at]};
-        target.advantage = (e->advantages[at] - b->mean) * b->factor;
-        if (b->weights) target.advantage *= b->weights[room->position[i]];
-        target.share = (e->counts ? e->counts[at] : 1.0f) / b->total;
-        loss_of_row(head, &e->coefs, z, mask, value, e->actions, at, &target, d, &d_value, sums);
-        float *slopes = work->head_slopes[0] + i * row;
-        memcpy(slopes, d, 4 * (size_t)head->num_outputs);
-        for (int64_t c = head->num_outputs; c < head->num_params; c++) std_sums[c - head->num_outputs] += d[c];
-        (m->net.towers > 1 ? work->head_slopes[1] + i * stride_of(1) : slopes + head->num_outputs)[0] = d_value;
+    int64_t value_row = m->net.towers > 1 ? stride_of(1) : row;
+    float *d_values = m->net.towers > 1 ? work->head_slopes[1] : work->head_slopes[0] + head->num_outputs;
+    Lanes z[head->num_params], d[head->num_params], actions[head->columns], allowed[head->num_logits];
+    for (int64_t first = unit->first; first < unit->first + unit->rows; first += LANES) {
+        int64_t left = least(LANES, unit->first + unit->rows - first);
+        Target t = {.actions = actions, .allowed = e->masks ? allowed : 0};
+        Lanes values, d_value;
+        for (int64_t k = 0; k < LANES; k++) {
+            int64_t i = first + least(k, left - 1), at = room->index[i];
+            const int8_t *mask = e->masks ? e->masks + at * head->num_logits : 0;
+            float own[head->num_params];
+            values[k] = read_heads(m, work, i, mask, own);
+            for (int64_t c = 0; c < head->num_params; c++) z[c][k] = own[c];
+            for (int64_t c = 0; mask && c < head->num_logits; c++) allowed[c][k] = mask[c] ? 1.0f : 0.0f;
+            for (int64_t c = 0; c < head->columns; c++) {
+                int64_t entry = at * head->columns + c;
+                actions[c][k] =
+                    head->is_float ? ((const float *)e->actions)[entry] : (float)((const int64_t *)e->actions)[entry];
+            }
+            t.logprob[k] = e->logprobs[at], t.value[k] = e->values[at], t.target[k] = e->returns[at];
+            t.advantage[k] = (e->advantages[at] - b->mean) * b->factor;
+            if (b->weights) t.advantage[k] *= b->weights[room->position[i]];
+            t.share[k] = k < left ? (e->counts ? e->counts[at] : 1.0f) / b->total : 0.0f;
+        }
+        loss_of_rows(head, &e->coefs, z, values, &t, d, &d_value, sums);
+        for (int64_t k = 0; k < left; k++) {
+            float *slopes = work->head_slopes[0] + (first + k) * row;
+            for (int64_t c = 0; c < head->num_outputs; c++) slopes[c] = d[c][k];
+            d_values[(first + k) * value_row] = d_value[k];
+        }
+        for (int64_t c = head->num_outputs; c < head->num_params; c++) std_sums[c - head->num_outputs] += sum_of(d[c]);
     }
 }
 
@@ -429,10 +464,10 @@ static Block fill_block(Minibatch *b, Room *room, int64_t unit, int64_t units, U
     return block;
 }
 
-static int64_t learn_groups(void *job, int32_t lo, int32_t hi) {
-    Minibatch *b = (Minibatch *)job;
+// Adds up the gradients of groups lo .. hi.
+static void learn_groups(Minibatch *b, int64_t lo, int64_t hi) {
     Model *m = b->m;
-    Room *room = take_room(m);
+    Room *room = &m->rooms[b->thread];
     int64_t unit_rows = b->division.unit_segments * m->setup.steps;
     int64_t at_once = m->net.core ? most(1, least(CORE_BLOCK / unit_rows, MAX_UNITS)) : 1;
     int64_t end = least(hi * b->division.group_units, b->division.units);
@@ -443,134 +478,141 @@ static int64_t learn_groups(void *job, int32_t lo, int32_t hi) {
         gather_inputs(&m->net, &b->epoch->inputs, &block, room->work.tower[0].inputs);
         forward(&room->work, &block);
         for (int64_t u = 0; u < count; u++) {
-            int64_t group = (unit + u) / b->division.group_units;
+            double *sums = m->losses + (unit + u) / b->division.group_units * NUM_SUMS;
             float *std_sums = units[u].gradient + m->net.gradients - rounded(m->net.num_stds);
             if (units[u].is_first) {
-                memset(b->sums[group], 0, sizeof(b->sums[group]));
-                memset(std_sums, 0, 4 * (size_t)m->net.num_stds);
+                memset(sums, 0, 8 * NUM_SUMS);
+                memset(std_sums, 0, 4 * (size_t)rounded(m->net.num_stds));
             }
-            loss_of_rows(b, room, &units[u], b->sums[group], std_sums);
+            add_loss(b, room, &units[u], sums, std_sums);
         }
         backward(&room->work, &block, units, count);
     }
-    leave_room(m, room);
-    return 0;
 }
 
-// Adds up the groups' gradients of some rows of a layer, of its bias, or of the free log standard deviations.
-static int64_t reduce_rows(void *job, int32_t lo, int32_t hi) {
-    Minibatch *b = (Minibatch *)job;
-    Model *m = b->m;
-    float *gradient = m->optimizer.gradient;
-    for (int32_t k = lo; k < hi; k++) {
-        const Task *task = &m->reduce.at[k];
-        Lanes squares = {0};
-        for (int64_t i = task->lo; i < task->hi; i++) {
-            const Dense *d = task->number < 0 ? 0 : dense_of(m, task->number);
-            int64_t width = !d ? m->net.num_stds : i < 0 ? d->outputs : d->inputs;
-            int64_t at = !d ? m->net.gradients - rounded(m->net.num_stds)
-                            : d->gradient + (i < 0 ? d->outputs : i) * stride_of(d->inputs);
-            float row[MAX_WIDTH];
-            for (int64_t c = 0; c < rounded(width); c += LANES) {
-                Lanes sum = load(m->sums + at + c);
-                for (int64_t g = 1; g < b->division.groups; g++) sum += load(m->sums + g * m->net.gradients + at + c);
-                store(row + c, sum);
-                squares += sum * sum;
-            }
-            if (!d) {
-                memcpy(gradient + m->net.log_std, row, 4 * (size_t)width);
-            } else if (i >= 0) {
-                int64_t output = i, part = part_of(d, &output);
-                memcpy(gradient + d->weight[part] + output * d->inputs, row, 4 * (size_t)width);
-            } else {
-                float *from = row;
-                for (int64_t p = 0; p < d->parts; from += d->part_outputs[p++]) {
-                    if (d->bias[p] >= 0) memcpy(gradient + d->bias[p], from, 4 * (size_t)d->part_outputs[p]);
-                    if (d->bias[p] < 0) squares = (Lanes){0};
-                }
-            }
+// Adds up the groups' gradients of some rows of a layer, of its bias, or of the free log standard deviations. Returns
+// the sum of their squares.
+static double reduce_rows(Model *m, int64_t groups, const Task *task) {
+    const Dense *d = task->number < 0 ? 0 : dense_of(m, task->number);
+    float *gradient = m->optimizer.gradient, row[MAX_WIDTH];
+    double squares = 0.0;
+    for (int64_t i = task->lo; i < task->hi; i++) {  // -1 is the bias
+        if (d && i < 0 && d->bias[0] < 0) continue;
+        int64_t width = !d ? m->net.num_stds : i < 0 ? d->outputs : d->inputs;
+        int64_t at = !d ? m->net.gradients - rounded(m->net.num_stds)
+                        : d->gradient + (i < 0 ? d->outputs : i) * stride_of(d->inputs);
+        Lanes own = {0};
+        for (int64_t c = 0; c < rounded(width); c += LANES) {
+            Lanes sum = load(m->sums + at + c);
+            for (int64_t g = 1; g < groups; g++) sum += load(m->sums + g * m->net.gradients + at + c);
+            store(row + c, sum);
+            own += sum * sum;
         }
-        double total = 0.0;
-        for (int c = 0; c < LANES; c++) total += (double)squares[c];
-        m->squares[k] = total;
+        squares += (double)sum_of(own);
+        if (!d) {
+            memcpy(gradient + m->net.log_std, row, 4 * (size_t)width);
+        } else if (i >= 0) {
+            int64_t output = i, part = part_of(d, &output);
+            memcpy(gradient + d->weight[part] + output * d->inputs, row, 4 * (size_t)width);
+        } else {
+            memcpy(gradient + d->bias[0], row, 4 * (size_t)d->part_outputs[0]);
+            if (d->parts > 1) memcpy(gradient + d->bias[1], row + d->part_outputs[0], 4 * (size_t)d->part_outputs[1]);
+        }
     }
-    return 0;
+    return squares;
 }
 
-static int64_t clip_and_adam(void *job, int32_t lo, int32_t hi) {
-    Minibatch *b = (Minibatch *)job;
-    for (int32_t k = lo; k < hi; k++) {
-        const Task *task = &b->m->spans.at[k];
-        adam(&b->m->optimizer, b->clip, task->lo, task->hi);
+// Muon's update of all its matrices: the threads share out their rows, and wait for each other after every product.
+static void muon(Minibatch *b) {
+    Model *m = b->m;
+    Optimizer *o = &m->optimizer;
+    const Task *tasks = m->matrix_rows.at;
+    int64_t count = m->matrix_rows.count, lo = share_of(b, count, 0), hi = share_of(b, count, 1);
+#define EACH_PART(call)                                                                                                \
+    for (int64_t k = lo; k < hi; k++) {                                                                                \
+        const Task *part = &tasks[k];                                                                                  \
+        Matrix *matrix = &o->matrices[part->number];                                                                   \
+        call;                                                                                                          \
+    }                                                                                                                  \
+    meet(&m->team)
+    EACH_PART(m->squares[k] = muon_begin(o, matrix, b->clip, part->lo, part->hi));
+    double squares[count];
+    for (int64_t k = 0; k < count; k++) squares[tasks[k].number] = 0.0;
+    for (int64_t k = 0; k < count; k++) squares[tasks[k].number] += m->squares[k];
+    EACH_PART(muon_scale(matrix, sqrt(squares[part->number]), part->lo, part->hi));
+    for (int step = 0; step < NEWTON_STEPS; step++) {
+        EACH_PART(muon_square(matrix, part->lo, part->hi));
+        EACH_PART(muon_polynomial(matrix, part->lo, part->hi));
+        EACH_PART(muon_multiply(matrix, step, part->lo, part->hi));
     }
-    return 0;
+    EACH_PART(muon_apply(o, matrix, part->lo, part->hi));
+#undef EACH_PART
 }
 
-// ---- Muon, a step of its iteration at a time ----
+// One gradient step.
+static void learn_minibatch(Minibatch *b) {
+    Model *m = b->m;
+    Team *team = &m->team;
+    standardize(b);
+    if (m->net.core) {  // several groups at once: products over more segments are faster
+        learn_groups(b, share_of(b, b->division.groups, 0), share_of(b, b->division.groups, 1));
+    } else {
+        for (int64_t g; (g = atomic_fetch_add(&team->next, 1)) < b->division.groups;) learn_groups(b, g, g + 1);
+    }
+    meet(team);
+    for (int64_t k = share_of(b, m->reduce.count, 0); k < share_of(b, m->reduce.count, 1); k++) {
+        m->squares[k] = reduce_rows(m, b->division.groups, &m->reduce.at[k]);
+    }
+    meet(team);
+    double squares = 0.0;
+    for (int64_t k = 0; k < m->reduce.count; k++) squares += m->squares[k];
+    double norm = sqrt(squares), clip = b->epoch->limit > 0.0 ? b->epoch->limit / (norm + 1e-6) : 1.0;
+    b->clip = clip > 1.0 ? 1.0f : (float)clip;
+    if (b->thread == 0) {
+        for (int64_t k = 0; k < b->division.groups * NUM_SUMS; k++) b->epoch->metrics[k % NUM_SUMS] += m->losses[k];
+        b->epoch->metrics[NUM_SUMS] += norm;
+    }
+    meet(team);  // all have read the squares, which Muon overwrites
+    if (m->matrix_rows.count) muon(b);
+    for (int64_t k = share_of(b, m->spans.count, 0); k < share_of(b, m->spans.count, 1); k++) {
+        adam(&m->optimizer, b->step, b->clip, m->spans.at[k].lo, m->spans.at[k].hi);
+    }
+    meet(team);
+    pack_panels(m, (int32_t)share_of(b, m->panels.count, 0), (int32_t)share_of(b, m->panels.count, 1));
+    meet(team);
+}
 
-#define MUON_PHASE(NAME, CALL)                                                                                         \
-    static int64_t NAME(void *job, int32_t lo, int32_t hi) {                                                           \
-        Minibatch *b = (Minibatch *)job;                                                                               \
-        for (int32_t k = lo; k < hi; k++) {                                                                            \
-            const Task *task = &b->m->matrix_rows.at[k];                                                               \
-            Matrix *x = &b->m->optimizer.matrices[task->number];                                                       \
-            CALL;                                                                                                      \
-        }                                                                                                              \
-        return 0;                                                                                                      \
-    }
-MUON_PHASE(begin_muon, b->m->squares[k] = muon_begin(&b->m->optimizer, x, b->clip, task->lo, task->hi))
-MUON_PHASE(scale_muon, muon_scale(x, task->lo, task->hi))
-MUON_PHASE(square_muon, muon_square(x, task->lo, task->hi))
-MUON_PHASE(polynomial_muon, muon_polynomial(x, task->lo, task->hi))
-MUON_PHASE(multiply_muon, muon_multiply(x, b->step, task->lo, task->hi))
-MUON_PHASE(apply_muon, muon_apply(&b->m->optimizer, x, task->lo, task->hi))
+typedef struct {
+    Model *m;
+    const Epoch *epoch;
+    double step;
+} LearnJob;
 
-static void muon(Model *m, Minibatch *b) {
-    int64_t count = m->matrix_rows.count;
-    if (!count) return;
-    parallel(m, begin_muon, b, count, 1);
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) m->optimizer.matrices[k].norm = 0.0;
-    for (int64_t k = 0; k < count; k++) {
-        m->optimizer.matrices[m->matrix_rows.at[k].number].norm += m->squares[k];
+static int64_t learn_in_thread(void *job, int32_t thread, int32_t end) {
+    const LearnJob *j = (const LearnJob *)job;
+    const Epoch *e = j->epoch;
+    double step = j->step;
+    for (int64_t k = 0; k < e->minibatches; k++) {
+        int64_t first = e->edges[k], count = e->edges[k + 1] - first;
+        if (!count) continue;
+        Minibatch b = {.m = j->m, .epoch = e, .segments = e->segments + first, .thread = thread, .count = count};
+        b.weights = e->weights ? e->weights + first : 0;
+        b.division = divide(j->m, count);
+        b.step = ++step;
+        learn_minibatch(&b);
     }
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
-        m->optimizer.matrices[k].norm = sqrt(m->optimizer.matrices[k].norm);
-    }
-    parallel(m, scale_muon, b, count, 1);
-    for (b->step = 0; b->step < NEWTON_STEPS; b->step++) {
-        parallel(m, square_muon, b, count, 1);
-        parallel(m, polynomial_muon, b, count, 1);
-        parallel(m, multiply_muon, b, count, 1);
-    }
-    parallel(m, apply_muon, b, count, 1);
+    if (thread == 0) *j->m->optimizer.step = (float)step;
+    return end - thread - 1;  // 0: every thread runs one call
 }
 
 // One pass over a rollout: a gradient step for each minibatch.
 SHOAL_API void shoal_ppo_learn(Model *m, const Epoch *e) {
     m->optimizer.rate = e->rate;
-    for (int64_t k = 0; k < e->minibatches; k++) {
-        int64_t first = e->edges[k];
-        Minibatch b = {.m = m, .epoch = e, .segments = e->segments + first, .count = e->edges[k + 1] - first};
-        b.weights = e->weights ? e->weights + first : 0;
-        if (!b.count) continue;
-        b.division = divide(m, b.count);
-        standardize(&b);
-        // with a core one thread takes several groups at once: products over more segments are faster
-        int64_t chunk = m->net.core ? ceil_div(b.division.groups, m->threads) : 1;
-        parallel(m, learn_groups, &b, b.division.groups, chunk);
-        parallel(m, reduce_rows, &b, m->reduce.count, 4);
-        double squares = 0.0;
-        for (int64_t i = 0; i < m->reduce.count; i++) squares += m->squares[i];
-        double norm = sqrt(squares), clip = e->limit > 0.0 ? e->limit / (norm + 1e-6) : 1.0;
-        b.clip = clip < 1.0 ? (float)clip : 1.0f;
-        if (!(norm == norm)) b.clip = NAN;
-        *m->optimizer.step += 1.0f;
-        muon(m, &b);
-        parallel(m, clip_and_adam, &b, m->spans.count, 1);
-        shoal_ppo_pack(m);
-        for (int64_t g = 0; g < b.division.groups; g++) {
-            for (int p = 0; p < NUM_SUMS; p++) e->metrics[p] += b.sums[g][p];
-        }
-        e->metrics[NUM_SUMS] += norm;
+    LearnJob job = {m, e, (double)*m->optimizer.step};
+    begin_team(&m->team, least(m->threads, m->setup.pool ? m->setup.pool_threads(m->setup.pool) : 1));
+    if (m->team.threads > 1) {
+        m->setup.run(m->setup.pool, learn_in_thread, &job, 0, (int32_t)m->team.threads, 1);
+    } else {
+        learn_in_thread(&job, 0, 1);
     }
 }

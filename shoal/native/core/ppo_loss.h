@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "simd.h"
+
 static const float NEVER = -1e9f;  // logit of a forbidden choice
 static const float MIN_LOG_STD = -20.0f, MAX_LOG_STD = 4.0f, HALF_LOG_TWO_PI = 0.918938533f;
 
@@ -30,100 +32,108 @@ typedef struct {
     float clip, value_clip, value_coef, entropy_coef;
 } Coefs;
 
-// What the loss compares a row's outputs with.
-typedef struct {
-    float logprob, value, advantage, target, weight, share;  // share: weight / total of the minibatch
-} Target;
-
 enum { POLICY_LOSS, VALUE_LOSS, ENTROPY, KL, CLIPPED, NUM_SUMS };
 
-static int64_t choice_at(const Head *head, const void *actions, int64_t row, int64_t column) {
-    int64_t at = row * head->columns + column;
-    return head->is_float ? (int64_t)((const float *)actions)[at] : ((const int64_t *)actions)[at];
+// What the loss compares the outputs of LANES rows with.
+typedef struct {
+    Lanes logprob, value, advantage, target;
+    Lanes share;           // weight of the row / total of the minibatch
+    const Lanes *actions;  // (columns)
+    const Lanes *allowed;  // (logits): 1.0, or 0.0 for forbidden choices; null: all are allowed
+} Target;
+
+// log |da/du| of a = scale tanh(u), without the scale: 2 (log 2 - u - softplus(-2 u))
+static Lanes log_derivative(Lanes u) {
+    for (int c = 0; c < LANES; c++) {
+        float x = -2.0f * u[c];
+        u[c] = 2.0f * (0.693147181f - u[c] - (x > 20.0f ? x : log1pf(expf(x))));
+    }
+    return u;
 }
 
-// log(1 + exp(x)) as torch computes it
-static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+INLINE Lanes clamp(Lanes x, float low, float high) {  // NaN stays NaN
+    x = choose(x < low, all(low), x);
+    return choose(x > high, all(high), x);
+}
 
-static float log_std_of(float x) { return x < MIN_LOG_STD ? MIN_LOG_STD : x > MAX_LOG_STD ? MAX_LOG_STD : x; }
-
-// Writes into d (num_params) the gradient of one row's loss by its logits (masked already), into *d_value that by its
-// value, and adds the row's losses to sums.
-static void loss_of_row(const Head *head, const Coefs *coefs, const float *z, const int8_t *mask, float value,
-                        const void *actions, int64_t action_row, const Target *t, float *d, float *d_value,
-                        double *sums) {
-    float logprob = 0.0f, entropy = 0.0f, entropies[MAX_PARTS], log_sums[MAX_PARTS];
+// Writes into d (num_params) the gradients of LANES rows' losses by their logits z (masked already), and into *d_value
+// those by their values, and adds the rows' losses to sums.
+static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, Lanes value, const Target *t, Lanes *d,
+                         Lanes *d_value, double *sums) {
+    Lanes logprob = {0}, entropy = {0}, entropies[MAX_PARTS], log_sums[MAX_PARTS];
     for (int64_t p = 0; p < head->num_parts; p++) {
         const Part *part = &head->parts[p];
-        const float *zp = z + part->logits;
-        float *dp = d + part->logits;
+        const Lanes *zp = z + part->logits, *action = t->actions + part->column;
+        Lanes *dp = d + part->logits;
         if (part->count) {
-            float top = zp[0], sum = 0.0f, own = 0.0f;
-            for (int64_t c = 1; c < part->count; c++) top = zp[c] > top ? zp[c] : top;
-            for (int64_t c = 0; c < part->count; c++) sum += dp[c] = expf(zp[c] - top);
-            float log_sum = logf(sum) + top;
+            Lanes top = zp[0], sum = {0}, own = {0}, chosen = {0};
+            for (int64_t c = 1; c < part->count; c++) top = choose(zp[c] > top, zp[c], top);
+            for (int64_t c = 0; c < part->count; c++) sum += dp[c] = exp_of(zp[c] - top);
+            Lanes log_sum = log_of(sum) + top;
             for (int64_t c = 0; c < part->count; c++) {
                 dp[c] = dp[c] / sum;  // a probability, until it becomes a gradient below
                 own -= dp[c] * (zp[c] - log_sum);
+                chosen = choose(*action == (float)c, zp[c], chosen);
             }
-            logprob += zp[choice_at(head, actions, action_row, part->column)] - log_sum;
+            logprob += chosen - log_sum;
             entropies[p] = own, log_sums[p] = log_sum, entropy += own;
             continue;
         }
-        const float *sampled = (const float *)actions + action_row * head->columns + part->column;
-        const float *stds = z + head->num_logits + part->log_stds;
+        const Lanes *stds = z + head->num_logits + part->log_stds;
         for (int64_t c = 0; c < part->size; c++) {
-            float log_std = log_std_of(stds[c]), normal = (sampled[c] - zp[c]) * expf(-log_std);
+            Lanes log_std = clamp(stds[c], MIN_LOG_STD, MAX_LOG_STD), normal = (action[c] - zp[c]) * exp_of(-log_std);
             logprob -= 0.5f * normal * normal + log_std + HALF_LOG_TWO_PI;
             entropy += log_std + 0.5f + HALF_LOG_TWO_PI;
             dp[c] = normal;
             if (!head->is_squashed) continue;
-            float slope = 2.0f * (0.693147181f - sampled[c] - softplus(-2.0f * sampled[c]));
-            slope += head->log_scale[part->log_stds + c];
+            Lanes slope = log_derivative(action[c]) + head->log_scale[part->log_stds + c];
             logprob -= slope, entropy += slope;
         }
     }
-    float log_ratio = logprob - t->logprob, ratio = expf(log_ratio);
-    float low = 1.0f - coefs->clip, high = 1.0f + coefs->clip;
-    float plain = t->advantage * ratio, bounded = t->advantage * (ratio < low ? low : ratio > high ? high : ratio);
-    float scale = plain <= bounded ? plain * t->share : 0.0f;  // minus the gradient by the log-probability
-    float bonus = coefs->entropy_coef * t->share;
+    Lanes log_ratio = logprob - t->logprob, ratio = exp_of(log_ratio), plain = t->advantage * ratio;
+    Lanes bounded = t->advantage * clamp(ratio, 1.0f - coefs->clip, 1.0f + coefs->clip);
+    Ints is_free = plain <= bounded;
+    Lanes scale = choose(is_free, plain * t->share, (Lanes){0});  // minus the gradient by the log-probability
+    Lanes bonus = coefs->entropy_coef * t->share;
     for (int64_t p = 0; p < head->num_parts; p++) {
         const Part *part = &head->parts[p];
-        const float *zp = z + part->logits;
-        float *dp = d + part->logits;
-        if (part->count) {
-            int64_t chosen = choice_at(head, actions, action_row, part->column);
-            for (int64_t c = 0; c < part->count; c++) {
-                float slope = scale * (dp[c] - (float)(c == chosen));
-                slope += bonus * dp[c] * (zp[c] - log_sums[p] + entropies[p]);
-                dp[c] = mask && !mask[part->logits + c] ? 0.0f : slope;
-            }
-            continue;
+        const Lanes *zp = z + part->logits, *action = t->actions + part->column;
+        Lanes *dp = d + part->logits;
+        for (int64_t c = 0; c < part->count; c++) {
+            Lanes is_chosen = choose(*action == (float)c, all(1.0f), (Lanes){0});
+            dp[c] = scale * (dp[c] - is_chosen) + bonus * dp[c] * (zp[c] - log_sums[p] + entropies[p]);
+            if (t->allowed) dp[c] *= t->allowed[part->logits + c];
         }
-        const float *stds = z + head->num_logits + part->log_stds;
-        float *d_stds = d + head->num_logits + part->log_stds;
+        if (part->count) continue;
+        const Lanes *stds = z + head->num_logits + part->log_stds;
+        Lanes *d_stds = d + head->num_logits + part->log_stds;
         for (int64_t c = 0; c < part->size; c++) {
-            float log_std = log_std_of(stds[c]), normal = dp[c];
-            dp[c] = -scale * normal * expf(-log_std);
-            int is_inside = stds[c] >= MIN_LOG_STD && stds[c] <= MAX_LOG_STD;
-            d_stds[c] = is_inside ? -scale * (normal * normal - 1.0f) - bonus : 0.0f;
+            Lanes log_std = clamp(stds[c], MIN_LOG_STD, MAX_LOG_STD), normal = dp[c];
+            dp[c] = -scale * normal * exp_of(-log_std);
+            d_stds[c] = choose(stds[c] == log_std, -scale * (normal * normal - 1.0f) - bonus, (Lanes){0});
         }
     }
-    float error = value - t->target, squared = error * error, slope = error;
+    Lanes error = value - t->target, squared = error * error, slope = error;
     if (coefs->value_clip > 0.0f) {
-        float move = value - t->value, step = move < -coefs->value_clip ? -coefs->value_clip : move;
-        step = step > coefs->value_clip ? coefs->value_clip : step;
-        float near = t->value + step - t->target;
-        if (near * near > squared) squared = near * near, slope = move == step ? near : 0.0f;
+        Lanes move = value - t->value, step = clamp(move, -coefs->value_clip, coefs->value_clip);
+        Lanes near = t->value + step - t->target;
+        Ints is_worse = near * near > squared;
+        slope = choose(is_worse, choose(move == step, near, (Lanes){0}), slope);
+        squared = choose(is_worse, near * near, squared);
     }
     *d_value = coefs->value_coef * t->share * slope;
-    sums[POLICY_LOSS] -= (double)(t->share * (plain < bounded ? plain : bounded));
-    sums[VALUE_LOSS] += (double)(t->share * 0.5f * squared);
-    sums[ENTROPY] += (double)(t->share * entropy);
-    sums[KL] += (double)(t->share * (ratio - 1.0f - log_ratio));
-    sums[CLIPPED] += (double)(t->share * (float)(fabsf(ratio - 1.0f) > coefs->clip));
+    Lanes change = ratio - 1.0f;
+    Ints is_clipped = (change > coefs->clip) | (change < -coefs->clip);
+    sums[POLICY_LOSS] -= (double)sum_of(t->share * choose(is_free, plain, bounded));
+    sums[VALUE_LOSS] += (double)sum_of(t->share * 0.5f * squared);
+    sums[ENTROPY] += (double)sum_of(t->share * entropy);
+    sums[KL] += (double)sum_of(t->share * (ratio - 1.0f - log_ratio));
+    sums[CLIPPED] += (double)sum_of(choose(is_clipped, t->share, (Lanes){0}));
 }
+
+// ---- sampling ----
+
+static float log_std_of(float x) { return x < MIN_LOG_STD ? MIN_LOG_STD : x > MAX_LOG_STD ? MAX_LOG_STD : x; }
 
 // Samples one row's action by its noise, as ActionHead.sample does.
 static void sample_row(const Head *head, const float *z, const float *noise, void *actions, int64_t row) {

@@ -179,9 +179,15 @@ static int64_t work_of(const Net *net, int64_t rows, int64_t segments, float *me
 
 // ---- forward ----
 
+enum { AHEAD = 4 };  // rows that are prefetched
+
 static void gather_inputs(const Net *net, const Inputs *in, const Block *block, float *out) {
-    int64_t n = net->inputs, row = stride_of(n);
+    int64_t n = net->inputs, row = stride_of(n), number_size = in->kind == FLOAT32 ? 4 : 1;
     for (int64_t i = 0; i < block->rows; i++, out += row) {
+        if (block->index && i + AHEAD < block->rows) {  // rows of a minibatch are anywhere in memory
+            const char *later = (const char *)in->at + block->index[i + AHEAD] * n * number_size;
+            for (int64_t byte = 0; byte < n * number_size; byte += 64) __builtin_prefetch(later + byte);
+        }
         int64_t at = (block->index ? block->index[i] : i) * n;
         if (in->kind == FLOAT32) {
             memcpy(out, (const float *)in->at + at, 4 * (size_t)n);

@@ -19,7 +19,6 @@ typedef struct {
     // of the smaller shape, `height` <= `width`: x, and for products its packed rows (of this and of the last step),
     // its packed columns, x x^T with its packed rows, and the polynomial of it
     float *x, *by_row[2], *by_column, *square, *square_by_row, *polynomial;
-    double norm;
 } Matrix;
 
 typedef struct {
@@ -35,8 +34,8 @@ typedef struct {
 
 // The numbers of torch's fused Adam: m += (1 - beta1) (g - m), v = beta2 v + (1 - beta2) g^2,
 // w -= rate / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-static void adam(const Optimizer *o, float clip, int64_t lo, int64_t hi) {
-    double step = (double)*o->step, correction = sqrt(1.0 - pow(o->beta2, step));
+static void adam(const Optimizer *o, double step, float clip, int64_t lo, int64_t hi) {
+    double correction = sqrt(1.0 - pow(o->beta2, step));
     float size = (float)(o->rate / (1.0 - pow(o->beta1, step))), shrink = (float)(1.0 / correction);
     float beta1 = (float)o->beta1, beta2 = (float)o->beta2, eps = (float)o->eps;
     float kept = o->kind == ADAM ? 1.0f : (float)(1.0 - o->rate * o->decay);
@@ -97,9 +96,9 @@ static double muon_begin(const Optimizer *o, Matrix *m, float clip, int64_t lo, 
     return squares;
 }
 
-static void muon_scale(Matrix *m, int64_t lo, int64_t hi) {
+static void muon_scale(Matrix *m, double norm, int64_t lo, int64_t hi) {
     int64_t width = width_of(m);
-    float factor = (float)(1.0 / (m->norm > 1e-7 ? m->norm : 1e-7));
+    float factor = (float)(1.0 / (norm > 1e-7 ? norm : 1e-7));
     for (int64_t i = lo; i < hi; i++) {
         float *x = m->x + i * stride_of(width);
         for (int64_t k = 0; k < width; k++) x[k] *= factor;

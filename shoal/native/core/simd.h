@@ -51,6 +51,30 @@ INLINE Lanes exp_of(Lanes x) {
     return y * (Lanes)((((Ints)shifted - 0x4b400000) + 127) << 23);
 }
 
+INLINE Lanes log_of(Lanes x) {                                   // of positive numbers
+    Ints bits = (Ints)x, is_low = (bits & 0x7fffff) < 0x3504f3;  // below the square root of 2
+    Ints exponent = (bits >> 23) - 127 + (~is_low & 1);
+    Lanes m = (Lanes)((bits & 0x7fffff) | ((127 << 23) - (~is_low & (1 << 23)))) - 1.0f;
+    Lanes e = __builtin_convertvector(exponent, Lanes), s = m * m;
+    Lanes y = m * 7.0376836292e-2f - 1.1514610310e-1f;
+    y = y * m + 1.1676998740e-1f;
+    y = y * m - 1.2420140846e-1f;
+    y = y * m + 1.4249322787e-1f;
+    y = y * m - 1.6668057665e-1f;
+    y = y * m + 2.0000714765e-1f;
+    y = y * m - 2.4999993993e-1f;
+    y = y * m + 3.3333331174e-1f;
+    y = y * m * s + e * -2.12194440e-4f - 0.5f * s;
+    y = m + y + e * 0.693359375f;
+    return choose(x == x, y, x);
+}
+
+INLINE float sum_of(Lanes x) {
+    float sum = 0.0f;
+    for (int c = 0; c < LANES; c++) sum += x[c];
+    return sum;
+}
+
 INLINE Lanes sigmoid_of(Lanes x) { return 1.0f / (1.0f + exp_of(-x)); }
 
 INLINE Lanes tanh_of(Lanes x) {  // a quotient of polynomials up to where it rounds to 1
