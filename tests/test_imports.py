@@ -32,7 +32,7 @@ WALLS = {
     "runs": {"errors", "config"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
-    "nn": {"errors", "spec", "config", "plugins"},
+    "nn": {"errors", "spec", "config", "plugins", "native"},
     "algos": {"errors", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},

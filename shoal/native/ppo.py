@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import c_double, c_float, c_int64, c_void_p
+from ctypes import c_double, c_float, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 from shoal.native import build
@@ -138,6 +138,7 @@ class PPO:
         self.pack = declare(lib.shoal_ppo_pack, None, c_void_p)
         self.act = declare(lib.shoal_ppo_act, None, c_void_p, c_void_p)
         self.learn = declare(lib.shoal_ppo_learn, None, c_void_p, c_void_p)
+        self.gumbel = declare(lib.shoal_gumbel, None, c_uint64, c_int64, c_void_p)
 
 
 @functools.cache

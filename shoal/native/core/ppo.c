@@ -450,6 +450,8 @@ static Block fill_block(Minibatch *b, Room *room, int64_t unit, int64_t units, U
                 room->position[row] = (int32_t)(first + s);
                 room->order[t * block.segments + s] = (int32_t)row;
                 room->resets[row] = m->net.core ? e->resets[at] : 0;
+                const float *later[] = {e->logprobs, e->values, e->advantages, e->returns};  // read by the loss
+                for (int p = 0; p < 4; p++) __builtin_prefetch(later[p] + at);
             }
         }
     }
