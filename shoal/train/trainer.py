@@ -168,6 +168,8 @@ class Trainer:
         return DeviceCollector(vec, seats, fused) if vec.is_on_gpu else HostEnvCollector(vec, seats, fused[0])
 
     def _torch_threads(self) -> int:
+        if all(getattr(learner, "native", None) for learner in self.learners):
+            return 1  # C has threads of its own, and torch's would spin beside them
         rows = self.options.train.minibatch(self.num_rows)
         encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
         width = max(self.options.nn.hidden, *encoders, 1)  # an image has many features

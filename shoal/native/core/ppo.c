@@ -22,6 +22,7 @@ enum { MIN_UNIT = 64 };      // rows of a unit, at least
 enum { MLP_BLOCK = 128 };    // rows that pass through the network at once
 enum { CORE_BLOCK = 1024 };  // the same with a core: its products over the segments of a step need many of them
 enum { ROWS_PART = 8 };      // rows of a weight matrix that a thread reduces at a time
+enum { MUON_TEAM = 4 };      // threads that update one matrix, at most: they exchange all of it
 enum { MAX_UNITS = 64 };     // of a block
 enum { MAX_WIDTH = 4096 };   // inputs or outputs of a layer
 
@@ -61,11 +62,11 @@ typedef struct {
     Setup setup;
     int64_t threads;  // that the next calls use
     float *packed, *sums, *memory;
-    Tasks reduce, panels, matrix_rows, spans;
-    double *squares;     // of each task of `reduce`, or of `matrix_rows`
+    Tasks reduce, panels, spans;
+    double *squares;     // of each task of `reduce`
     double *advantages;  // (GROUPS, 3), (GROUPS, NUM_SUMS): sums of each group
     double *losses;
-    Team team;
+    Team team, *matrix_teams;  // of all threads, and by matrix
     Room *rooms;
     _Atomic int32_t *is_taken;  // by room
 } Model;
@@ -106,7 +107,7 @@ static void add_tasks(Tasks *tasks, int64_t number, int64_t lo, int64_t hi, int6
 }
 
 static void list_tasks(Model *m) {
-    m->reduce.count = m->panels.count = m->matrix_rows.count = m->spans.count = 0;
+    m->reduce.count = m->panels.count = m->spans.count = 0;
     for (int64_t t = 0; t < m->net.towers; t++) {
         for (int64_t k = 0; k < m->net.tower[t].num_dense; k++) {
             const Dense *d = &m->net.tower[t].dense[k];
@@ -116,9 +117,6 @@ static void list_tasks(Model *m) {
         }
     }
     if (m->net.log_std >= 0) add_tasks(&m->reduce, -1, 0, 1, 1);
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
-        add_tasks(&m->matrix_rows, k, 0, height_of(&m->optimizer.matrices[k]), 2 * TILE);
-    }
     for (int64_t k = 0; k < m->optimizer.num_spans; k++) {
         add_tasks(&m->spans, k, m->optimizer.spans[2 * k], m->optimizer.spans[2 * k + 1], ADAM_PART);
     }
@@ -182,9 +180,9 @@ static int64_t divide_memory(Model *m, char *memory) {
     if (!m->setup.steps) return at;
     m->sums = (float *)claim(memory, &at, 4 * GROUPS * m->net.gradients);
     m->reduce.at = (Task *)claim(memory, &at, m->reduce.count * (int64_t)sizeof(Task));
-    m->matrix_rows.at = (Task *)claim(memory, &at, m->matrix_rows.count * (int64_t)sizeof(Task));
+    m->matrix_teams = (Team *)claim(memory, &at, m->optimizer.num_matrices * (int64_t)sizeof(Team));
     m->spans.at = (Task *)claim(memory, &at, m->spans.count * (int64_t)sizeof(Task));
-    m->squares = (double *)claim(memory, &at, 8 * most(m->reduce.count, m->matrix_rows.count));
+    m->squares = (double *)claim(memory, &at, 8 * m->reduce.count);
     m->advantages = (double *)claim(memory, &at, 8 * GROUPS * 3);
     m->losses = (double *)claim(memory, &at, 8 * GROUPS * NUM_SUMS);
     for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
@@ -197,6 +195,7 @@ static int64_t divide_memory(Model *m, char *memory) {
 
 SHOAL_API void shoal_ppo_close(Model *m) {
     close_team(&m->team);
+    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) close_team(&m->matrix_teams[k]);
     free(m->memory);
     free(m);
 }
@@ -220,6 +219,7 @@ SHOAL_API Model *shoal_ppo_open(const Net *net, const Head *head, const Optimize
     divide_memory(m, (char *)m->memory);
     list_tasks(m);
     open_team(&m->team);
+    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) open_team(&m->matrix_teams[k]);
     return m;
 }
 
@@ -524,31 +524,43 @@ static double reduce_rows(Model *m, int64_t groups, const Task *task) {
     return squares;
 }
 
-// Muon's update of all its matrices: the threads share out their rows, and wait for each other after every product.
-static void muon(Minibatch *b) {
-    Model *m = b->m;
-    Optimizer *o = &m->optimizer;
-    const Task *tasks = m->matrix_rows.at;
-    int64_t count = m->matrix_rows.count, lo = share_of(b, count, 0), hi = share_of(b, count, 1);
-#define EACH_PART(call)                                                                                                \
-    for (int64_t k = lo; k < hi; k++) {                                                                                \
-        const Task *part = &tasks[k];                                                                                  \
-        Matrix *matrix = &o->matrices[part->number];                                                                   \
-        call;                                                                                                          \
-    }                                                                                                                  \
-    meet(&m->team)
-    EACH_PART(m->squares[k] = muon_begin(o, matrix, b->clip, part->lo, part->hi));
-    double squares[count];
-    for (int64_t k = 0; k < count; k++) squares[tasks[k].number] = 0.0;
-    for (int64_t k = 0; k < count; k++) squares[tasks[k].number] += m->squares[k];
-    EACH_PART(muon_scale(matrix, sqrt(squares[part->number]), part->lo, part->hi));
-    for (int step = 0; step < NEWTON_STEPS; step++) {
-        EACH_PART(muon_square(matrix, part->lo, part->hi));
-        EACH_PART(muon_polynomial(matrix, part->lo, part->hi));
-        EACH_PART(muon_multiply(matrix, step, part->lo, part->hi));
+// Muon's update of one matrix by a team of threads: they share out its rows, and meet after every product.
+static void muon_of_matrix(Minibatch *b, int64_t number, int64_t thread) {
+    Optimizer *o = &b->m->optimizer;
+    Matrix *x = &o->matrices[number];
+    Team *team = &b->m->matrix_teams[number];
+    int64_t parts = ceil_div(height_of(x), MUON_PART), first = parts * thread / team->threads;
+    int64_t last = parts * (thread + 1) / team->threads;
+    int64_t lo = first * MUON_PART, hi = least(last * MUON_PART, height_of(x));
+    for (int64_t k = first; k < last; k++) {  // summed by parts: the result does not depend on the team
+        x->squares[k] = muon_begin(o, x, b->clip, k * MUON_PART, least((k + 1) * MUON_PART, height_of(x)));
     }
-    EACH_PART(muon_apply(o, matrix, part->lo, part->hi));
-#undef EACH_PART
+    meet(team);
+    double squares = 0.0;
+    for (int64_t k = 0; k < parts; k++) squares += x->squares[k];
+    muon_scale(x, sqrt(squares), lo, hi);
+    meet(team);
+    for (int step = 0; step < NEWTON_STEPS; step++) {
+        muon_square(x, lo, hi);
+        meet(team);
+        muon_polynomial(x, lo, hi);
+        meet(team);
+        muon_multiply(x, step, lo, hi);
+        meet(team);
+    }
+    muon_apply(o, x, lo, hi);
+}
+
+// Muon's update of all matrices: several at a time, each by one thread or, if there are more threads, by a team.
+static void muon(Minibatch *b) {
+    Team *team = &b->m->team;
+    int64_t matrices = b->m->optimizer.num_matrices, members = least(team->threads / matrices, MUON_TEAM);
+    if (members > 1) {
+        int64_t number = b->thread / members;
+        if (number < matrices) muon_of_matrix(b, number, b->thread % members);
+    } else {
+        for (int64_t k; (k = atomic_fetch_add(&team->next, 1)) < matrices;) muon_of_matrix(b, k, 0);
+    }
 }
 
 // One gradient step.
@@ -574,8 +586,7 @@ static void learn_minibatch(Minibatch *b) {
         for (int64_t k = 0; k < b->division.groups * NUM_SUMS; k++) b->epoch->metrics[k % NUM_SUMS] += m->losses[k];
         b->epoch->metrics[NUM_SUMS] += norm;
     }
-    meet(team);  // all have read the squares, which Muon overwrites
-    if (m->matrix_rows.count) muon(b);
+    if (m->optimizer.num_matrices) muon(b);
     for (int64_t k = share_of(b, m->spans.count, 0); k < share_of(b, m->spans.count, 1); k++) {
         adam(&m->optimizer, b->step, b->clip, m->spans.at[k].lo, m->spans.at[k].hi);
     }
@@ -611,7 +622,11 @@ static int64_t learn_in_thread(void *job, int32_t thread, int32_t end) {
 SHOAL_API void shoal_ppo_learn(Model *m, const Epoch *e) {
     m->optimizer.rate = e->rate;
     LearnJob job = {m, e, (double)*m->optimizer.step};
-    begin_team(&m->team, least(m->threads, m->setup.pool ? m->setup.pool_threads(m->setup.pool) : 1));
+    int64_t threads = least(m->threads, m->setup.pool ? m->setup.pool_threads(m->setup.pool) : 1);
+    begin_team(&m->team, threads);
+    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
+        begin_team(&m->matrix_teams[k], most(1, least(threads / m->optimizer.num_matrices, MUON_TEAM)));
+    }
     if (m->team.threads > 1) {
         m->setup.run(m->setup.pool, learn_in_thread, &job, 0, (int32_t)m->team.threads, 1);
     } else {

@@ -12,6 +12,7 @@ typedef int64_t (*RunFn)(void *pool, RangeFn fn, void *job, int32_t lo, int32_t 
 enum { ADAM, ADAMW, MUON };
 enum { ADAM_PART = 4096 };  // weights that a thread updates at a time
 enum { NEWTON_STEPS = 5 };
+enum { MUON_PART = 8 };  // rows of a matrix
 
 // A matrix that Muon updates: `rows` x `columns` at `start` in the flat weights.
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
     // of the smaller shape, `height` <= `width`: x, and for products its packed rows (of this and of the last step),
     // its packed columns, x x^T with its packed rows, and the polynomial of it
     float *x, *by_row[2], *by_column, *square, *square_by_row, *polynomial;
+    double *squares;  // sums of x^2, of each part of its rows
 } Matrix;
 
 typedef struct {
@@ -62,6 +64,7 @@ static int64_t matrix_memory(Matrix *m, float *memory) {
     m->square = memory + at, at += height * stride_of(height);
     m->square_by_row = memory + at, at += height * rounded(height);
     m->polynomial = memory + at, at += height * stride_of(height);
+    m->squares = (double *)(memory + at), at += 2 * (height / MUON_PART + 1);
     return at;
 }
 

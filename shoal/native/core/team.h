@@ -3,19 +3,22 @@
 #define SHOAL_TEAM_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include "clock.h"
 
-enum { TEAM_SPIN_US = 100 };  // how long a thread polls before it sleeps: longer than any part without work
+// How long a thread polls, then polls and lets other threads run, before it sleeps. To wake takes longer than most
+// waits.
+enum { TEAM_SPIN_US = 50, TEAM_YIELD_US = 5000 };
 
 typedef struct {
     int64_t threads;
     _Alignas(64) _Atomic int32_t arrived;
     _Alignas(64) _Atomic uint32_t round;
     _Atomic int32_t sleeping;
-    _Alignas(64) _Atomic int64_t next;  // the next task that is not claimed
+    _Alignas(64) _Atomic int64_t next;  // the next task that is not claimed; 0 after each meeting
     pthread_mutex_t lock;
     pthread_cond_t wake;
 } Team;
@@ -38,6 +41,10 @@ static void begin_team(Team *team, int64_t threads) {
 
 // Waits until all threads of the team are here.
 static void meet(Team *team) {
+    if (team->threads == 1) {
+        atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+        return;
+    }
     uint32_t round = atomic_load(&team->round);
     if (atomic_fetch_add(&team->arrived, 1) + 1 == team->threads) {
         atomic_store(&team->arrived, 0);
@@ -49,10 +56,13 @@ static void meet(Team *team) {
         pthread_mutex_unlock(&team->lock);
         return;
     }
-    int64_t until = now_us() + TEAM_SPIN_US;
+    int64_t began = now_us(), waited = 0;
     for (int32_t spins = 1; atomic_load_explicit(&team->round, memory_order_acquire) == round; spins++) {
         CPU_RELAX();
-        if (spins % 64 || now_us() < until) continue;
+        if (waited < TEAM_SPIN_US && spins % 64) continue;
+        waited = now_us() - began;
+        if (waited >= TEAM_SPIN_US) sched_yield();
+        if (waited < TEAM_YIELD_US) continue;
         pthread_mutex_lock(&team->lock);
         atomic_fetch_add(&team->sleeping, 1);
         while (atomic_load(&team->round) == round) pthread_cond_wait(&team->wake, &team->lock);
