@@ -22,6 +22,7 @@ from torch import Tensor
 from shoal.algos.optimizers.adam import Adam
 from shoal.algos.optimizers.adamw import AdamW
 from shoal.algos.optimizers.muon import Muon
+from shoal.memory import use_huge_pages
 from shoal.native import ppo
 from shoal.native.pool import Threads
 from shoal.nn.cores.lstm import LSTM
@@ -89,6 +90,8 @@ class NativePPO:
         self._leaf = self._direct_leaf()
         self.mean, self.rstd = (torch.zeros(self.encoder.features) for _ in range(2))
         self.metrics = np.zeros(6)
+        for leaf in rollout.obs if learner is not None else ():  # minibatches read rows at random places
+            use_huge_pages(leaf.data_ptr(), leaf.numel() * leaf.element_size())
         self.model: int | None = None
         self.pace = Pace(threads)
         self._open()

@@ -8,315 +8,8 @@
 //       pack       the new weights, for the next products                                               in parallel
 //
 // Which rows form a group depends on the minibatch alone. So the results are the same bits for any number of threads.
-#include <stdatomic.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include "ppo_loss.h"
-#include "ppo_net.h"
-#include "ppo_optim.h"
-#include "team.h"
-
-enum { GROUPS = 16 };        // sums of gradients, at most
-enum { MIN_UNIT = 64 };      // rows of a unit, at least
-enum { MLP_BLOCK = 128 };    // rows that pass through the network at once
-enum { CORE_BLOCK = 1024 };  // the same with a core: its products over the segments of a step need many of them
-enum { ROWS_PART = 8 };      // rows of a weight matrix that a thread reduces at a time
-enum { MUON_TEAM = 4 };      // threads that update one matrix, at most: they exchange all of it
-enum { MAX_UNITS = 64 };     // of a block
-enum { MAX_WIDTH = 4096 };   // inputs or outputs of a layer
-
-// ---- the model: a network, its optimizer, and their memory ----
-
-typedef struct {
-    int64_t steps, max_segments;  // of a minibatch: steps of a segment, segments at most; 0: the model only acts
-    int64_t max_threads;
-    RunFn run;                        // shoal_pool_run of pool.c
-    int32_t (*pool_threads)(void *);  // shoal_pool_threads
-    void *pool;
-} Setup;
-
-// What a thread does at a time: rows or panels of a dense layer, rows of a matrix, a range of weights.
-typedef struct {
-    int64_t number, lo, hi;
-} Task;
-
-typedef struct {
-    Task *at;
-    int64_t count;
-} Tasks;
-
-// Memory of one thread.
-typedef struct {
-    Work work;
-    int64_t *index;             // of a row in the batch
-    int32_t *position, *order;  // of its segment in the minibatch; see Block
-    uint8_t *resets;
-    float *start[MAX_TOWERS * STATES];
-} Room;
-
-typedef struct {
-    Net net;
-    Head head;
-    Optimizer optimizer;
-    Setup setup;
-    int64_t threads;  // that the next calls use
-    float *packed, *sums, *memory;
-    Tasks reduce, panels, spans;
-    double *squares;     // of each task of `reduce`
-    double *advantages;  // (GROUPS, 3), (GROUPS, NUM_SUMS): sums of each group
-    double *losses;
-    Team team, *matrix_teams;  // of all threads, and by matrix
-    Room *rooms;
-    _Atomic int32_t *is_taken;  // by room
-} Model;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t states_of(const Net *net) { return net->core == LSTM ? 2 : net->core == MINGRU ? 1 : 0; }
-
-// Runs a function over [0, count) on the pool's threads, or on this one.
-static void parallel(Model *m, RangeFn fn, void *job, int64_t count, int64_t chunk) {
-    if (m->threads > 1 && count > chunk) {
-        m->setup.run(m->setup.pool, fn, job, 0, (int32_t)count, (int32_t)chunk);
-    } else if (count) {
-        fn(job, 0, (int32_t)count);
-    }
-}
-
-static Room *take_room(Model *m) {
-    for (int64_t k = 0;; k = (k + 1) % m->setup.max_threads) {
-        if (!atomic_exchange_explicit(&m->is_taken[k], 1, memory_order_acquire)) return &m->rooms[k];
-    }
-}
-
-static void leave_room(Model *m, Room *room) {
-    atomic_store_explicit(&m->is_taken[room - m->rooms], 0, memory_order_release);
-}
-
-static const Dense *dense_of(const Model *m, int64_t number) {
-    return &m->net.tower[number / MAX_DENSE].dense[number % MAX_DENSE];
-}
-
-static void add_tasks(Tasks *tasks, int64_t number, int64_t lo, int64_t hi, int64_t part) {
-    for (int64_t at = lo; at < hi; at += part) {
-        if (tasks->at) tasks->at[tasks->count] = (Task){number, at, least(at + part, hi)};
-        tasks->count++;
-    }
-}
-
-static void list_tasks(Model *m) {
-    m->reduce.count = m->panels.count = m->spans.count = 0;
-    for (int64_t t = 0; t < m->net.towers; t++) {
-        for (int64_t k = 0; k < m->net.tower[t].num_dense; k++) {
-            const Dense *d = &m->net.tower[t].dense[k];
-            add_tasks(&m->reduce, t * MAX_DENSE + k, 0, d->outputs, ROWS_PART);
-            add_tasks(&m->reduce, t * MAX_DENSE + k, -1, 0, 1);  // the bias
-            add_tasks(&m->panels, t * MAX_DENSE + k, 0, num_panels(d), 1);
-        }
-    }
-    if (m->net.log_std >= 0) add_tasks(&m->reduce, -1, 0, 1, 1);
-    for (int64_t k = 0; k < m->optimizer.num_spans; k++) {
-        add_tasks(&m->spans, k, m->optimizer.spans[2 * k], m->optimizer.spans[2 * k + 1], ADAM_PART);
-    }
-}
-
-// ---- how a minibatch is divided ----
-
-// A unit is the segments whose rows are contiguous in a block; a group some units that share sums of gradients.
-typedef struct {
-    int64_t unit_segments, units, group_units, groups;
-} Division;
-
-static Division divide(const Model *m, int64_t segments) {
-    int64_t steps = m->setup.steps, largest = ceil_div(m->net.core ? CORE_BLOCK / 2 : MLP_BLOCK, steps);
-    Division d;
-    d.unit_segments = least(most(ceil_div(segments, GROUPS), ceil_div(MIN_UNIT, steps)), largest);
-    d.units = ceil_div(segments, d.unit_segments);
-    d.group_units = ceil_div(d.units, GROUPS);
-    d.groups = ceil_div(d.units, d.group_units);
-    return d;
-}
-
-static int64_t max_block(const Model *m) {
-    if (!m->setup.steps) return MLP_BLOCK;
-    int64_t unit = m->setup.steps * ceil_div(m->net.core ? CORE_BLOCK / 2 : MLP_BLOCK, m->setup.steps);
-    return most(unit, m->net.core ? CORE_BLOCK : MLP_BLOCK);
-}
-
-// ---- memory ----
-
-static void *claim(char *memory, int64_t *at, int64_t bytes) {
-    void *claimed = memory ? memory + *at : 0;
-    *at += (bytes + 63) / 64 * 64;
-    return claimed;
-}
-
-// Divides memory, or (memory null) returns the bytes that are needed.
-static int64_t divide_memory(Model *m, char *memory) {
-    int64_t at = 0, threads = m->setup.max_threads, rows = max_block(m);
-    int64_t segments = m->setup.steps ? rows / m->setup.steps : rows;
-    segments = most(segments, MLP_BLOCK);  // acting: rows of one step
-    m->packed = (float *)claim(memory, &at, 4 * m->net.packed);
-    m->rooms = (Room *)claim(memory, &at, threads * (int64_t)sizeof(Room));
-    m->is_taken = (_Atomic int32_t *)claim(memory, &at, 4 * threads);
-    Work sizes;
-    int64_t floats = work_of(&m->net, rows, segments, (float *)0, &sizes);
-    for (int64_t k = 0; k < threads; k++) {
-        float *work = (float *)claim(memory, &at, 4 * floats);
-        int64_t *index = (int64_t *)claim(memory, &at, 8 * rows);
-        int32_t *position = (int32_t *)claim(memory, &at, 4 * rows), *order = (int32_t *)claim(memory, &at, 4 * rows);
-        uint8_t *resets = (uint8_t *)claim(memory, &at, rows);
-        float *start = (float *)claim(memory, &at, 4 * MAX_TOWERS * STATES * segments * m->net.core_size);
-        if (!memory) continue;
-        Room *room = &m->rooms[k];
-        work_of(&m->net, rows, segments, work, &room->work);
-        room->work.packed = m->packed;
-        room->index = index, room->position = position, room->order = order, room->resets = resets;
-        for (int p = 0; p < MAX_TOWERS * STATES; p++) room->start[p] = start + p * segments * m->net.core_size;
-    }
-    m->panels.at = (Task *)claim(memory, &at, m->panels.count * (int64_t)sizeof(Task));
-    if (!m->setup.steps) return at;
-    m->sums = (float *)claim(memory, &at, 4 * GROUPS * m->net.gradients);
-    m->reduce.at = (Task *)claim(memory, &at, m->reduce.count * (int64_t)sizeof(Task));
-    m->matrix_teams = (Team *)claim(memory, &at, m->optimizer.num_matrices * (int64_t)sizeof(Team));
-    m->spans.at = (Task *)claim(memory, &at, m->spans.count * (int64_t)sizeof(Task));
-    m->squares = (double *)claim(memory, &at, 8 * m->reduce.count);
-    m->advantages = (double *)claim(memory, &at, 8 * GROUPS * 3);
-    m->losses = (double *)claim(memory, &at, 8 * GROUPS * NUM_SUMS);
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) {
-        Matrix *matrix = &m->optimizer.matrices[k];
-        float *floats_of_matrix = (float *)claim(memory, &at, 4 * matrix_memory(matrix, (float *)0));
-        matrix_memory(matrix, floats_of_matrix);
-    }
-    return at;
-}
-
-SHOAL_API void shoal_ppo_close(Model *m) {
-    close_team(&m->team);
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) close_team(&m->matrix_teams[k]);
-    free(m->memory);
-    free(m);
-}
-
-// Copies the descriptions, whose arrays must outlive the model. 0: not enough memory.
-SHOAL_API Model *shoal_ppo_open(const Net *net, const Head *head, const Optimizer *optimizer, const Setup *setup) {
-    Model *m = (Model *)aligned_alloc(64, (sizeof(Model) + 63) / 64 * 64);
-    if (!m) return 0;
-    memset(m, 0, sizeof(Model));
-    m->net = *net, m->head = *head, m->optimizer = *optimizer, m->setup = *setup;
-    m->threads = 1;
-    lay_out(&m->net);
-    list_tasks(m);
-    int64_t bytes = divide_memory(m, (char *)0);
-    m->memory = (float *)aligned_alloc(64, (size_t)bytes);
-    if (!m->memory) {
-        free(m);
-        return 0;
-    }
-    memset(m->memory, 0, (size_t)bytes);
-    divide_memory(m, (char *)m->memory);
-    list_tasks(m);
-    open_team(&m->team);
-    for (int64_t k = 0; k < m->optimizer.num_matrices; k++) open_team(&m->matrix_teams[k]);
-    return m;
-}
-
-SHOAL_API void shoal_ppo_set_threads(Model *m, int64_t threads) { m->threads = least(threads, m->setup.max_threads); }
-
-// ---- packed weights ----
-
-static int64_t pack_panels(void *job, int32_t lo, int32_t hi) {
-    Model *m = (Model *)job;
-    for (int32_t k = lo; k < hi; k++) {
-        const Task *task = &m->panels.at[k];
-        pack_panel(dense_of(m, task->number), m->optimizer.weights, m->packed, task->lo);
-    }
-    return 0;
-}
-
-// Reads the weights. Must be called after something else has changed them.
-SHOAL_API void shoal_ppo_pack(Model *m) { parallel(m, pack_panels, m, m->panels.count, 4); }
-
-// ---- acting ----
-
-typedef struct {
-    Inputs inputs;
-    const int8_t *masks;                // (rows, logits); null: all choices are allowed
-    const float *noise;                 // (rows, logits and means); null: no action is sampled
-    float *logits, *values;             // (rows, params), (rows); logits may be null
-    void *actions;                      // (rows, columns)
-    float *state[MAX_TOWERS * STATES];  // (rows, size): the core's state
-    float *saved[MAX_TOWERS * STATES];  // copies of the state before the step; null: none
-    int64_t rows, keeps_state;          // keeps_state: the state is not changed
-} Act;
-
-typedef struct {
-    Model *m;
-    const Act *act;
-    int64_t block;
-} ActJob;
-
-// The logits (with free log standard deviations) and the value of a row of a block, masked.
-static float read_heads(const Model *m, const Work *work, int64_t i, const int8_t *mask, float *z) {
-    const Net *net = &m->net;
-    const Head *head = &m->head;
-    const Dense *actor = &net->tower[0].dense[net->tower[0].first_head];
-    const float *out = work->tower[0].head + i * stride_of(actor->outputs);
-    for (int64_t c = 0; c < head->num_outputs; c++) z[c] = out[c];
-    for (int64_t c = head->num_outputs; c < head->num_params; c++) {
-        z[c] = m->optimizer.weights[net->log_std + c - head->num_outputs];
-    }
-    for (int64_t c = 0; mask && c < head->num_logits; c++) z[c] = mask[c] ? z[c] : NEVER;
-    return net->towers > 1 ? work->tower[1].head[i * stride_of(1)] : out[head->num_outputs];
-}
-
-static int64_t act_blocks(void *job, int32_t lo, int32_t hi) {
-    Model *m = ((ActJob *)job)->m;
-    const Act *act = ((ActJob *)job)->act;
-    const Head *head = &m->head;
-    int64_t size = m->net.core_size, states = states_of(&m->net) * m->net.towers, per_tower = states_of(&m->net);
-    int64_t number_size = act->inputs.kind == FLOAT32 ? 4 : 1;
-    Room *room = take_room(m);
-    float buffer[head->num_params];
-    for (int32_t k = lo; k < hi; k++) {
-        int64_t first = k * ((ActJob *)job)->block, rows = least(((ActJob *)job)->block, act->rows - first);
-        Inputs inputs = act->inputs;
-        inputs.at = (const char *)inputs.at + first * m->net.inputs * number_size;
-        Block block = {.rows = rows, .segments = rows, .steps = 1};
-        for (int64_t p = 0; p < states; p++) {
-            float *state = act->state[p] + first * size;
-            if (act->saved[p]) memcpy(act->saved[p] + first * size, state, 4 * (size_t)(rows * size));
-            block.start[p / per_tower * STATES + p % per_tower] = state;
-        }
-        gather_inputs(&m->net, &inputs, &block, room->work.tower[0].inputs);
-        forward(&room->work, &block);
-        for (int64_t i = 0; i < rows; i++) {
-            int64_t row = first + i;
-            float *z = act->logits ? act->logits + row * head->num_params : buffer;
-            act->values[row] = read_heads(m, &room->work, i, act->masks ? act->masks + row * head->num_logits : 0, z);
-            if (act->noise) sample_row(head, z, act->noise + row * head->num_logits, act->actions, row);
-        }
-        for (int64_t p = 0; p < states && !act->keeps_state; p++) {
-            const Activations *a = &room->work.tower[p / per_tower];
-            const float *from = per_tower > 1 && p % per_tower == 0 ? a->step_in : a->carry;
-            for (int64_t i = 0; i < rows; i++) {
-                memcpy(act->state[p] + (first + i) * size, from + i * stride_of(size), 4 * (size_t)size);
-            }
-        }
-    }
-    leave_room(m, room);
-    return 0;
-}
-
-SHOAL_API void shoal_ppo_act(Model *m, const Act *act) {
-    int64_t block = least(most(ceil_div(act->rows, m->threads), TILE), MLP_BLOCK);
-    ActJob job = {m, act, block};
-    parallel(m, act_blocks, &job, ceil_div(act->rows, block), 1);
-}
-
-// ---- learning ----
+#include "ppo_act.h"
+#include "ppo_model.h"
 
 typedef struct {
     Inputs inputs;
@@ -397,29 +90,32 @@ static void add_loss(Minibatch *b, Room *room, const Unit *unit, double *sums, f
     int64_t row = stride_of(m->net.tower[0].dense[m->net.tower[0].first_head].outputs);
     int64_t value_row = m->net.towers > 1 ? stride_of(1) : row;
     float *d_values = m->net.towers > 1 ? work->head_slopes[1] : work->head_slopes[0] + head->num_outputs;
-    Lanes z[head->num_params], d[head->num_params], actions[head->columns], allowed[head->num_logits];
+    // one number of each row at a time is written to these as floats, and then they are read as vectors
+    Lanes z[head->num_params], d[head->num_params], actions[head->columns], allowed[head->num_logits], parts[6];
+    float *each_z = (float *)z, *each_action = (float *)actions, *each_allowed = (float *)allowed;
+    float *value = (float *)parts, *logprob = value + LANES, *old_value = value + 2 * LANES;
+    float *advantage = value + 3 * LANES, *target = value + 4 * LANES, *share = value + 5 * LANES;
     for (int64_t first = unit->first; first < unit->first + unit->rows; first += LANES) {
         int64_t left = least(LANES, unit->first + unit->rows - first);
-        Target t = {.actions = actions, .allowed = e->masks ? allowed : 0};
-        Lanes values, d_value;
         for (int64_t k = 0; k < LANES; k++) {
             int64_t i = first + least(k, left - 1), at = room->index[i];
             const int8_t *mask = e->masks ? e->masks + at * head->num_logits : 0;
-            float own[head->num_params];
-            values[k] = read_heads(m, work, i, mask, own);
-            for (int64_t c = 0; c < head->num_params; c++) z[c][k] = own[c];
-            for (int64_t c = 0; mask && c < head->num_logits; c++) allowed[c][k] = mask[c] ? 1.0f : 0.0f;
+            value[k] = read_heads(m, work, i, mask, each_z + k, LANES);
+            for (int64_t c = 0; mask && c < head->num_logits; c++) each_allowed[c * LANES + k] = mask[c] ? 1.0f : 0.0f;
             for (int64_t c = 0; c < head->columns; c++) {
                 int64_t entry = at * head->columns + c;
-                actions[c][k] =
+                each_action[c * LANES + k] =
                     head->is_float ? ((const float *)e->actions)[entry] : (float)((const int64_t *)e->actions)[entry];
             }
-            t.logprob[k] = e->logprobs[at], t.value[k] = e->values[at], t.target[k] = e->returns[at];
-            t.advantage[k] = (e->advantages[at] - b->mean) * b->factor;
-            if (b->weights) t.advantage[k] *= b->weights[room->position[i]];
-            t.share[k] = k < left ? (e->counts ? e->counts[at] : 1.0f) / b->total : 0.0f;
+            logprob[k] = e->logprobs[at], old_value[k] = e->values[at], target[k] = e->returns[at];
+            advantage[k] = (e->advantages[at] - b->mean) * b->factor;
+            if (b->weights) advantage[k] *= b->weights[room->position[i]];
+            share[k] = k < left ? (e->counts ? e->counts[at] : 1.0f) / b->total : 0.0f;
         }
-        loss_of_rows(head, &e->coefs, z, values, &t, d, &d_value, sums);
+        Target t = {.logprob = parts[1], .value = parts[2], .advantage = parts[3], .target = parts[4]};
+        t.share = parts[5], t.actions = actions, t.allowed = e->masks ? allowed : 0;
+        Lanes d_value;
+        loss_of_rows(head, &e->coefs, z, parts[0], &t, d, &d_value, sums);
         for (int64_t k = 0; k < left; k++) {
             float *slopes = work->head_slopes[0] + (first + k) * row;
             for (int64_t c = 0; c < head->num_outputs; c++) slopes[c] = d[c][k];

@@ -9,7 +9,7 @@
 #ifndef SHOAL_PPO_NET_H
 #define SHOAL_PPO_NET_H
 
-#include "simd.h"
+#include "matmul.h"
 
 enum { STATES = 2 };  // of an LSTM: hidden and cell; a MinGRU has one
 enum { MAX_LAYERS = 3, MAX_DENSE = MAX_LAYERS + 3, MAX_TOWERS = 2 };
@@ -179,7 +179,7 @@ static int64_t work_of(const Net *net, int64_t rows, int64_t segments, float *me
 
 // ---- forward ----
 
-enum { AHEAD = 4 };  // rows that are prefetched
+enum { AHEAD = 12 };  // rows that are prefetched
 
 static void gather_inputs(const Net *net, const Inputs *in, const Block *block, float *out) {
     int64_t n = net->inputs, row = stride_of(n), number_size = in->kind == FLOAT32 ? 4 : 1;

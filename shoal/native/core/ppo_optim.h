@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "simd.h"
+#include "matmul.h"
 
 typedef int64_t (*RangeFn)(void *job, int32_t lo, int32_t hi);
 typedef int64_t (*RunFn)(void *pool, RangeFn fn, void *job, int32_t lo, int32_t hi, int32_t chunk);
