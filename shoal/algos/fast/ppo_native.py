@@ -262,10 +262,9 @@ class NativePPO:
         self.lib.act(self.model, address)
 
     def _describe_views(self, views: Any) -> tuple[ppo.Act, int]:
-        inputs, _tensor = self._inputs(views.obs, [views.obs] if self._leaf else [])
-        if self._leaf:
-            inputs, _tensor = self._inputs(views.obs, self.actor.layout.leaves_of(views.obs))
-            assert _tensor.data_ptr() == self.actor.layout.leaves_of(views.obs)[0].data_ptr()
+        leaves = self.actor.layout.leaves_of(views.obs)
+        inputs, tensor = self._inputs(views.obs, leaves)
+        assert not self._leaf or tensor.data_ptr() == leaves[0].data_ptr()
         act = ppo.Act(inputs=inputs, rows=len(views.logits))
         names = ("noise", "logits", "values", "actions")
         assert all(getattr(views, name).is_contiguous() for name in names)
