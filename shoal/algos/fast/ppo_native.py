@@ -293,8 +293,7 @@ class NativePPO:
     def epoch(self, batch: Any, minibatches: Iterable[tuple[Any, Tensor | None]]) -> Tensor:
         """A gradient step for each minibatch, given as in `minibatches` of algos/ppo.py: the sums of STEP_METRICS."""
         learner, config, rollout = self.learner, self.learner.config, self.rollout
-        if self.pointers != [p.data_ptr() for p in self.parameters]:
-            self._refresh()
+        self._refresh()
         inputs, _tensor = self._batch_inputs(batch)
         tensors = [batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns]
         optional = [batch.counts, batch.masks, batch.resets]
