@@ -49,6 +49,11 @@ def not_covered(actor: Any) -> str:
         return "--train.compile"
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in policy.parameters()):
         return "weights that are not float32 on a CPU"
+    if not all(p.requires_grad for p in policy.parameters()):
+        return "frozen weights"
+    linear = [policy.actor, policy.critic, *(m for m in policy.modules() if isinstance(m, torch.nn.Linear))]
+    if any(type(layer) is not torch.nn.Linear for layer in linear):
+        return "layers other than torch.nn.Linear"
     if type(head) is not ActionHead or len(head.parts) > ppo.MAX_PARTS or head.num_params > ppo.MAX_WIDTH:
         return f"actions of more than {ppo.MAX_PARTS} parts"
     body, core = policy.body, policy.core
