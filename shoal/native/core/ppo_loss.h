@@ -92,8 +92,8 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
     }
     Lanes log_ratio = logprob - t->logprob, ratio = exp_of(log_ratio), plain = t->advantage * ratio;
     Lanes bounded = t->advantage * clamp(ratio, 1.0f - coefs->clip, 1.0f + coefs->clip);
-    Ints is_free = plain <= bounded;
-    Lanes scale = choose(is_free, plain * t->share, (Lanes){0});  // minus the gradient by the log-probability
+    Ints is_bound = plain > bounded;                               // NaN is not: it stays NaN
+    Lanes scale = choose(is_bound, (Lanes){0}, plain * t->share);  // minus the gradient by the log-probability
     Lanes bonus = coefs->entropy_coef * t->share;
     for (int64_t p = 0; p < head->num_parts; p++) {
         const Part *part = &head->parts[p];
@@ -124,7 +124,7 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
     *d_value = coefs->value_coef * t->share * slope;
     Lanes change = ratio - 1.0f;
     Ints is_clipped = (change > coefs->clip) | (change < -coefs->clip);
-    sums[POLICY_LOSS] -= (double)sum_of(t->share * choose(is_free, plain, bounded));
+    sums[POLICY_LOSS] -= (double)sum_of(t->share * choose(is_bound, bounded, plain));
     sums[VALUE_LOSS] += (double)sum_of(t->share * 0.5f * squared);
     sums[ENTROPY] += (double)sum_of(t->share * entropy);
     sums[KL] += (double)sum_of(t->share * (ratio - 1.0f - log_ratio));
