@@ -157,6 +157,7 @@ def make_twins(*, surplus: int = 0, seed: int = 0, **case: Any) -> tuple[Learner
     by_c, by_torch = (make_learner(seed=seed, **case) for _ in range(2))
     assert by_c.native is not None, "C does not cover the case"
     by_torch.native = by_torch.rollout.acting = None
+    by_torch.loss = ppo.clipped_loss
     play(by_torch, seed, surplus=surplus)
     copy_rollout(by_torch.rollout, by_c.rollout)
     for learner in (by_c, by_torch):
