@@ -28,7 +28,7 @@ from shoal.algos.optimizers.adamw import AdamW
 from shoal.algos.optimizers.muon import Muon
 from shoal.algos.ppo import PPO
 from shoal.errors import ConfigError
-from shoal.nn.distributions import ActionHead
+from shoal.nn.distributions import NEVER, ActionHead
 from shoal.train.graphs import copy_into
 
 from .envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
@@ -774,6 +774,7 @@ def test_the_loss_of_one_choice_equals_the_loss_of_any_action(choices, dead, val
     rows, config = 300, ppo.PPO(value_clip=value_clip, entropy_coef=0.02, clip=0.2)
     head = ActionHead(spaces.Discrete(choices))
     logits, values = 2.0 * torch.randn(rows, choices), torch.randn(rows)
+    logits[:5] = NEVER  # rows without an allowed choice
     actions = torch.randint(choices, (rows, 1))
     counts = (torch.rand(rows) > 0.3).float() if dead else None
     part = ppo.Targets(

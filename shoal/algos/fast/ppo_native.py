@@ -50,6 +50,11 @@ def not_covered(actor: Any) -> str:
         return "--train.compile"
     if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in policy.parameters()):
         return "weights that are not float32 on a CPU"
+    if not all(p.requires_grad for p in policy.parameters()):
+        return "frozen weights"
+    linear = [policy.actor, policy.critic, *(m for m in policy.modules() if isinstance(m, torch.nn.Linear))]
+    if any(type(layer) is not torch.nn.Linear for layer in linear):
+        return "layers other than torch.nn.Linear"
     if type(head) is not ActionHead or len(head.parts) > ppo.MAX_PARTS or head.num_params > ppo.MAX_WIDTH:
         return f"actions of more than {ppo.MAX_PARTS} parts"
     body, core = policy.body, policy.core
@@ -265,10 +270,9 @@ class NativePPO:
         self.lib.act(self.model, address)
 
     def _describe_views(self, views: Any) -> tuple[ppo.Act, int]:
-        inputs, _tensor = self._inputs(views.obs, [views.obs] if self._leaf else [])
-        if self._leaf:
-            inputs, _tensor = self._inputs(views.obs, self.actor.layout.leaves_of(views.obs))
-            assert _tensor.data_ptr() == self.actor.layout.leaves_of(views.obs)[0].data_ptr()
+        leaves = self.actor.layout.leaves_of(views.obs)
+        inputs, tensor = self._inputs(views.obs, leaves)
+        assert not self._leaf or tensor.data_ptr() == leaves[0].data_ptr()
         act = ppo.Act(inputs=inputs, rows=len(views.logits))
         names = ("noise", "logits", "values", "actions")
         assert all(getattr(views, name).is_contiguous() for name in names)
@@ -297,8 +301,7 @@ class NativePPO:
     def epoch(self, batch: Any, minibatches: Iterable[tuple[Any, Tensor | None]]) -> Tensor:
         """A gradient step for each minibatch, given as in `minibatches` of algos/ppo.py: the sums of STEP_METRICS."""
         learner, config, rollout = self.learner, self.learner.config, self.rollout
-        if self.pointers != [p.data_ptr() for p in self.parameters]:
-            self._refresh()
+        self._refresh()
         inputs, _tensor = self._batch_inputs(batch)
         tensors = [batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns]
         optional = [batch.counts, batch.masks, batch.resets]

@@ -60,7 +60,7 @@ INLINE Lanes clamp(Lanes x, float low, float high) {  // NaN stays NaN
 // those by their values, and adds the rows' losses to sums.
 static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, Lanes value, const Target *t, Lanes *d,
                          Lanes *d_value, double *sums) {
-    Lanes logprob = {0}, entropy = {0}, entropies[MAX_PARTS], log_sums[MAX_PARTS];
+    Lanes logprob = {0}, entropy = {0}, entropies[MAX_PARTS], log_sums[MAX_PARTS], tops[MAX_PARTS];
     for (int64_t p = 0; p < head->num_parts; p++) {
         const Part *part = &head->parts[p];
         const Lanes *zp = z + part->logits, *action = t->actions + part->column;
@@ -69,14 +69,14 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
             Lanes top = zp[0], sum = {0}, own = {0}, chosen = {0};
             for (int64_t c = 1; c < part->count; c++) top = choose(zp[c] > top, zp[c], top);
             for (int64_t c = 0; c < part->count; c++) sum += dp[c] = exp_of(zp[c] - top);
-            Lanes log_sum = log_of(sum) + top;
+            Lanes log_sum = log_of(sum);  // top is not added: next to NEVER the sum would be lost
             for (int64_t c = 0; c < part->count; c++) {
                 dp[c] = dp[c] / sum;  // a probability, until it becomes a gradient below
-                own -= dp[c] * (zp[c] - log_sum);
-                chosen = choose(*action == (float)c, zp[c], chosen);
+                own -= dp[c] * (zp[c] - top - log_sum);
+                chosen = choose(*action == (float)c, zp[c] - top, chosen);
             }
             logprob += chosen - log_sum;
-            entropies[p] = own, log_sums[p] = log_sum, entropy += own;
+            entropies[p] = own, log_sums[p] = log_sum, tops[p] = top, entropy += own;
             continue;
         }
         const Lanes *stds = z + head->num_logits + part->log_stds;
@@ -92,8 +92,8 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
     }
     Lanes log_ratio = logprob - t->logprob, ratio = exp_of(log_ratio), plain = t->advantage * ratio;
     Lanes bounded = t->advantage * clamp(ratio, 1.0f - coefs->clip, 1.0f + coefs->clip);
-    Ints is_free = plain <= bounded;
-    Lanes scale = choose(is_free, plain * t->share, (Lanes){0});  // minus the gradient by the log-probability
+    Ints is_bound = plain > bounded;                               // NaN is not: it stays NaN
+    Lanes scale = choose(is_bound, (Lanes){0}, plain * t->share);  // minus the gradient by the log-probability
     Lanes bonus = coefs->entropy_coef * t->share;
     for (int64_t p = 0; p < head->num_parts; p++) {
         const Part *part = &head->parts[p];
@@ -101,7 +101,7 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
         Lanes *dp = d + part->logits;
         for (int64_t c = 0; c < part->count; c++) {
             Lanes is_chosen = choose(*action == (float)c, all(1.0f), (Lanes){0});
-            dp[c] = scale * (dp[c] - is_chosen) + bonus * dp[c] * (zp[c] - log_sums[p] + entropies[p]);
+            dp[c] = scale * (dp[c] - is_chosen) + bonus * dp[c] * (zp[c] - tops[p] - log_sums[p] + entropies[p]);
             if (t->allowed) dp[c] *= t->allowed[part->logits + c];
         }
         if (part->count) continue;
@@ -124,7 +124,7 @@ static void loss_of_rows(const Head *head, const Coefs *coefs, const Lanes *z, L
     *d_value = coefs->value_coef * t->share * slope;
     Lanes change = ratio - 1.0f;
     Ints is_clipped = (change > coefs->clip) | (change < -coefs->clip);
-    sums[POLICY_LOSS] -= (double)sum_of(t->share * choose(is_free, plain, bounded));
+    sums[POLICY_LOSS] -= (double)sum_of(t->share * choose(is_bound, bounded, plain));
     sums[VALUE_LOSS] += (double)sum_of(t->share * 0.5f * squared);
     sums[ENTROPY] += (double)sum_of(t->share * entropy);
     sums[KL] += (double)sum_of(t->share * (ratio - 1.0f - log_ratio));
