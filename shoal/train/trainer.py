@@ -40,11 +40,9 @@ from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.tally import ReturnTally, Tally
+from shoal.train.torch_threads import Shape, choose_threads
 from shoal.vector.base import VecEnv
 from shoal.vector.foreign import as_vec_env
-from shoal.vector.threads import available_cores
-
-SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, one torch thread is faster than several
 
 
 class Trainer:
@@ -140,7 +138,7 @@ class Trainer:
         if first is not None:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
-        self.threads = options.vec.torch_threads or self._torch_threads()
+        self.threads = options.vec.torch_threads or (1 if self.on_gpu else choose_threads(self._minibatch_shape()))
         # results depend on the order of sums, so on threads and groups: they are saved, so that a run can be repeated
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
         if vec.native_spec is not None and not vec.is_on_gpu:
@@ -167,11 +165,12 @@ class Trainer:
         fused = [learner.fused for learner in self.learners]
         return DeviceCollector(vec, seats, fused) if vec.is_on_gpu else HostEnvCollector(vec, seats, fused[0])
 
-    def _torch_threads(self) -> int:
-        rows = self.options.train.minibatch(self.num_rows)
+    def _minibatch_shape(self) -> Shape:
+        """The largest products of an update on one minibatch."""
+        rollout = max((learner.rollout for learner in self.learners), key=lambda rollout: rollout.rows)
         encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
-        width = max(self.options.nn.hidden, *encoders, 1)  # an image has many features
-        return available_cores() if rows * width >= SMALL_WORK else 1
+        hidden, rows = self.options.nn.hidden, self.options.train.minibatch(rollout.rows)
+        return Shape(rows, inputs=max(hidden, *encoders, 1), outputs=hidden, steps=rollout.segment)
 
     # ---- progress ----
 

@@ -24,6 +24,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from shoal.cores import available_cores
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
 from shoal.spec import AgentSpaces, Array
@@ -36,7 +37,6 @@ from shoal.vector.handle import POLL_S, WorkerHandle
 from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.start_methods import default_start_method
-from shoal.vector.threads import available_cores
 from shoal.vector.worker import INFO_BYTES, INFOS_IN_MEMORY, INFOS_IN_PIPE, OK, RAISED, Plan
 
 WORKER_SPIN_US = (
