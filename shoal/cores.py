@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -36,6 +37,16 @@ def omp_limit() -> int | None:
     """The value of OMP_NUM_THREADS; None if it is not set or not a positive number. `4,2` (nested levels) is 4."""
     text = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def let_openmp_sleep() -> None:
+    """Makes waiting threads of OpenMP, which torch uses, sleep instead of spin, unless the user has chosen.
+
+    A thread that spins takes a core from the thread that it waits for, if other processes or env threads use the cores:
+    training was then up to fifty times slower (docs/LOG.md). OpenMP reads the variable when torch is imported.
+    """
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def idle_cores(loadavg: Path = Path("/proc/loadavg")) -> int:

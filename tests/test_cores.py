@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,47 @@ def stepped_by(env: str, **options: int) -> tuple[str, int]:
 
 def test_the_old_name_still_works():
     assert threads.available_cores is available_cores
+
+
+# ---- OpenMP's threads ----
+
+AT_IMPORT_OF_TORCH = """
+import importlib.abc, os, sys
+
+class Watch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            print(os.environ.get("OMP_WAIT_POLICY"))
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch())
+"""
+USES_OF_TORCH = {
+    "import": "import shoal.train",
+    "command": "from shoal.cli.main import main; main(['train', 'cartpole', '--help'])",
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_TORCH)
+@pytest.mark.parametrize(("chosen", "wanted"), [(None, "passive"), ("active", "active")])
+def test_torchs_threads_sleep_while_they_wait(use, chosen, wanted):
+    """The variable must be set before torch is imported; a user's choice is not changed."""
+    environ = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    environ |= {"OMP_WAIT_POLICY": chosen} if chosen else {}
+    command = [sys.executable, "-c", AT_IMPORT_OF_TORCH + USES_OF_TORCH[use]]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [wanted], done.stderr
+
+
+def test_the_environment_is_not_changed_too_late(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", object())
+    cores.let_openmp_sleep()
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "100")
+    cores.let_openmp_sleep()
+    assert "OMP_WAIT_POLICY" not in os.environ
 
 
 # ---- the machine ----

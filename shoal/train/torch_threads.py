@@ -30,14 +30,17 @@ from shoal.cores import available_threads, cpu_model, idle_cores
 from shoal.native.build import cache_dir
 
 SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, one thread is always faster than several
-MAX_WORK = 1 << 26  # rows times weights of the measured products: some ms on one core
-ROUNDS = 5
+MAX_WORK = 1 << 27  # rows times weights of the measured products: about 10 ms on one core
+ROUNDS = 3
 # a doubling of the threads must take the time down to this factor: the cores may have other uses
 MIN_GAIN = 0.8
+HOPELESS = 4.0  # times as long as one thread: measured no further
 MIN_CPU_SHARE = 0.9  # a thread that gets less of its core competes with other processes
 # variables that choose the instructions of torch's products and how its threads wait
-VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-VARIABLES += ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND", "KMP_BLOCKTIME")
+VARIABLES = (
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"),
+    *("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_PROC_BIND", "KMP_BLOCKTIME"),
+)
 
 
 @dataclass(frozen=True)
@@ -110,12 +113,14 @@ def measure(shape: Shape, counts: list[int]) -> tuple[dict[int, float], bool]:
     times = dict.fromkeys(counts, math.inf)
     with _threads_restored():
         work = _work(shape)
+        work()
         for _ in range(ROUNDS):
             for count in counts:  # in turns, so that a busy moment of the machine affects all
+                if math.inf > times[count] > HOPELESS * times[1]:
+                    break  # threads that fight for a core: more of them are worse
                 torch.set_num_threads(count)
-                work()  # starts the threads
                 cpu, start = time.thread_time(), time.perf_counter()
-                work()
+                work()  # the first one of a round also starts the threads: the least time of all rounds counts
                 took = time.perf_counter() - start
                 times[count] = min(times[count], took)
                 if count == 1:
