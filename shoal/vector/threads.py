@@ -49,7 +49,7 @@ class ThreadsVec(NativeVec):
         # with several ranges the caller runs the policy while the pool steps, so it is not one of the threads
         workers = threads if len(self._ranges) > 1 else threads - 1
         self._core = lib.load_core()
-        pool = self._core.pool_open(workers, len(self._ranges), SPIN_US if threads <= cores else 0)
+        pool = self._core.pool_open(workers, len(self._ranges), SPIN_US if 1 < cores >= threads else 0)
         if not pool:
             raise UsageError(f"the system could not start {workers} threads. Try a smaller num_threads.")
         self._pool = pool
