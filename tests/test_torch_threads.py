@@ -203,6 +203,19 @@ def test_the_user_chooses_the_threads(chosen):
     trainer.close()
 
 
+def test_collect_and_learn_use_the_number_without_iterate():
+    """A user's own loop gets the same bits as `iterate`."""
+    trainer, before = make_trainer("cartpole", vec={"torch_threads": 1}), torch.get_num_threads()
+    try:
+        for part in trainer.collect, trainer.learn, trainer.iterate:
+            torch.set_num_threads(2)
+            part()
+            assert torch.get_num_threads() == 1
+    finally:
+        trainer.close()
+        torch.set_num_threads(before)
+
+
 def test_a_resumed_run_uses_the_saved_number(chosen, tmp_path):
     """Sums depend on it, so it is part of the run."""
     from shoal.train import train

@@ -209,7 +209,6 @@ class Trainer:
     def iterate(self) -> None:
         """Collects one rollout and learns from it."""
         before = time.perf_counter()
-        torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
         with gpu_errors_explained(self.options):
@@ -234,6 +233,7 @@ class Trainer:
 
     def collect(self) -> None:
         """Fills the rollouts."""
+        torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
         if self.graphs is not None and self.graphs.collect is not None:
@@ -251,6 +251,7 @@ class Trainer:
 
     def learn(self) -> None:
         """One update of every policy on its rollout."""
+        torch.set_num_threads(self.threads)
         before = time.perf_counter()
         done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
         for k, learner in enumerate(self.learners):
