@@ -9,8 +9,8 @@ python    4 runs of Gymnasium's CartPole-v1 in worker processes: the same compar
 Each case runs alone, at once, and at once with each run pinned to one core; these take turns, one round each. A run is
 a process of its own, from its start to its end, so that imports count. `CPU` is the CPU time of a run in comparison
 with a run that is alone: what spinning threads and cold caches cost. `others` is the share of the cores that other
-processes used meanwhile: a round with more than a few per cent says little. The result is appended to
-benchmarks/results/many_runs.jsonl.
+processes used meanwhile. With more than a few per cent, times say little: look at `CPU` then (cartpole would take runs
+/ cores x `CPU` times as long without the others). The result is appended to benchmarks/results/many_runs.jsonl.
 """
 
 from __future__ import annotations
