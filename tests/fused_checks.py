@@ -137,7 +137,7 @@ def use_few_blocks() -> None:
 
 def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
-    muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
+    muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
     processors = fused_core.PROCESSORS
     for env, tables in (PPO + RECURRENT)[first:last]:
         fused.BLOCKS, fused_core.PROCESSORS = tables.get("blocks", 8), tables.get("processors", processors)

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from shoal.cores import available_threads
 from shoal.nn.qnet import Dense
 from shoal.train import Options, Trainer
 from shoal.train.graphs import capture
-from shoal.vector.threads import available_cores
 
 
 def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _host_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
     """The median seconds of a call, with one torch thread or with one for each core: whichever is faster."""
     threads, best = torch.get_num_threads(), math.inf
     try:
-        for count in {1, available_cores()}:
+        for count in {1, available_threads()}:
             torch.set_num_threads(count)
             call()
             seconds = []

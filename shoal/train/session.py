@@ -22,6 +22,7 @@ from torch import nn
 
 import shoal
 from shoal import checkpoint, config, evaluate, runs
+from shoal.cores import available_cores
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
@@ -31,7 +32,6 @@ from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
 from shoal.train.players import check_env_options
 from shoal.train.trainer import Trainer
-from shoal.vector.threads import available_cores
 
 LOG_EVERY_S = 0.25  # at first; later 1/200 of the elapsed time, so that a log stays small
 EVALUATION_ENVS = 128

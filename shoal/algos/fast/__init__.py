@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.cores import available_threads
 from shoal.nn.distributions import ActionHead
 from shoal.nn.launch import has_triton
-from shoal.vector.threads import available_cores
 
 
 def fused_ppo(learner: Any) -> Any:
@@ -40,7 +40,7 @@ def native_ppo(learner: Any) -> Any:
 
     if not ppo_native.covers_learning(learner):
         return None
-    return ppo_native.NativePPO(learner.actor, learner.rollout, learner, threads=available_cores())
+    return ppo_native.NativePPO(learner.actor, learner.rollout, learner, threads=available_threads())
 
 
 def native_q_acting(actor: Any, rollout: Any) -> Any:
