@@ -51,9 +51,9 @@ __all__ = [
 class Net:
     """The network of the policy."""
 
-    hidden: int = opt(128, "width of every layer", low=1, high=65536, sweep=LogUniform(32, 1024))
-    layers: int = opt(2, "fully connected layers after the encoder", low=0, high=64)
-    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer")
+    hidden: int = opt(128, "width of every layer (by env)", low=1, high=65536, sweep=LogUniform(32, 1024))
+    layers: int = opt(2, "fully connected layers after the encoder (by env)", low=0, high=64)
+    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer (by env)")
     encoder: str = opt(
         "auto",
         f"encoder of images; auto is grid below {SMALL_IMAGE} pixels a side and nature from there on, mlp flattens",
@@ -61,11 +61,11 @@ class Net:
     )
     core: str = opt("none", "recurrent core, the policy's memory", choices=lambda: ("none", *CORES.names()))
     core_size: int = opt(0, "width of the core; 0: the same as --nn.hidden", low=0, high=65536)
-    separate: bool = opt(False, "separate networks for actor and critic, the recurrent core included")
+    separate: bool = opt(False, "separate networks for actor and critic, the recurrent core included (by env)")
     std: Literal["free", "state"] = opt(
         "free", "Box actions: standard deviation as a free parameter, or as an output that depends on the state"
     )
-    log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation", low=-10, high=4)
+    log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation (by env)", low=-10, high=4)
     squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
     policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
 
