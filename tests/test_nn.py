@@ -189,11 +189,11 @@ def test_integers_with_tight_bounds_are_scaled_by_the_largest(low, high, dtype, 
 
 def test_which_leaves_are_plain_numbers():
     names = {name for name, space in OBSERVATIONS.items() if is_numeric(space)}
-    assert names == {"numbers", "numbers of float64", "one number", "small grid"}
+    assert names == {"numbers", "numbers of float64", "one number", "small grid", "one pixel"}
     layout, leaves = Layout(OBSERVATIONS["dict"]), leaf_spaces(OBSERVATIONS["dict"])
     assert [space.shape for space in leaves] == [leaf.shape for leaf in layout.leaves]
     numeric = [leaf.path for leaf, space in zip(layout.leaves, leaves) if is_numeric(space)]
-    assert numeric == [("big",), ("half",), ("pose", 0), ("pose", 1)]
+    assert numeric == [("big",), ("half",), ("image",), ("pose", 0), ("pose", 1)]
 
 
 @pytest.mark.parametrize("limit", [255.0, float(np.finfo(np.float32).max)])
@@ -201,8 +201,16 @@ def test_normalized_images_are_not_scaled_once_more(limit):
     space = spaces.Box(0, limit, (8, 8, 1), np.float32)
     assert Encoder(space).parts[0].scale == (1 / 255 if limit == 255 else 1.0)
     assert Encoder(space, normalized=True).parts[0].scale == 1.0
-    pixels = spaces.Box(0, 255, (8, 8, 1), np.uint8)  # which no moments scale
+    pixels = spaces.Box(0, 255, (84, 84, 1), np.uint8)  # which no moments scale
     assert Encoder(pixels, normalized=True).parts[0].scale == 1 / 255
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 3), (3, 7, 9), (10, 10)])
+def test_moments_scale_a_small_grid_of_kinds_of_objects(shape):
+    """MiniGrid's kinds are 0 to 10 in a uint8: divided by 255, a policy can hardly see them."""
+    space = spaces.Box(0, 255, shape, np.uint8)
+    assert is_numeric(space)
+    assert (Encoder(space).parts[0].scale, Encoder(space, normalized=True).parts[0].scale) == (1 / 255, 1.0)
 
 
 @pytest.mark.parametrize("separate", [False, True])
