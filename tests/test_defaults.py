@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import shutil
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -276,3 +277,70 @@ def test_a_minibatch_of_pqn_does_not_depend_on_the_number_of_rows(rows):
     few = options_for("", {"algo": "pqn", "train": {"horizon": 4, "minibatch_size": 64}}).train.resolve(2)
     assert few.minibatches == 1
     assert options_for("", {"algo": "pqn", "train": {"minibatches": 3}}).train.resolve(rows).minibatches == 3
+
+
+# ---- the docs ----
+
+CPU = ("vector", "discrete")
+COLUMNS = {
+    "PPO, Python envs": {
+        "discrete": Look("python", *CPU),
+        "continuous": Look("python", "vector", "continuous"),
+        "recurrent": Look("python", *CPU, core=True),
+        "image": Look("python", "image", "discrete"),
+    },
+    "PPO, native envs": {
+        "discrete": Look("native", *CPU),
+        "continuous": Look("native", "vector", "continuous"),
+        "GPU": Look("native", *CPU, device="cuda"),
+    },
+    "DQN": {
+        "Python": Look("python", *CPU, algo="dqn"),
+        "Python, image": Look("python", "image", "discrete", algo="dqn"),
+        "native": Look("native", *CPU, algo="dqn"),
+        "native, GPU": Look("native", *CPU, algo="dqn", device="cuda"),
+    },
+    "PQN": {
+        "Python": Look("python", *CPU, algo="pqn"),
+        "Python, image": Look("python", "image", "discrete", algo="pqn"),
+        "native": Look("native", *CPU, algo="pqn"),
+        "native, GPU": Look("native", *CPU, algo="pqn", device="cuda"),
+    },
+}
+
+
+def shown(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def markdown():
+    """The tables of docs/defaults.md: an option's value for each look, empty where it is that of the first column."""
+    blocks = []
+    for title, columns in COLUMNS.items():
+        values = {}
+        for name, look in columns.items():
+            options = merge(Options(), {"algo": look.algo, **by_look(look)}, "docs")
+            values[name] = {
+                f"{table}.{key}": getattr(getattr(options, table), key)
+                for table in ("vec", "train", "nn")
+                for key in {key for other in columns.values() for key in by_look(other)[table]}
+            }
+        names = sorted(
+            values[next(iter(columns))], key=lambda name: (["vec", "train", "nn"].index(name.split(".")[0]), name)
+        )
+        lines = [f"**{title}**", "", f"| option | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        first = values[next(iter(columns))]
+        for name in names:
+            cells = [shown(first[name])]
+            cells += ["" if values[c][name] == first[name] else shown(values[c][name]) for c in list(columns)[1:]]
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def test_the_docs_show_the_table():
+    page = (Path(__file__).parent.parent / "docs" / "defaults.md").read_text()
+    begin, end = "<!-- Checked by tests/test_defaults.py -->\n", "\n<!-- The end of what tests/test_defaults.py"
+    assert page.split(begin)[1].split(end)[0] == markdown()
