@@ -73,13 +73,13 @@ TASKS = {
     "acrobot-novel, lstm": Task("default_envs:AcrobotNoVel-v1", 200_000, -100.0, "solved: -100", LSTM, weight=3.0),
     "acrobot-novel, mingru": Task("default_envs:AcrobotNoVel-v1", 200_000, -100.0, "solved: -100", MINGRU, weight=2.0),
     "minigrid-empty": Task(
-        "default_envs:NoText-Empty-8x8-v0", 100_000, 0.86, "90 % of the best return", sampled=True, weight=3.0
+        "default_envs:NoText-Empty-8x8-v0", 100_000, 0.86, "90 % of the best return", sampled=True, weight=1.5
     ),
     "minigrid-fourrooms": Task(
-        "default_envs:NoText-FourRooms-v0", 1_000_000, 0.518, f"{ZOO}, 4M steps", sampled=True, weight=3.0
+        "default_envs:NoText-FourRooms-v0", 2_000_000, 0.573, f"{ZOO}, 5M steps", sampled=True, weight=1.5
     ),
     "minigrid-unlock": Task(
-        "default_envs:NoText-Unlock-v0", 400_000, 0.87, "90 % of the best return", sampled=True, weight=3.0
+        "default_envs:NoText-Unlock-v0", 200_000, 0.87, "90 % of the best return", sampled=True, weight=1.5
     ),
     "reacher-choices": Task("default_envs:ReacherChoices-v5", 500_000, -6.18, f"as reacher, {TD3}"),
     "boxing": Task(

@@ -18,10 +18,9 @@ from shoal import registry
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.cli.train import parse
 from shoal.errors import ConfigError, EnvCrashed
-from shoal.nn.encoders import SMALL_IMAGE
 from shoal.train import Options, Trainer, defaults, make_vec, merge, options_for, train, tuned
 from shoal.train import envs as train_envs
-from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS, Look, by_look, look_at
+from shoal.train.defaults import GRID_SIDE, NATIVE_ENVS, PYTHON_ENVS, Look, by_look, look_at
 
 LOOKS = [
     Look(*fields)
@@ -120,8 +119,8 @@ def test_tuned_values_do_not_depend_on_the_table(env, algo):
         (spaces.Box(-1, 1, (20, 6), np.float32), spaces.Discrete(2), "vector", "discrete"),
         (GRID, spaces.Discrete(7), "grid", "discrete"),
         (spaces.Box(0, 1, (10, 10), np.uint8), spaces.Discrete(2), "grid", "discrete"),
-        (spaces.Box(0, 1, (4, SMALL_IMAGE - 1, 90), np.float32), spaces.Discrete(2), "grid", "discrete"),
-        (spaces.Box(0, 1, (4, SMALL_IMAGE, 90), np.float32), spaces.Discrete(2), "image", "discrete"),
+        (spaces.Box(0, 1, (4, GRID_SIDE, 90), np.float32), spaces.Discrete(2), "grid", "discrete"),
+        (spaces.Box(0, 1, (4, GRID_SIDE + 1, 90), np.float32), spaces.Discrete(2), "image", "discrete"),
         (IMAGE, spaces.Box(-1, 1, (2,), np.float32), "image", "continuous"),
         (spaces.Dict(a=VECTOR, b=spaces.Discrete(3)), spaces.Discrete(2), "vector", "discrete"),
         (spaces.Dict(image=GRID, direction=spaces.Discrete(4)), spaces.Discrete(2), "grid", "discrete"),
@@ -287,6 +286,7 @@ COLUMNS = {
         "discrete": Look("python", *CPU),
         "continuous": Look("python", "vector", "continuous"),
         "recurrent": Look("python", *CPU, core=True),
+        "grid": Look("python", "grid", "discrete"),
         "image": Look("python", "image", "discrete"),
     },
     "PPO, native envs": {

@@ -56,7 +56,7 @@ class Net:
     activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer (by env)")
     encoder: str = opt(
         "auto",
-        f"encoder of images; auto is grid below {SMALL_IMAGE} pixels a side and nature from there on, mlp flattens",
+        f"encoder of images; auto: grid below {SMALL_IMAGE} pixels a side, otherwise nature; mlp flattens (by env)",
         choices=lambda: ("auto", "mlp", *ENCODERS.names()),
     )
     core: str = opt("none", "recurrent core, the policy's memory", choices=lambda: ("none", *CORES.names()))

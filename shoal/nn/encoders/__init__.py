@@ -44,11 +44,14 @@ SMALL_IMAGE = 40  # pixels a side: below, "auto" uses grid, because Nature's str
 def is_numeric(space: spaces.Space[Any]) -> bool:
     """Whether `normalize_obs` normalizes a leaf: floats, integers with wide bounds, and the cells of a small grid.
 
-    A grid of uint8 usually holds small numbers (kinds of objects), which division by 255 would make invisible.
+    A grid of uint8 usually holds small numbers (kinds of objects), which division by 255 would make invisible. Pixels
+    of a larger image are scaled by their bounds alone: one that rarely changes would become a large number.
     """
     if not isinstance(space, spaces.Box):
         return False
-    return _is_float(space) or not _has_tight_bounds(space) or 0 < image_side(space) < SMALL_IMAGE
+    if _has_tight_bounds(space) and (side := image_side(space)):
+        return side < SMALL_IMAGE
+    return _is_float(space) or not _has_tight_bounds(space)
 
 
 def image_side(space: spaces.Space[Any]) -> int:
