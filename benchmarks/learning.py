@@ -2,7 +2,7 @@
 
     python benchmarks/learning.py                     all envs, 3 seeds
     python benchmarks/learning.py --envs cartpole memory --seeds 1 2
-    python benchmarks/learning.py --table             only write docs/learning.md from the last results of each env
+    python benchmarks/learning.py --table             only write the table of docs/learning.md from the last results
 
 Each run is `shoal train ENV --seed S` in its own process. Its seconds include imports and the final evaluation of 100
 held-out episodes. Appends to benchmarks/results/learning.jsonl, and writes docs/learning.md and the score of each env
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from shoal.runs import all_runs, commit
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results/learning.jsonl"
 PAGE = ROOT / "docs/learning.md"
+MARKS = r"(<!-- Written by benchmarks/learning.py -->\n).*?(<!-- The end of what learning.py writes. -->)"
 
 # an env may be trained in several ways: name in the table, flags besides
 VARIANTS: dict[str, dict[str, list[str]]] = {
@@ -106,14 +108,8 @@ def table() -> str:
 
 
 def write_page() -> None:
-    PAGE.write_text(
-        "# Does it learn?\n\n"
-        "Every stock env, trained by `shoal train <name>` with the options of its TOML file\n"
-        "(`shoal/envs/<name>.toml`). `python benchmarks/learning.py` repeats the measurement and writes this page.\n\n"
-        f"{table()}\n\n"
-        "`memory` needs a recurrent core: without one no policy beats chance. `forage` has four agents that share one\n"
-        "policy; its score is the mean over agents. `maze` has mazes of 9 cells a side.\n"
-    )
+    page = PAGE.read_text()
+    PAGE.write_text(re.sub(MARKS, lambda match: f"{match[1]}{table()}\n{match[2]}", page, flags=re.DOTALL))
 
 
 def main() -> None:

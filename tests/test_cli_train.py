@@ -222,7 +222,6 @@ WRONG = {
     "--log wandbb": "Did you mean 'wandb'",
     "--train.minibatches 9999": "Try --train.minibatches 128",
     "--nn.core lstm --train.segment 3": "Try --train.segment 1",
-    "--nn.core lstm --nn.separate True": "--nn.separate",
     "--config nowhere.toml": "no such file",
     "--resume nothing": "no run",
     "extra": "extra",

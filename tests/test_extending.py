@@ -336,7 +336,7 @@ def test_a_logger_with_the_name_of_a_table_runs_with_its_defaults(registered):
 def test_an_env_of_a_package_has_tuned_options(registered, monkeypatch):
     shutil.copy(FILES / "glimmer.h", registered / "glimmer.h")
     (registered / "glimmer.toml").write_text("[train]\nhorizon = 24\n")
-    assert options_for("glimmer").train.horizon == 64
+    assert options_for("glimmer").train.horizon == 32
     monkeypatch.setattr(registry, "_registered", {"glimmer": registered / "glimmer.h"})
     assert options_for("glimmer").train.horizon == 24
 

@@ -77,6 +77,7 @@ def test_kernels_equal_their_twins(group):
         ("breakout", {"nn": {"core": "mingru", "core_size": 64}}, "--nn.core-size"),
         ("breakout", {"train": {"segment": 2}}, "--train.segment"),
         ("breakout", {"nn": {"separate": True}}, "--nn.separate"),
+        ("breakout", {"nn": {"separate": True, "core": "lstm"}}, "--nn.separate"),
         ("breakout", {"nn": {"activation": "gelu"}}, "--nn.activation gelu"),
         ("breakout", {"train": {"precision": "fp32"}}, "--train.precision fp32"),
         ("breakout", {"train": {"priority": 0.5}}, "--train.priority"),

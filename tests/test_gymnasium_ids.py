@@ -14,7 +14,7 @@ import shoal
 from shoal import registry
 from shoal.cli import pages
 from shoal.cli.new import write_header
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, UnknownEnv
 
 
 def test_specs_can_be_serialised():
@@ -89,3 +89,16 @@ def test_asking_for_rows_does_not_close_the_envs(monkeypatch):
     vec = shoal.make("forage", 2, seed=0)
     vec.rows().reset()
     vec.step(np.zeros((8, 2), np.int64))
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch, backend):
+    code = "import gymnasium\ngymnasium.register('Elsewhere-v3', 'gymnasium.envs.classic_control:PendulumEnv')\n"
+    (tmp_path / "elsewhere_module.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    vec = shoal.make("gymnasium:elsewhere_module:Elsewhere-v3", 2, backend=backend)
+    assert vec.reset(seed=0)[0].shape == (2, 3)
+    vec.close()
+    with pytest.raises(UnknownEnv, match="no_such_module"):
+        shoal.make("gymnasium:no_such_module:Elsewhere-v3", 2)

@@ -189,11 +189,11 @@ def test_integers_with_tight_bounds_are_scaled_by_the_largest(low, high, dtype, 
 
 def test_which_leaves_are_plain_numbers():
     names = {name for name, space in OBSERVATIONS.items() if is_numeric(space)}
-    assert names == {"numbers", "numbers of float64", "one number", "small grid"}
+    assert names == {"numbers", "numbers of float64", "one number", "small grid", "one pixel"}
     layout, leaves = Layout(OBSERVATIONS["dict"]), leaf_spaces(OBSERVATIONS["dict"])
     assert [space.shape for space in leaves] == [leaf.shape for leaf in layout.leaves]
     numeric = [leaf.path for leaf, space in zip(layout.leaves, leaves) if is_numeric(space)]
-    assert numeric == [("big",), ("half",), ("pose", 0), ("pose", 1)]
+    assert numeric == [("big",), ("half",), ("image",), ("pose", 0), ("pose", 1)]
 
 
 @pytest.mark.parametrize("limit", [255.0, float(np.finfo(np.float32).max)])
@@ -201,8 +201,16 @@ def test_normalized_images_are_not_scaled_once_more(limit):
     space = spaces.Box(0, limit, (8, 8, 1), np.float32)
     assert Encoder(space).parts[0].scale == (1 / 255 if limit == 255 else 1.0)
     assert Encoder(space, normalized=True).parts[0].scale == 1.0
-    pixels = spaces.Box(0, 255, (8, 8, 1), np.uint8)  # which no moments scale
+    pixels = spaces.Box(0, 255, (84, 84, 1), np.uint8)  # which no moments scale
     assert Encoder(pixels, normalized=True).parts[0].scale == 1 / 255
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 3), (3, 7, 9), (10, 10)])
+def test_moments_scale_a_small_grid_of_kinds_of_objects(shape):
+    """MiniGrid's kinds are 0 to 10 in a uint8: divided by 255, a policy can hardly see them."""
+    space = spaces.Box(0, 255, shape, np.uint8)
+    assert is_numeric(space)
+    assert (Encoder(space).parts[0].scale, Encoder(space, normalized=True).parts[0].scale) == (1 / 255, 1.0)
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -313,6 +321,8 @@ RECURRENT = {
     "lstm of its own width": lambda: actor_of(core="lstm", core_size=5),
     "mingru": lambda: actor_of(core="mingru"),
     "mingru of its own width": lambda: actor_of(core="mingru", core_size=5),
+    "lstm, separate": lambda: actor_of(core="lstm", separate=True),
+    "mingru, separate": lambda: actor_of(core="mingru", core_size=5, separate=True),
     "own": lambda: actor_of(policy=OwnMemory()),
     "own, one tensor": lambda: actor_of(policy=OwnGRU()),
     "own, nested": lambda: actor_of(policy=OwnNested()),
@@ -607,14 +617,51 @@ def test_a_fresh_policy_draws_box_actions_with_the_asked_spread(std):
     torch.testing.assert_close(logits[:, 2:], torch.full((6, 2), -1.0), rtol=0, atol=0.05)
 
 
-def test_separate_bodies_share_no_weight():
-    actor = actor_of(separate=True)
-    logits, values, _ = actor.step(sampled(OBSERVATIONS["numbers"], 4), ())
+@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
+def test_separate_networks_share_no_weight(core):
+    actor = actor_of(separate=True, core=core)
+    logits, values, _ = actor.step(sampled(OBSERVATIONS["numbers"], 4), actor.initial_state(4))
     of_logits = torch.autograd.grad(logits.sum(), list(actor.parameters()), allow_unused=True, retain_graph=True)
     of_values = torch.autograd.grad(values.sum(), list(actor.parameters()), allow_unused=True)
     assert all((a is None) != (b is None) for a, b in zip(of_logits, of_values))
-    with pytest.raises(ConfigError, match="separate"):
-        actor_of(separate=True, core="lstm")
+
+
+@pytest.mark.parametrize("core", ["lstm", "mingru"])
+def test_separate_cores_equal_two_policies_side_by_side(core):
+    """The state is the actor core's tensors, then the critic core's. Each half is a policy of its own."""
+    torch.manual_seed(0)
+    both = actor_of(separate=True, core=core).policy
+    for p in both.parameters():
+        nn.init.normal_(p, std=0.7)
+    for_actor, for_critic = (actor_of(core=core).policy for _ in range(2))
+    for half, body, memory in ((for_actor, both.body, both.core), (for_critic, both.critic_body, both.critic_core)):
+        half.body.load_state_dict(body.state_dict())
+        half.core.load_state_dict(memory.state_dict())
+        half.actor.load_state_dict(both.actor.state_dict())
+        half.critic.load_state_dict(both.critic.state_dict())
+    state = both.initial_state(3)
+    assert type(both.core) is type(both.critic_core)
+    assert len(state) == 2 * len(for_actor.initial_state(3))
+    state = tuple(torch.randn_like(part) for part in state)
+    obs, half = torch.randn(3, 3), len(state) // 2
+    logits, values, after = both(obs, state)
+    one_logits, _, one_after = for_actor(obs, state[:half])
+    _, other_values, other_after = for_critic(obs, state[half:])
+    assert torch.equal(logits, one_logits)
+    assert torch.equal(values, other_values)
+    assert all(torch.equal(a, b) for a, b in zip(after, (*one_after, *other_after), strict=True))
+    obs, resets = torch.randn(5 * 3, 3), torch.rand(5, 3) < 0.3
+    logits, values = both.unroll(obs, state, resets)
+    assert torch.equal(logits, for_actor.unroll(obs, state[:half], resets)[0])
+    assert torch.equal(values, for_critic.unroll(obs, state[half:], resets)[1])
+
+
+def test_one_network_for_both_heads_has_the_same_first_weights_as_before():
+    """The order in which weights are drawn and flattened is part of every checkpoint and of the GPU's kernels."""
+    for options in ({"core": "lstm"}, {"separate": True}, {"core": "lstm", "separate": True}):
+        names = [name.split(".")[0] for name, _ in actor_of(**options).policy.named_parameters()]
+        wanted = ["body", "critic_body", "core", "critic_core", "actor", "critic"]
+        assert list(dict.fromkeys(names)) == [name for name in wanted if name in names]
 
 
 def test_no_layers_is_a_linear_policy():

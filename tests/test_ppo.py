@@ -513,7 +513,19 @@ def test_sizes_that_do_not_fit_are_told():
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "muon"])
-@pytest.mark.parametrize("net", [{}, {"layers": 0}, {"separate": True}, {"core": "lstm"}, {"core": "mingru"}], ids=str)
+@pytest.mark.parametrize(
+    "net",
+    [
+        {},
+        {"layers": 0},
+        {"separate": True},
+        {"core": "lstm"},
+        {"core": "mingru"},
+        {"core": "lstm", "separate": True},
+        {"core": "mingru", "separate": True},
+    ],
+    ids=str,
+)
 def test_every_optimizer_moves_every_weight(optimizer, net):
     with plain_training(CASES["discrete"](), net=net, optimizer=optimizer, learning_rate=0.01, weight_decay=0.01) as t:
         loud(t)
@@ -542,6 +554,18 @@ def test_muon_takes_each_gate_as_a_matrix_of_its_own(core, gates):
         assert all((rows, columns) == (16, 16) for _, rows, columns in matrices[-gates:])
         whole = torch.cat([p.flatten() for p in policy.core.parameters() if p.ndim == 2])
         assert torch.equal(torch.cat([learner.weights[at : at + 256] for at, _, _ in matrices[-gates:]]), whole)
+
+
+@pytest.mark.parametrize(("core", "gates"), [("lstm", 8), ("mingru", 3)])
+def test_muon_takes_the_gates_of_both_cores(core, gates):
+    net = {"core": core, "hidden": 16, "separate": True}
+    with plain_training(CASES["discrete"](), net=net, optimizer="muon", segment=0) as t:
+        learner = t.learners[0]
+        policy, matrices = learner.actor.policy, learner.optimizer.matrices[-2 * gates :]
+        whole = torch.cat(
+            [p.flatten() for m in (policy.core, policy.critic_core) for p in m.parameters() if p.ndim == 2]
+        )
+        assert torch.equal(torch.cat([learner.weights[at : at + 256] for at, _, _ in matrices]), whole)
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch's own came with 2.9")
@@ -702,6 +726,7 @@ def greedy_rewards(t, steps=16):
         ("discrete", {}),
         ("discrete", {"core": "lstm"}),
         ("discrete", {"core": "mingru"}),
+        ("discrete", {"core": "lstm", "separate": True}),
         ("multi", {}),
         ("binary", {}),
         ("box", {"log_std": -0.5}),

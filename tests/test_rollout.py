@@ -391,11 +391,13 @@ def loud(t):
 
 
 @pytest.mark.parametrize("segment", [0, 4, 1])
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
 @pytest.mark.parametrize("core", ["lstm", "mingru"])
 @pytest.mark.parametrize("case", RECURRENT_CASES)
-def test_training_sees_what_collection_saw(case, core, segment):
+def test_training_sees_what_collection_saw(case, core, separate, segment):
     """Before any update the ratio is 1 and values are the same, with episodes that end inside segments."""
-    with started(RECURRENT_CASES[case](), core=core, train={"segment": segment, "normalize_obs": True}) as t:
+    train = {"segment": segment, "normalize_obs": True}
+    with started(RECURRENT_CASES[case](), core=core, separate=separate, train=train) as t:
         loud(t)
         ends = 0
         for _ in range(3):

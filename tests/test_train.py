@@ -24,6 +24,8 @@ EXACT = {
     "mlp": ("cartpole", {}),
     "lstm": ("memory", {"nn": {"core": "lstm"}}),
     "mingru": ("memory", {"nn": {"core": "mingru"}}),
+    "lstm, separate": ("memory", {"nn": {"core": "lstm", "separate": True}}),
+    "mingru, separate": ("memory", {"nn": {"core": "mingru", "separate": True}}),
     "normalizers": ("pendulum", {"train": {"normalize_obs": True, "normalize_reward": True}}),
     "truncation": ("cartpole", {"env": {"max_steps": 5}}),
     "truncation, lstm": ("pendulum", {"env": {"max_steps": 5}, "nn": {"core": "lstm"}}),

@@ -3,7 +3,7 @@
     for each iteration:
         collect      every row plays `train_frequency` steps, epsilon-greedy                        (algos/collect/)
         store        transitions and the last observations of truncated episodes go to the replay   (algos/replay.py)
-        update       `gradient_steps` times: sample `batch_size` windows of n steps, and move
+        update       `replay_ratio` times for each transition: sample `batch_size` windows of n steps, and move
                          Q(s, a)   towards   r_0 + gamma r_1 + ... + gamma^n Q_target(s', argmax Q(s', .))
         target       copy the online network to the target network now and then, or average it in
 
@@ -16,8 +16,9 @@ algos/fast/ has a faster implementation in C for small networks on a CPU. This f
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -40,18 +41,25 @@ from shoal.nn.qnet import QNet
 class DQN:
     """The options of `--train.*` with `--algo dqn`."""
 
-    total_steps: int = opt(1_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
+    total_steps: int = opt(
+        1_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
+    )
     num_episodes: int = opt(0, "end after this many episodes, if before total_steps; 0: no limit", low=0, is_count=True)
+    replay_ratio: float = opt(
+        0.25, "gradient steps per transition, whatever the number of envs (by env)", low=0.0, sweep=LogUniform(0.01, 1)
+    )
     train_frequency: int = opt(4, "steps of each env between two updates", low=1, high=1 << 20, is_count=True)
-    gradient_steps: int = opt(1, "optimizer steps per update", low=1, high=1 << 20, is_count=True)
-    batch_size: int = opt(128, "transitions of a gradient step, for each network", low=1, is_count=True)
-    learning_rate: float = opt(5e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-2))
+    gradient_steps: int = opt(
+        0, "gradient steps per update; overrides replay_ratio, 0: by replay_ratio", low=0, high=1 << 20, is_count=True
+    )
+    batch_size: int = opt(128, "transitions of a gradient step, for each network (by env)", low=1, is_count=True)
+    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2))
     schedule: Literal["constant", "linear", "cosine"] = opt("constant", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0)
     gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0)
-    n_step: int = opt(1, "n-step return: rewards summed before bootstrapping", low=1, high=1000)
+    n_step: int = opt(1, "n-step return: rewards summed before bootstrapping (by env)", low=1, high=1000)
     loss: Literal["huber", "mse"] = opt("huber", "loss of the TD error")
     double: bool = opt(True, "double DQN: the online network selects the next action, the target network evaluates it")
     dueling: bool = opt(False, "dueling network: separate value and advantage streams")
@@ -64,10 +72,10 @@ class DQN:
     layer_norm: bool = opt(False, "layer normalization after each hidden layer")
     target_every: int = opt(1000, "gradient steps between two copies to the target network", low=1, is_count=True)
     target_tau: float = opt(
-        0.0, "soft update of the target network after each gradient step; 0: copies", low=0.0, high=1.0
+        0.0, "soft update of the target network after each gradient step; 0: copies (by env)", low=0.0, high=1.0
     )
-    replay_size: int = opt(100_000, "transitions in the replay, over all rows", low=1, is_count=True)
-    replay_start: int = opt(1000, "transitions to collect before learning begins", low=1, is_count=True)
+    replay_size: int = opt(100_000, "transitions in the replay, over all rows (by env)", low=1, is_count=True)
+    replay_start: int = opt(1000, "transitions to collect before learning begins (by env)", low=1, is_count=True)
     replay: Literal["shared", "per-agent"] = opt(
         "shared", "sample from all agents' transitions, or equally from each agent's"
     )
@@ -76,7 +84,9 @@ class DQN:
     priority_beta: float = opt(0.4, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.05, "probability of a random action at the end", low=0.0, high=1.0)
-    epsilon_fraction: float = opt(0.5, "fraction of the run over which epsilon falls linearly", low=0.0, high=1.0)
+    epsilon_fraction: float = opt(
+        0.5, "fraction of the run over which epsilon falls linearly (by env)", low=0.0, high=1.0
+    )
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
@@ -87,8 +97,18 @@ class DQN:
         return self.train_frequency
 
     def resolve(self, rows: int) -> DQN:
-        """The same options: nothing depends on the number of rows."""
-        return self
+        """The options with `replay_ratio` converted to `gradient_steps`.
+
+        A ratio below one gradient step per `train_frequency` steps lengthens `train_frequency`.
+        """
+        if self.gradient_steps:
+            return self
+        if not self.replay_ratio:
+            raise ConfigError("--train.replay-ratio 0 makes no gradient steps. Use a number above 0, such as 0.25.")
+        frequency = max(self.train_frequency, math.ceil(1.0 / (self.replay_ratio * rows) - 1e-9))
+        return replace(
+            self, train_frequency=frequency, gradient_steps=max(1, round(self.replay_ratio * frequency * rows))
+        )
 
     def minibatch(self, rows: int) -> int:
         """Transitions of a gradient step."""

@@ -40,13 +40,15 @@ from shoal.errors import ConfigError
 class PPO:
     """The options of `--train.*` with `--algo ppo`."""
 
-    total_steps: int = opt(10_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
+    total_steps: int = opt(
+        10_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
+    )
     num_iterations: int = opt(0, "iterations to train for; overrides total_steps", low=0, is_count=True)
-    horizon: int = opt(64, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
+    horizon: int = opt(64, "steps of each row in a rollout (by env)", low=1, high=1 << 20, is_count=True)
     batch_size: int = opt(0, "steps of a rollout over all rows; overrides horizon", low=0, is_count=True)
-    epochs: int = opt(4, "passes over each rollout", low=1, high=1000)
-    minibatches: int = opt(4, "minibatches per epoch", low=1, high=1 << 20, is_count=True)
-    learning_rate: float = opt(3e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    epochs: int = opt(4, "passes over each rollout (by env)", low=1, high=1000)
+    minibatches: int = opt(4, "minibatches per epoch (by env)", low=1, high=1 << 20, is_count=True)
+    learning_rate: float = opt(3e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1))
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     optimizer: str = opt(
         "adam", "optimizer; muon: Muon for hidden matrices, AdamW for the rest", choices=OPTIMIZERS.names
@@ -60,22 +62,26 @@ class PPO:
     gae_lambda: float = opt(
         0.95, "GAE lambda: 0 trusts the critic, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.6, 0.999)
     )
-    clip: float = opt(0.2, "clip range of the probability ratio", low=0.0)
+    clip: float = opt(0.2, "clip range of the probability ratio (by env)", low=0.0)
     value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0)
     value_coef: float = opt(0.5, "weight of the value loss", low=0.0)
-    entropy_coef: float = opt(0.01, "weight of the entropy bonus", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    entropy_coef: float = opt(0.01, "weight of the entropy bonus (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1))
     normalize_advantage: Literal["minibatch", "batch", "none"] = opt(
         "minibatch", "normalize advantages to mean 0 and standard deviation 1 over a minibatch or the whole batch"
     )
-    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
-    normalize_reward: bool = opt(False, "divide rewards by the running standard deviation of the discounted return")
+    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
+    normalize_reward: bool = opt(
+        False, "divide rewards by the running standard deviation of the discounted return (by env)"
+    )
     target_kl: float = opt(0.0, "end an update early once the KL divergence exceeds this; 0: never", low=0.0)
     vtrace: bool = opt(False, "correct advantages for steps of an older policy (V-trace)")
     vtrace_rho: float = opt(1.0, "V-trace: clip of the importance weight of a step", low=0.0)
     vtrace_c: float = opt(1.0, "V-trace: clip of the importance weight of later steps", low=0.0)
     priority: float = opt(0.0, "sample segments by |advantage| to this power; 0: uniformly", low=0.0, high=4.0)
     priority_beta: float = opt(1.0, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
-    segment: int = opt(0, "steps of a segment; 0: 1, or the horizon for recurrent policies", low=0, is_count=True)
+    segment: int = opt(
+        0, "steps of a segment; 0: 1, or the horizon for recurrent policies (by env)", low=0, is_count=True
+    )
     shuffle: bool = opt(True, "sample minibatches at random; False: contiguous slices of time, which need no copy")
     precision: Literal["auto", "fp32", "tf32", "bf16"] = opt(
         "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"

@@ -10,7 +10,7 @@ What it shares with DQN is in q.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -32,19 +32,26 @@ from shoal.nn.distributions import NEVER
 class PQN:
     """The options of `--train.*` with `--algo pqn`."""
 
-    total_steps: int = opt(5_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
+    total_steps: int = opt(
+        5_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
+    )
     num_episodes: int = opt(0, "end after this many episodes, if before total_steps; 0: no limit", low=0, is_count=True)
-    horizon: int = opt(32, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
-    epochs: int = opt(2, "passes over each rollout", low=1, high=1000)
-    minibatches: int = opt(8, "minibatches per epoch", low=1, high=1 << 20, is_count=True)
-    learning_rate: float = opt(5e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-2))
+    horizon: int = opt(32, "steps of each row in a rollout (by env)", low=1, high=1 << 20, is_count=True)
+    epochs: int = opt(2, "passes over each rollout (by env)", low=1, high=1000)
+    minibatch_size: int = opt(
+        128, "transitions of a minibatch, whatever the number of envs (by env)", low=1, high=1 << 30, is_count=True
+    )
+    minibatches: int = opt(
+        0, "minibatches per epoch; overrides minibatch_size, 0: by minibatch_size", low=0, high=1 << 20, is_count=True
+    )
+    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2))
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0)
     gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0)
     q_lambda: float = opt(
-        0.65, "lambda: 0 trusts Q after one step, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.0, 1.0)
+        0.65, "lambda: 0 trusts Q after one step, 1 the returns (by env)", low=0.0, high=1.0, sweep=Uniform(0.0, 1.0)
     )
     loss: Literal["mse", "huber"] = opt("mse", "loss of the TD error")
     dueling: bool = opt(False, "dueling network: separate value and advantage streams")
@@ -54,12 +61,12 @@ class PQN:
     epsilon_end: float = opt(0.01, "probability of a random action at the end", low=0.0, high=1.0)
     epsilon_fraction: float = opt(0.5, "fraction of the run over which epsilon falls linearly", low=0.0, high=1.0)
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
-    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
+    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
 
     def resolve(self, rows: int) -> PQN:
-        """The same options: nothing depends on the number of rows."""
-        return self
+        """The options with `minibatch_size` converted to `minibatches`."""
+        return replace(self, minibatches=self.minibatches or max(1, self.horizon * rows // self.minibatch_size))
 
     def minibatch(self, rows: int) -> int:
         """Transitions of a minibatch."""

@@ -25,7 +25,8 @@ def train(args: Sequence[str]) -> int:
     """Train a policy on an env, with a live dashboard, checkpoints and an evaluation.
 
     ENV is a name from 'shoal envs', the path of a header, or an id such as gymnasium:CartPole-v1. Stock envs have tuned
-    options; flags override them. Ctrl-C saves a checkpoint and stops; --resume continues from it.
+    options; defaults marked (by env) depend on what the env looks like. Flags override both. Ctrl-C saves a checkpoint
+    and stops; --resume continues from it.
 
     Try:
         shoal train cartpole
@@ -106,7 +107,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     The env, --config, --resume and the flags that choose other defaults are read first: tuned values and the values of
     a resumed run are the defaults of all other flags, and `--help` shows them.
     """
-    from shoal import runs
+    from shoal import registry, runs
     from shoal.train import options_for
 
     args = aliases.translate(args)
@@ -124,13 +125,13 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if env is None and not asks_help:
         raise ConfigError("no env given. Try 'shoal train cartpole'; 'shoal envs' lists all envs.")
     layers += _default_choosers(rest)
-    options = options_for(env or "", *layers)
-    params = _param_fields(env, options.env)
     given: dict[str, Any] = {}
-    if params is None:  # a Python env: its own keyword arguments
+    if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = _free_params(rest)
-        _check_keywords(str(env), given)
-        params = []
+        _check_keywords(env, given)
+        layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
+    options = options_for(env or "", *layers)
+    params = _param_fields(env, options.env) or []
     loggers = _logger_options()
     flags = _flags(params, options, loggers)
     if asks_help:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,13 @@ from shoal.spec import RESERVED_PARAMS, Array
 
 
 def find(name: str) -> Callable[..., Any]:
-    """A function that makes the Gymnasium env with this id."""
+    """A function that makes the Gymnasium env with this id. Importing the module of `module:Name-v0` registers it."""
+    module, _, id = name.rpartition(":")
     try:
-        gymnasium.spec(name)  # only checked: each worker process imports the module of `module:Name-v0`
-    except gymnasium.error.Error as error:
+        if module:
+            importlib.import_module(module)
+        gymnasium.spec(id)  # only checked: each worker process imports the module again
+    except (gymnasium.error.Error, ImportError) as error:
         raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
     return partial(gymnasium.make, name, disable_env_checker=True)
 

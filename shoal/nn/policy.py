@@ -51,21 +51,21 @@ __all__ = [
 class Net:
     """The network of the policy."""
 
-    hidden: int = opt(128, "width of every layer", low=1, high=65536, sweep=LogUniform(32, 1024))
-    layers: int = opt(2, "fully connected layers after the encoder", low=0, high=64)
-    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer")
+    hidden: int = opt(128, "width of every layer (by env)", low=1, high=65536, sweep=LogUniform(32, 1024))
+    layers: int = opt(2, "fully connected layers after the encoder (by env)", low=0, high=64)
+    activation: Literal["relu", "tanh", "gelu", "silu"] = opt("relu", "activation after every layer (by env)")
     encoder: str = opt(
         "auto",
-        f"encoder of images; auto is grid below {SMALL_IMAGE} pixels a side and nature from there on, mlp flattens",
+        f"encoder of images; auto: grid below {SMALL_IMAGE} pixels a side, otherwise nature; mlp flattens (by env)",
         choices=lambda: ("auto", "mlp", *ENCODERS.names()),
     )
     core: str = opt("none", "recurrent core, the policy's memory", choices=lambda: ("none", *CORES.names()))
     core_size: int = opt(0, "width of the core; 0: the same as --nn.hidden", low=0, high=65536)
-    separate: bool = opt(False, "separate networks for actor and critic")
+    separate: bool = opt(False, "separate networks for actor and critic, the recurrent core included (by env)")
     std: Literal["free", "state"] = opt(
         "free", "Box actions: standard deviation as a free parameter, or as an output that depends on the state"
     )
-    log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation", low=-10, high=4)
+    log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation (by env)", low=-10, high=4)
     squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
     policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
 
@@ -81,6 +81,9 @@ class NetWithOptions(Net):
 class Policy(nn.Module):
     """The policy that `--nn.*` describes. It returns (logits, value), and with a core (logits, value, state).
 
+    `body` (encoder and layers) and `core` serve both heads. With `--nn.separate` they serve the actor alone, and the
+    critic has a `critic_body` and a `critic_core` of the same shapes.
+
     `normalized`: the actor normalizes the leaves of the observation that are plain numbers (`encoders.is_numeric`), so
     the encoder does not scale them. Submodules are run by their `forward`: for a few rows, calling modules takes longer
     than the arithmetic.
@@ -92,15 +95,11 @@ class Policy(nn.Module):
         super().__init__()
         self.body = _Body(observation_space, net, normalized)
         self.critic_body: Any = _Body(observation_space, net, normalized) if net.separate else None
-        size = net.core_size or net.hidden
-        self.core: Any = None
-        features = self.body.features
-        if net.core != "none":
-            if net.separate:
-                raise ConfigError(f"--nn.separate is not supported with --nn.core {net.core}. Use --nn.core none.")
-            options = getattr(net, "core_options", None)
-            self.core = make_with_options(CORES.find(net.core), features, size, options=options)
-            features = self.core.features
+        self.core: Any = _make_core(net, self.body.features)
+        self.critic_core: Any = _make_core(net, self.body.features) if net.separate else None
+        # a state is the tensors of `core`, then those of `critic_core`
+        self._num_core_tensors = 0 if self.core is None else len(self.core.initial_state(1))
+        features = self.body.features if self.core is None else self.core.features
         self.actor = layer_init(nn.Linear(features, head.num_outputs), 0.01)
         self.critic = layer_init(nn.Linear(features, 1), 1.0)
         num_stds = head.num_outputs - head.num_noise
@@ -111,24 +110,41 @@ class Policy(nn.Module):
 
     def initial_state(self, rows: int) -> State:
         """The state of `rows` rows at the start of an episode; empty without a core."""
-        return () if self.core is None else self.core.initial_state(rows)
+        if self.core is None:
+            return ()
+        state: State = tuple(self.core.initial_state(rows))
+        return state if self.critic_core is None else (*state, *self.critic_core.initial_state(rows))
 
     def forward(self, obs: Any, state: State = ()) -> tuple[Any, ...]:
         """One step of a batch of rows."""
-        features = self.body.forward(obs)
+        for_actor, for_critic = self._features(obs)
         if self.core is None:
-            return self._heads(features, self.critic_body.forward(obs) if self.critic_body is not None else features)
-        features, state = self.core(features, state)
-        return (*self._heads(features, features), state)
+            return self._heads(for_actor, for_critic)
+        if self.critic_core is None:
+            for_actor, state = self.core(for_actor, state)
+            return (*self._heads(for_actor, for_actor), state)
+        for_actor, actor_state = self.core(for_actor, state[: self._num_core_tensors])
+        for_critic, critic_state = self.critic_core(for_critic, state[self._num_core_tensors :])
+        return (*self._heads(for_actor, for_critic), (*actor_state, *critic_state))
 
     def unroll(self, obs: Any, state: State, resets: Tensor) -> tuple[Tensor, Tensor]:
         """Whole segments: obs (steps * rows, ...), resets (steps, rows) -> flat logits and values, in that order."""
-        features = self.body.forward(obs)
+        for_actor, for_critic = self._features(obs)
         if self.core is None:
-            return self._heads(features, self.critic_body.forward(obs) if self.critic_body is not None else features)
-        steps, rows = resets.shape
-        features = self.core.unroll(features.view(steps, rows, -1), state, resets).flatten(0, 1)
-        return self._heads(features, features)
+            return self._heads(for_actor, for_critic)
+        shape = (*resets.shape, -1)
+        if self.critic_core is None:
+            for_actor = self.core.unroll(for_actor.view(shape), state, resets).flatten(0, 1)
+            return self._heads(for_actor, for_actor)
+        actor_state, critic_state = state[: self._num_core_tensors], state[self._num_core_tensors :]
+        for_actor = self.core.unroll(for_actor.view(shape), actor_state, resets).flatten(0, 1)
+        for_critic = self.critic_core.unroll(for_critic.view(shape), critic_state, resets).flatten(0, 1)
+        return self._heads(for_actor, for_critic)
+
+    def _features(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """What the layers give to the actor's side and to the critic's."""
+        for_actor = self.body.forward(obs)
+        return for_actor, for_actor if self.critic_body is None else self.critic_body.forward(obs)
 
     def _heads(self, for_actor: Tensor, for_critic: Tensor) -> tuple[Tensor, Tensor]:
         actor, critic, linear = self.actor, self.critic, nn.functional.linear
@@ -136,6 +152,14 @@ class Policy(nn.Module):
         if self.log_std is not None:
             logits = torch.cat([logits, self.log_std.expand(len(logits), -1)], 1)
         return logits, linear(for_critic, critic.weight, critic.bias).squeeze(-1)
+
+
+def _make_core(net: Net, features: int) -> Any:
+    """The recurrent core of `--nn.core`; None without one."""
+    if net.core == "none":
+        return None
+    options = getattr(net, "core_options", None)
+    return make_with_options(CORES.find(net.core), features, net.core_size or net.hidden, options=options)
 
 
 class _Body(nn.Module):

@@ -13,13 +13,13 @@ from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.registry import is_native
 from shoal.seeds import stream_seed
-from shoal.train.options import Options
+from shoal.train.defaults import NATIVE_ENVS as NATIVE_ENVS  # health.py reads it here
+from shoal.train.defaults import PYTHON_ENVS
+from shoal.train.options import Options, Vec
 from shoal.vector.backends import find as find_backend
 from shoal.vector.base import VecEnv
 
-NATIVE_ENVS = 1024
 OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
-PYTHON_ENVS_PER_CORE = 4
 
 
 def env_seed(seed: int, *name: str | int) -> int:
@@ -48,7 +48,7 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
     """Envs for evaluation. Python envs use the backend of training, and at most as many envs."""
     if is_native(env):
         return make(env, num_envs, seed=seed, **options.env)
-    count = min(num_envs, options.vec.num_envs or PYTHON_ENVS_PER_CORE * available_cores())
+    count = min(num_envs, options.vec.num_envs or PYTHON_ENVS)
     return _make_python(env, options, count, seed=seed, in_training=False)
 
 
@@ -82,8 +82,9 @@ def _make_native(env: Any, options: Options) -> VecEnv:
 
 def _make_python(env: Any, options: Options, count: int, *, in_training: bool = True, **choices: Any) -> VecEnv:
     vec, cores = options.vec, available_cores()
-    count = count or PYTHON_ENVS_PER_CORE * cores
-    if vec.backend == "serial" or (vec.backend == "auto" and count == 1):
+    count = count or PYTHON_ENVS
+    # one worker would only take turns with this process on the one core
+    if vec.backend == "serial" or (vec.backend == "auto" and not asks_for_processes(vec) and min(count, cores) == 1):
         return make(env, count, **options.env, **choices, backend="serial")
     if vec.backend not in ("auto", "process"):
         choices |= {"backend": vec.backend, **config.to_dict(options.backend)}
@@ -99,6 +100,11 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
     elif in_training and vec.overlap and workers % 2 == 0:
         choices |= {"batch_size": count // 2, "zero_copy": True}
     return make(env, count, **options.env, **choices)
+
+
+def asks_for_processes(vec: Vec) -> bool:
+    """Whether options were given that only worker processes have."""
+    return bool(vec.num_workers or vec.surplus_envs or vec.on_crash != "raise")
 
 
 def check_surplus(surplus: int, num_envs: int, workers: int) -> None:

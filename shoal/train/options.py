@@ -24,6 +24,8 @@ from shoal.nn.encoders import ENCODERS
 from shoal.nn.policy import Net
 from shoal.plugins import NoOptions, Plugins, options_type
 from shoal.registry import is_native
+from shoal.train import defaults
+from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.vector.backends import BACKENDS
 
 
@@ -35,7 +37,9 @@ def _backends() -> tuple[str, ...]:
 class Vec:
     """How the envs are stepped: the options of `--vec.*`."""
 
-    num_envs: int = opt(0, "number of envs; 0: 1024 native envs, or 4 Python envs per core", low=0, is_count=True)
+    num_envs: int = opt(
+        0, f"number of envs; 0: {NATIVE_ENVS} native or {PYTHON_ENVS} Python envs (by env)", low=0, is_count=True
+    )
     backend: str = opt(
         "auto", "auto: threads for native envs (cuda on a GPU), process for Python envs", choices=_backends
     )
@@ -120,8 +124,7 @@ def tuned(env: str) -> dict[str, Any]:
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
     """The options, overridden by tables. Unknown keys and wrong types raise.
 
-    With another algorithm, `train` starts from that algorithm's defaults. A preset of a native env is a complete set of
-    values: it replaces the env values of lower layers.
+    With another algorithm, `train` starts from that algorithm's defaults.
     """
     if "algo" in tables:
         before, options = options.algo, config.from_dict(Options, {"algo": tables["algo"]}, where, options)
@@ -134,8 +137,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
         elif name == "env" and isinstance(value, Mapping):
-            below = {} if has_presets and "preset" in value else options.env
-            options = dataclasses.replace(options, env={**below, **dict(value)})
+            options = dataclasses.replace(options, env=_over(options.env, value, has_presets))
         elif name in TABLES and isinstance(value, Mapping):
             below = getattr(options, name)
             options = dataclasses.replace(options, **{name: config.from_dict(type(below), value, name, below)})
@@ -170,7 +172,7 @@ def _merge_plugin_table(options: Options, name: str, value: Any, chooser: str, w
 
 
 def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
-    """Defaults, then the env's tuned values, then the layers, each overriding the one before.
+    """Built-in defaults, then defaults by the env's look, its tuned values, and the layers. Later ones override.
 
     A table `cuda` in the tuned values or in a layer holds tables for runs on a GPU, where batches are larger. Tuned
     values for an algorithm other than the file's `algo` are in a table of that algorithm's name: `[dqn.train]`.
@@ -180,9 +182,10 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     if algo != own.get("algo", "ppo") and algo in ALGORITHMS.names():
         common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
         own = {**common, **own.get(algo, {}), "algo": algo}
-    options = merge(Options(), own, f"{env}.toml")
-    asked = next((layer["device"] for layer in reversed(layers) if "device" in layer), options.device)
+    asked = next((layer["device"] for layer in (*reversed(layers), own) if "device" in layer), "auto")
     on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
+    options = _by_look(env, algo, on_gpu, [own, *layers])
+    options = merge(options, own, f"{env}.toml")
     if on_gpu:
         options = merge(options, own.get("cuda", {}), f"{env}.toml [cuda]")
     for layer in layers:
@@ -190,6 +193,39 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
         if on_gpu:
             options = merge(options, layer.get("cuda", {}), "options [cuda]", is_native(env))
     return dataclasses.replace(options, env={key: decode(value) for key, value in options.env.items()})
+
+
+def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]]) -> Options:
+    """The built-in defaults, overridden by those for what the env looks like."""
+    if env == "" or algo not in ALGORITHMS.names():  # no env, or a mistake that `merge` reports
+        return Options()
+    options = merge(Options(), {"algo": algo}, "options")
+    if any(_is_complete(layer, options) for layer in layers):  # of a saved run: nothing is left to the defaults
+        return options
+    env_options: dict[str, Any] = {}
+    for table in (layer["env"] for layer in layers if isinstance(layer.get("env"), Mapping)):
+        env_options = {key: decode(value) for key, value in _over(env_options, table, is_native(env)).items()}
+    cores = [layer["nn"]["core"] for layer in layers if "core" in _table(layer, "nn")]
+    device: Any = "cuda" if on_gpu else "cpu"
+    look = defaults.look_at(env, env_options, algo=algo, device=device, core=(cores or ["none"])[-1] != "none")
+    return merge(options, defaults.by_look(look), "defaults")
+
+
+def _table(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table of a layer; empty if the layer has none, or something else by that name."""
+    table = layer.get(name, {})
+    return table if isinstance(table, Mapping) else {}
+
+
+def _is_complete(layer: Mapping[str, Any], options: Options) -> bool:
+    """Whether a layer has a value for every option that a default by look may set."""
+    known = {name: {f.name for f in dataclasses.fields(getattr(options, name))} for name in ("train", "vec", "nn")}
+    return all(names <= set(_table(layer, name)) for name, names in known.items())
+
+
+def _over(below: Mapping[str, Any], env_options: Mapping[str, Any], has_presets: bool) -> dict[str, Any]:
+    """Env options over those of lower layers. A preset of a native env is a complete set: it replaces them."""
+    return {**({} if has_presets and "preset" in env_options else below), **env_options}
 
 
 def as_tables(options: Options) -> dict[str, Any]:

@@ -42,8 +42,29 @@ SMALL_IMAGE = 40  # pixels a side: below, "auto" uses grid, because Nature's str
 
 
 def is_numeric(space: spaces.Space[Any]) -> bool:
-    """Whether a leaf is plain numbers, which `normalize_obs` normalizes: floats, or integers with wide bounds."""
-    return isinstance(space, spaces.Box) and (_is_float(space) or not _has_tight_bounds(space))
+    """Whether `normalize_obs` normalizes a leaf: floats, integers with wide bounds, and the cells of a small grid.
+
+    A grid of uint8 usually holds small numbers (kinds of objects), which division by 255 would make invisible. Pixels
+    of a larger image are scaled by their bounds alone: one that rarely changes would become a large number.
+    """
+    if not isinstance(space, spaces.Box):
+        return False
+    if _has_tight_bounds(space) and (side := image_side(space)):
+        return side < SMALL_IMAGE
+    return _is_float(space) or not _has_tight_bounds(space)
+
+
+def image_side(space: spaces.Space[Any]) -> int:
+    """Pixels of the shorter side of an image, or cells of a grid; 0 if the leaf is neither."""
+    if not isinstance(space, spaces.Box) or not _is_image(space):
+        return 0
+    shape = space.shape
+    sides = shape if len(shape) == 2 else shape[:2] if _has_channels_last(shape) else shape[1:]
+    return int(min(sides))
+
+
+def _is_image(space: spaces.Box) -> bool:
+    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
 
 
 def _is_float(space: spaces.Box) -> bool:
@@ -198,7 +219,6 @@ def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool, options: An
         return Numbers(spaces.Box(0, 1, space.shape, np.int8))
     if not isinstance(space, spaces.Box):
         raise ConfigError(f"observations of type {type(space).__name__} have no encoder. Pass your own policy.")
-    is_image = len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
-    if is_image and kind != "mlp":
+    if _is_image(space) and kind != "mlp":
         return Image(space, kind, normalized=normalized, options=options)
     return Numbers(space, normalized=normalized)
