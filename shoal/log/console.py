@@ -186,6 +186,9 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
     elif math.isfinite(history.best):
         last = short(history.latest["episode/return"])
         out.print(f"Return {last} in the last interval, {short(history.best)} in the best.", soft_wrap=True)
+    if best := summary.get("best"):
+        by = f", by its {summary['selected_by']}" if summary.get("selected_by") else ""
+        out.print(f"Best checkpoint: step {best['step']:,}, return {short(best['score'])}{by}.", soft_wrap=True)
     has_checkpoint = any((facts.folder / "checkpoints").glob("*/meta.json")) or not facts.folder.is_dir()
     _print_hints(out, facts, status, int(step), has_checkpoint)
 
