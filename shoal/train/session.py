@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import platform
 import signal
@@ -25,11 +26,14 @@ from shoal import checkpoint, config, evaluate, runs
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
+from shoal.train import diagnosis
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
 from shoal.train.players import check_env_options
+from shoal.train.probe import probe
 from shoal.train.trainer import Trainer
 from shoal.vector.threads import available_cores
 
@@ -129,6 +133,8 @@ class Session:
         self.selected_by = _selected_by(trainer.options)
         self.best = _best_score(run, self.selected_by)
         self.usage = _Usage()
+        self.records = run.metrics()  # for the diagnosis; a resumed run has earlier ones
+        self.is_diagnosed = False  # whether certain faults have been looked for
 
     def train(self) -> Run:
         """Trains to the end, or until a signal; summary.json says what happened."""
@@ -179,7 +185,9 @@ class Session:
 
     def _after_iteration(self) -> None:
         now, trainer, options = time.perf_counter(), self.trainer, self.options
-        if now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
+        # the first iterations are logged at 1, 2, 4, 8 ...: a task that is solved in a second has a learning curve too
+        is_early = trainer.iteration & (trainer.iteration - 1) == 0
+        if is_early or now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
             self._log()
         if options.eval.every and trainer.step - self.evaluated_step >= options.eval.every and not trainer.is_done:
             self._log()
@@ -201,12 +209,32 @@ class Session:
         known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
         record |= {"time/total": total, "time/other": max(0.0, total - known), "time": time.time()}
         record |= {"sps": (trainer.step - self.logged_step) / total, **self.usage.read()}
+        record |= probe(trainer.learners)
         if record.get("episode/n"):
             total_return, count = self.score
             n = int(record["episode/n"])
             self.score = total_return + record["episode/return"] * n, count + n
         self.logged_at, self.logged_step = now, trainer.step
         self.loggers.log(record)
+        self.records.append(record)
+        if not self.is_diagnosed and trainer.step >= self.options.train.total_steps / 2:
+            self.is_diagnosed = True
+            for finding in self._diagnose():
+                if finding.kind in diagnosis.CERTAIN and not trainer.is_done:
+                    self.loggers.note(f"warning: {finding.text}")
+
+    def _diagnose(self) -> list[diagnosis.Finding]:
+        """Why the run does not learn, judged by the records so far; empty if it does."""
+        trainer, options = self.trainer, self.options
+        setup = diagnosis.Setup(
+            tables=as_tables(options),
+            num_envs=trainer.vec.num_envs,
+            num_learners=trainer.agents - len(trainer.opponents),
+            total_steps=options.train.total_steps,
+            device=trainer.device.type,
+            random_entropy=min(map(_random_entropy, trainer.learners)),
+        )
+        return diagnosis.diagnose(self.records, setup)
 
     def _save(self, must: bool = False) -> None:
         """Writes a checkpoint. Without evaluations during training, the best one has the highest training return."""
@@ -278,6 +306,7 @@ class Session:
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
         summary |= {"best": self._best_checkpoint(), "selected_by": self.selected_by}
+        summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):
             self.run.write("summary.json", summary)
         self.loggers.close(summary)
@@ -328,6 +357,14 @@ class _Usage:
             with contextlib.suppress(Exception):
                 used += child.memory_info().rss
         return {"cpu_percent": self._cpu(None), "memory_mb": used / 1e6}
+
+
+def _random_entropy(learner: Any) -> float:
+    """The entropy of a uniformly random policy; 0 if unknown: with action masks, with Box actions, in Q-learning."""
+    head = learner.head
+    if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
+        return 0.0
+    return sum(math.log(part.count) for part in head.parts)
 
 
 def _selected_by(options: Options) -> str:
