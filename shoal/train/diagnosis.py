@@ -28,6 +28,7 @@ SKIPPED_SHARE = 0.1  # of the steps so far: most that is skipped for that
 MIN_SHARE = 0.25  # of the planned steps: before, only facts that do not depend on the return are reported
 SIGNIFICANT = 3.0  # standard errors by which a return must rise
 LEAST_RISE = 0.05  # of the range of the first returns, by which it must rise at least
+CLEAR_RISE = 4.0  # times that, compared with the very first episodes
 FALL = 0.67  # of its rise: a return that fell by more has not learned
 
 COLLAPSED = 0.05  # of the first entropy
@@ -93,14 +94,13 @@ def diagnose(records: Iterable[Mapping[str, Any]], setup: Setup) -> list[Finding
     history = History(records, setup)
     if len(history.records) < MIN_RECORDS or history.iterations < MIN_ITERATIONS:
         return []
-    findings = [finding for rule in RULES if (finding := rule(history)) is not None]
-    if history.failed and history.share >= MIN_SHARE:
-        findings += [finding for rule in RULES_IF_FAILED if (finding := rule(history)) is not None]
-        kinds = {finding.kind for finding in findings}
-        hidden = {kind for cause in kinds for kind in CONSEQUENCES.get(cause, ())}
-        findings = [finding for finding in findings if finding.kind not in hidden]
-        if not findings or [finding.kind for finding in findings] == ["return fell"]:
-            findings += [finding] if (finding := no_progress(history)) is not None else []
+    is_failure = history.failed and history.share >= MIN_SHARE
+    rules = (*RULES, *RULES_IF_FAILED) if is_failure else RULES
+    findings = [finding for rule in rules if (finding := rule(history)) is not None]
+    hidden = {kind for finding in findings for kind in CONSEQUENCES.get(finding.kind, ())}
+    findings = [finding for finding in findings if finding.kind not in hidden]
+    if is_failure and not findings and (finding := no_progress(history)) is not None:
+        return [finding]
     return findings
 
 
@@ -161,11 +161,6 @@ class History:
         return [r for r in self.records if r.get("episode/n", 0.0) > 0 and "episode/return" in r]
 
     @cached_property
-    def num_episodes(self) -> int:
-        """Episodes that ended."""
-        return int(sum(r["episode/n"] for r in self._episodes))
-
-    @cached_property
     def whole(self) -> Window | None:
         """All episodes; None if none ended."""
         return _window(self._episodes)
@@ -176,11 +171,17 @@ class History:
 
         Where lengths vary, the first episodes to end are the short ones, whose returns differ: they are skipped.
         """
-        needed, count, begin = max(MIN_EPISODES, self.setup.num_envs), 0.0, 0
-        for k, record in enumerate(self._episodes):
-            if begin == k and self._is_too_early(k):
-                begin = k + 1
-                continue
+        early = range(len(self._episodes))
+        return self._window_from(next((k for k in early if not self._is_too_early(k)), len(early)))
+
+    @cached_property
+    def first_episodes(self) -> Window | None:
+        """The first episodes that ended, about one of each env. They may be short ones."""
+        return self._window_from(0)
+
+    def _window_from(self, begin: int) -> Window | None:
+        count, needed = 0.0, max(MIN_EPISODES, self.setup.num_envs)
+        for k, record in enumerate(self._episodes[begin:], begin):
             count += record["episode/n"]
             if count >= needed:
                 return _window(self._episodes[begin : k + 1])
@@ -222,12 +223,10 @@ class History:
 
     @cached_property
     def rise(self) -> float | None:
-        """The least difference of returns that is not chance; None if too few episodes ended."""
+        """The least difference between start and end that is not chance; None if too few episodes ended."""
         if self.start is None or self.end is None or self.start.step >= self.end.step:
             return None
-        spread = max(self.start.high, self.end.high) - min(self.start.low, self.end.low)
-        error = spread / 4.0 * math.hypot(self.start.episodes**-0.5, self.end.episodes**-0.5)  # 4 standard deviations
-        return max(SIGNIFICANT * error, LEAST_RISE * (self.start.high - self.start.low), 1e-9)
+        return _least_rise(self.start, self.end)
 
     @cached_property
     def fell(self) -> bool:
@@ -239,10 +238,14 @@ class History:
 
     @cached_property
     def learned(self) -> bool:
-        """Whether the return rose, and stayed."""
-        if self.rise is None or self.start is None or self.end is None:
+        """Whether the return rose, and stayed.
+
+        A task that is solved at once may be solved where `start` begins; then the first episodes tell.
+        """
+        start, end, first = self.start, self.end, self.first_episodes
+        if self.rise is None or start is None or end is None or first is None or self.fell:
             return False
-        return not self.fell and self.end.mean - self.start.mean > self.rise
+        return end.mean - start.mean > self.rise or end.mean - first.mean > CLEAR_RISE * _least_rise(first, end)
 
     @property
     def failed(self) -> bool:
@@ -286,6 +289,13 @@ def _window(records: Sequence[Mapping[str, float]]) -> Window | None:
     return Window(mean, low, high, int(count), records[-1]["step"])
 
 
+def _least_rise(start: Window, end: Window) -> float:
+    """The least difference of mean returns that is not chance."""
+    deviation = (max(start.high, end.high) - min(start.low, end.low)) / 4.0  # a range is about four of them
+    error = deviation * math.hypot(start.episodes**-0.5, end.episodes**-0.5)
+    return max(SIGNIFICANT * error, LEAST_RISE * (start.high - start.low), 1e-9)
+
+
 # ---- faults that do not depend on the return ----
 
 
@@ -306,7 +316,7 @@ def reward(history: History) -> Finding | None:
             f"the reward was never seen: no episode ended in {human(history.step)} steps, and all sampled rewards are 0"
         )
         return Finding("reward", fact, f"Check the env's reward and when its episodes end. {explore}".strip())
-    if whole.high - whole.low > 1e-9 * max(1.0, abs(whole.high)) or whole.episodes < MIN_EPISODES:
+    if whole.high - whole.low > 1e-6 * abs(whole.high) or whole.episodes < MIN_EPISODES:
         return None
     if setup.num_learners > 1 and (has_reward or not rewards):  # what one agent wins, another may lose
         return None
@@ -475,7 +485,9 @@ def return_fell(history: History) -> Finding | None:
 
 def no_progress(history: History) -> Finding | None:
     """The return did not rise, and no metric says why."""
-    if history.fell or history.start is None or history.end is None or history.share < 0.5:
+    if history.fell or history.start is None or history.end is None or history.rise is None or history.share < 0.5:
+        return None
+    if history.end.mean - history.start.mean > history.rise / 2:  # it may be slow
         return None
     fact = (
         f"the return did not rise: {short(history.start.mean)} in the first {history.start.episodes:,} episodes, "
