@@ -359,6 +359,15 @@ def test_short_first_episodes_are_not_progress():
     assert kinds(growing, setup) == ["no progress"]
 
 
+def test_findings_do_not_contradict_each_other():
+    """A policy that does not move has a bad critic too, but not because its learning rate is too high."""
+    idle = records_of(kl=1e-9, explained_variance=-0.5)
+    assert kinds(idle) == ["entropy unchanged"]
+    assert kinds(records_of(kl=0.5, clip_fraction=0.9)) == ["KL"]
+    tiny_rate = dataclasses.replace(SETUP, tables={"train": {"learning_rate": 1e-9}})
+    assert diagnose(records_of(kl=0.5), tiny_rate)[0].advice == "", "a smaller rate would not help"
+
+
 def test_findings_name_the_numbers_and_options_of_the_run():
     high = diagnose(records_of(kl=0.5, entropy=lambda done: 1.0 - done / 2), SETUP)[0]
     assert high.text == (

@@ -73,7 +73,7 @@ class Finding:
     @property
     def text(self) -> str:
         """Fact and advice as two sentences."""
-        return f"{self.fact}. {self.advice}"
+        return f"{self.fact}. {self.advice}".strip()
 
 
 # kinds that are certain before the end of a run
@@ -84,7 +84,7 @@ CONSEQUENCES = {
     "no updates": ("advantages", "epsilon"),
     "advantages": ("entropy unchanged", "explained variance"),
     "value loss": ("explained variance",),
-    "KL": ("clip fraction",),
+    "KL": ("clip fraction", "entropy unchanged"),
     "clip fraction": ("entropy unchanged",),
 }
 
@@ -448,8 +448,8 @@ def entropy_unchanged(history: History) -> Finding | None:
 def explained_variance(history: History) -> Finding | None:
     """The critic is worse than a constant."""
     values = history.values("explained_variance", 0.5)
-    if history.late("kl") < IDLE_KL and history.late("loss/value") > 0.99 * history.first("loss/value"):
-        return None  # nothing learns, which is the fault
+    if history.late("kl") < IDLE_KL:  # the fault is that updates do nothing
+        return None
     negative = sum(value < 0.0 for value in values)
     if len(values) < 2 or negative < NEGATIVE_SHARE * len(values) or median(values) > NEGATIVE_VARIANCE:
         return None
@@ -457,7 +457,7 @@ def explained_variance(history: History) -> Finding | None:
         f"the explained variance is below 0: {short(median(values))} in the second half, so the critic predicts "
         "returns worse than a constant would"
     )
-    return Finding("explained variance", fact, _try(history.setup, normalize_reward, normalize_obs, smaller_rate))
+    return Finding("explained variance", fact, _try(history.setup, more_critic, normalize_reward, normalize_obs))
 
 
 def epsilon(history: History) -> Finding | None:
@@ -512,11 +512,12 @@ RULES_IF_FAILED: tuple[Rule, ...] = (
 # ---- advice ----
 
 Option = tuple[str, Callable[[Any], Any]]  # an option's name, and the value to try; None: nothing to try
-smaller_rate: Option = ("train.learning_rate", lambda now: now / 10)
+smaller_rate: Option = ("train.learning_rate", lambda now: now / 10 if now > 1e-5 else None)
 larger_rate: Option = ("train.learning_rate", lambda now: max(10 * now, 3e-4) if now < 1e-3 else None)
 other_rate: Option = ("train.learning_rate", lambda now: max(10 * now, 3e-4) if now < 1e-3 else now / 10)
 fewer_epochs: Option = ("train.epochs", lambda now: now // 2 if now > 1 else None)
 more_epochs: Option = ("train.epochs", lambda now: 4 if now < 4 else None)
+more_critic: Option = ("train.value_coef", lambda now: 0.5 if now < 0.5 else None)
 wider_clip: Option = ("train.clip", lambda now: 0.2 if now < 0.05 else None)
 less_entropy: Option = ("train.entropy_coef", lambda now: 0.0 if 0 < now <= 1e-3 else now / 10 if now else None)
 target_kl: Option = ("train.target_kl", lambda now: None if now else 0.02)
