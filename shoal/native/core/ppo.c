@@ -574,3 +574,7 @@ SHOAL_API void shoal_ppo_learn(Model *m, const Epoch *e) {
         e->metrics[NUM_SUMS] += norm;
     }
 }
+
+// ---- whole rollouts ----
+
+#include "ppo_collect.h"
