@@ -127,6 +127,38 @@ class Epoch(ctypes.Structure):
     ]
 
 
+class Envs(ctypes.Structure):
+    """The memory of native envs, and functions of their library."""
+
+    _fields_ = [
+        *_fields(c_void_p, "batch step take obs final_obs rewards terminated truncated alive masks"),
+        *_fields(c_int64, "agents obs_bytes"),
+    ]
+
+
+class Report(ctypes.Structure):
+    """What a block of envs reports of a rollout: truncated rows, a bad action, and times."""
+
+    _fields_ = [
+        *_fields(c_int64, "count capacity"),
+        *_fields(c_void_p, "at obs state"),
+        *_fields(c_int64, "bad_step bad_value out_of_memory policy_ns env_ns copy_ns"),
+    ]
+
+
+class Collect(ctypes.Structure):
+    """A rollout, the envs that it is collected from, and how they are divided into blocks."""
+
+    _fields_ = [
+        ("envs", Envs),
+        ("act", Act),
+        *_fields(c_int64, "horizon segment"),
+        *_fields(c_void_p, "rewards dones alive scale center low high box edges"),
+        ("blocks", c_int64),
+        ("reports", c_void_p),
+    ]
+
+
 class PPO:
     """The library."""
 
@@ -139,6 +171,8 @@ class PPO:
         self.act = declare(lib.shoal_ppo_act, None, c_void_p, c_void_p)
         self.learn = declare(lib.shoal_ppo_learn, None, c_void_p, c_void_p)
         self.gumbel = declare(lib.shoal_gumbel, None, c_uint64, c_int64, c_void_p)
+        self.collect = declare(lib.shoal_ppo_collect, None, c_void_p, c_void_p)
+        self.free_reports = declare(lib.shoal_ppo_free_reports, None, c_void_p, c_int64)
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host import HostCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.collect.native import NativeCollector, covers
 from shoal.algos.optimizers import fits
 from shoal.algos.roles import Role, assign_roles, mask_size
 from shoal.algos.rollout import Rollout
@@ -159,7 +160,7 @@ class Trainer:
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
         if not self.on_gpu:
-            return HostCollector(vec, seats, surplus)
+            return NativeCollector(vec, seats[0]) if covers(vec, seats, surplus) else HostCollector(vec, seats, surplus)
         if surplus:
             raise ConfigError(f"--vec.surplus-envs {surplus} is not supported on a GPU. Use 0, or --device cpu.")
         fused = [learner.fused for learner in self.learners]

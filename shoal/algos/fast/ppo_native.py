@@ -241,6 +241,10 @@ class NativePPO:
             tensor = self.encoder.forward(self.actor.normalize(obs)).to(torch.float32).contiguous()
         return ppo.Inputs(tensor.data_ptr(), ppo.FLOAT32, 1.0, 0.0), tensor
 
+    def rollout_inputs(self) -> ppo.Inputs | None:
+        """The rollout's observations, which C reads where they are stored; None if torch must encode them first."""
+        return self._inputs(None, self.rollout.obs)[0] if self._leaf else None
+
     def _refresh(self) -> None:
         """Reads the weights and the moments of observations, which may have been changed outside of C."""
         if self.pointers != [p.data_ptr() for p in self.parameters]:

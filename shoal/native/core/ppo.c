@@ -9,6 +9,7 @@
 //
 // Which rows form a group depends on the minibatch alone. So the results are the same bits for any number of threads.
 #include "ppo_act.h"
+#include "ppo_collect.h"
 #include "ppo_model.h"
 
 typedef struct {
