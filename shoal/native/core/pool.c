@@ -99,11 +99,6 @@ static int run_any(Pool *pool, int32_t own) {
     return 0;
 }
 
-// Whether the next wait should sleep at once: this one spun in vain, or slept for longer than spinning and waking take.
-static int32_t spins_in_vain(const Pool *pool, int32_t slept_at_once, int64_t waited_us) {
-    return waited_us > (slept_at_once ? 2 : 1) * (int64_t)pool->spin_us;
-}
-
 static void *worker(void *arg) {
     Pool *pool = ((Worker *)arg)->pool;
     int32_t own = ((Worker *)arg)->lane, sleeps = 0;
@@ -127,7 +122,7 @@ static void *worker(void *arg) {
         }
         atomic_fetch_sub(&pool->sleeping_workers, 1);
         pthread_mutex_unlock(&pool->lock);
-        sleeps = spins_in_vain(pool, sleeps, now_us() - start);
+        sleeps = spins_in_vain(pool->spin_us, sleeps, now_us() - start);
     }
     return 0;
 }
@@ -248,7 +243,7 @@ SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t number, int32_t help) {
         while (atomic_load(&job->unfinished)) pthread_cond_wait(&pool->done, &pool->lock);
         atomic_fetch_sub(&pool->sleeping_callers, 1);
         pthread_mutex_unlock(&pool->lock);
-        job->sleeps = spins_in_vain(pool, job->sleeps, now_us() - start);
+        job->sleeps = spins_in_vain(pool->spin_us, job->sleeps, now_us() - start);
     }
     return atomic_load(&job->result);
 }
