@@ -110,6 +110,7 @@ def test_a_return_that_is_constant(tmp_path):
     texts = failing_run(tmp_path, Pointless, train=PLAIN, env={"reward": "one"})
     assert list(texts) == ["reward"]
     assert "the return is constant: all 512 episodes returned 8" in texts["reward"]
+    assert "or explore more. Try --train.entropy-coef 0.1 (now 0.01)" in texts["reward"]
 
 
 def test_advantages_that_are_all_zero(tmp_path):
@@ -357,6 +358,15 @@ def test_short_first_episodes_are_not_progress():
         record |= {"episode/length": record["episode/return"], "episode/length_min": 5.0, "episode/length_max": 50.0}
     setup = dataclasses.replace(SETUP, num_envs=100)
     assert kinds(growing, setup) == ["no progress"]
+
+
+def test_learning_that_never_starts_on_a_gpu():
+    """There the loss is computed before the replay is ready, and the gradient is set to 0."""
+    setup = dataclasses.replace(SETUP, tables={"train": to_dict(ALGORITHMS.find("dqn").options())})
+    setup.tables["train"]["replay_start"] = 200_000
+    waiting = records_of(**{"loss/q": 0.7, "grad_norm": 0.0})
+    assert kinds(waiting, setup) == ["no updates"]
+    assert kinds(records_of(**{"loss/q": 0.7, "grad_norm": 0.1}), setup) != ["no updates"]
 
 
 def test_findings_do_not_contradict_each_other():
