@@ -457,7 +457,9 @@ def explained_variance(history: History) -> Finding | None:
         f"the explained variance is below 0: {short(median(values))} in the second half, so the critic predicts "
         "returns worse than a constant would"
     )
-    return Finding("explained variance", fact, _try(history.setup, more_critic, normalize_reward, normalize_obs))
+    return Finding(
+        "explained variance", fact, _try(history.setup, more_critic, normalize_reward, normalize_obs, smaller_rate)
+    )
 
 
 def epsilon(history: History) -> Finding | None:
@@ -523,6 +525,7 @@ less_entropy: Option = ("train.entropy_coef", lambda now: 0.0 if 0 < now <= 1e-3
 target_kl: Option = ("train.target_kl", lambda now: None if now else 0.02)
 normalize_reward: Option = ("train.normalize_reward", lambda now: None if now else True)
 normalize_obs: Option = ("train.normalize_obs", lambda now: None if now else True)
+separate_networks: Option = ("nn.separate", lambda now: None if now else True)
 clip_gradients: Option = ("train.max_grad_norm", lambda now: None if now else 0.5)
 more_steps: Option = ("train.total_steps", lambda now: 2 * now)
 
