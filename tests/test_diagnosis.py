@@ -76,9 +76,23 @@ class Omniscient(Linear):
 
 
 HORIZON, ENVS = 16, 8
-PLAIN = {"horizon": HORIZON, "minibatches": 2, "epochs": 4, "schedule": "constant", "total_steps": ENVS * HORIZON * 32}
+# every option that the faults depend on, so that other defaults change nothing
+PLAIN = {
+    "horizon": HORIZON,
+    "minibatches": 2,
+    "epochs": 4,
+    "schedule": "constant",
+    "total_steps": ENVS * HORIZON * 32,
+    "entropy_coef": 0.01,
+    "value_coef": 0.5,
+    "target_kl": 0.0,
+    "normalize_obs": False,
+    "normalize_reward": False,
+}
 CARTPOLE = {**PLAIN, "optimizer": "adam", "total_steps": 64 * HORIZON * 40}
-REPLAY = {"total_steps": ENVS * 4 * 150, "replay_size": 8000, "replay_start": 200, "batch_size": 32}
+Q_PLAIN = {"normalize_obs": False, "reward_scale": 1.0, "schedule": "constant"}
+PQN = {**Q_PLAIN, "total_steps": ENVS * HORIZON * 32, "horizon": HORIZON, "minibatches": 2, "epochs": 2}
+REPLAY = {**Q_PLAIN, "total_steps": ENVS * 4 * 150, "replay_size": 8000, "replay_start": 200, "batch_size": 32}
 
 
 def failing_run(tmp_path, game, policy=None, **tables):
@@ -110,6 +124,7 @@ def test_a_return_that_is_constant(tmp_path):
     texts = failing_run(tmp_path, Pointless, train=PLAIN, env={"reward": "one"})
     assert list(texts) == ["reward"]
     assert "the return is constant: all 512 episodes returned 8" in texts["reward"]
+    assert "or explore more. Try --train.entropy-coef 0.1 (now 0.01)" in texts["reward"]
 
 
 def test_advantages_that_are_all_zero(tmp_path):
@@ -166,7 +181,7 @@ def test_actions_that_are_noise(tmp_path):
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
 def test_an_epsilon_that_does_not_decay(tmp_path, algo):
-    own = REPLAY if algo == "dqn" else {"total_steps": ENVS * 32 * 20}
+    own = REPLAY if algo == "dqn" else PQN
     texts = failing_run(tmp_path, Pointless, algo=algo, train={**own, "epsilon_decay": 0.99999})
     assert re.search(r"epsilon did not decay within the run: 1 at the start, 0.99\d+ at the end", texts["epsilon"])
     assert "--train.epsilon-decay 0 (now 0.99999)" in texts["epsilon"]
@@ -174,7 +189,7 @@ def test_an_epsilon_that_does_not_decay(tmp_path, algo):
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
 def test_q_values_that_explode(tmp_path, algo):
-    own = {**REPLAY, "target_every": 1} if algo == "dqn" else {"total_steps": ENVS * 32 * 20, "schedule": "constant"}
+    own = {**REPLAY, "target_every": 1, "target_tau": 0.0} if algo == "dqn" else PQN
     training = {**own, "learning_rate": 1e4, "loss": "mse", "max_grad_norm": 0.0, "gamma": 0.9}
     texts = failing_run(tmp_path, Pointless, Linear, algo=algo, train=training)
     assert re.search(r"the Q-values exploded: \S+ on average, though no discounted return exceeds", texts["Q values"])
@@ -357,6 +372,15 @@ def test_short_first_episodes_are_not_progress():
         record |= {"episode/length": record["episode/return"], "episode/length_min": 5.0, "episode/length_max": 50.0}
     setup = dataclasses.replace(SETUP, num_envs=100)
     assert kinds(growing, setup) == ["no progress"]
+
+
+def test_learning_that_never_starts_on_a_gpu():
+    """There the loss is computed before the replay is ready, and the gradient is set to 0."""
+    setup = dataclasses.replace(SETUP, tables={"train": to_dict(ALGORITHMS.find("dqn").options())})
+    setup.tables["train"]["replay_start"] = 200_000
+    waiting = records_of(**{"loss/q": 0.7, "grad_norm": 0.0})
+    assert kinds(waiting, setup) == ["no updates"]
+    assert kinds(records_of(**{"loss/q": 0.7, "grad_norm": 0.1}), setup) != ["no updates"]
 
 
 def test_findings_do_not_contradict_each_other():

@@ -81,7 +81,7 @@ CERTAIN = ("reward", "advantages", "value loss", "Q values", "action std", "KL")
 # kinds that follow from another one, and would distract from it
 CONSEQUENCES = {
     "reward": ("advantages", "entropy unchanged", "entropy collapsed", "explained variance", "epsilon"),
-    "no updates": ("advantages", "epsilon"),
+    "no updates": ("advantages", "entropy unchanged", "epsilon"),
     "advantages": ("entropy unchanged", "explained variance"),
     "value loss": ("explained variance",),
     "KL": ("clip fraction", "entropy unchanged"),
@@ -324,15 +324,14 @@ def reward(history: History) -> Finding | None:
         fact = f"the reward was never seen: all {whole.episodes:,} episodes returned 0"
         return Finding("reward", fact, f"Check the env's reward, or make it less sparse. {explore}".strip())
     fact = f"the return is constant: all {whole.episodes:,} episodes returned {short(whole.high)}"
-    return Finding(
-        "reward", fact, "Unless that is the best possible return, check that actions change the env's reward."
-    )
+    advice = "Unless that is the best possible return, check that actions change the env's reward, or explore more."
+    return Finding("reward", fact, f"{advice} {explore}".strip())
 
 
 def no_updates(history: History) -> Finding | None:
     """The replay never had enough transitions to start learning."""
-    needed = history.setup.option("train.replay_start")
-    if not needed or not history.has("loss/q") or any(history.values("loss/q")) or any(history.values("grad_norm")):
+    needed, norms = history.setup.option("train.replay_start"), history.values("grad_norm")
+    if not needed or needed <= history.step or not norms or any(norms):
         return None
     fact = f"learning never started: the replay needs {needed:,} transitions first, and the run had {history.step:,.0f}"
     size = max(1, int(history.step) // 10)
@@ -354,7 +353,8 @@ def advantages(history: History) -> Finding | None:
 
 def value_loss(history: History) -> Finding | None:
     """The critic diverges."""
-    late, early = history.late("loss/value"), min(history.values("loss/value", 0.0, 0.25), default=math.nan)
+    late = history.late("loss/value")
+    early = min(history.values("loss/value", 0.0, 0.25), default=history.first("loss/value"))
     if history.learned or not late > 0:
         return None
     bound = history.largest_return
@@ -457,7 +457,9 @@ def explained_variance(history: History) -> Finding | None:
         f"the explained variance is below 0: {short(median(values))} in the second half, so the critic predicts "
         "returns worse than a constant would"
     )
-    return Finding("explained variance", fact, _try(history.setup, more_critic, normalize_reward, normalize_obs))
+    return Finding(
+        "explained variance", fact, _try(history.setup, more_critic, normalize_reward, normalize_obs, smaller_rate)
+    )
 
 
 def epsilon(history: History) -> Finding | None:
@@ -523,6 +525,7 @@ less_entropy: Option = ("train.entropy_coef", lambda now: 0.0 if 0 < now <= 1e-3
 target_kl: Option = ("train.target_kl", lambda now: None if now else 0.02)
 normalize_reward: Option = ("train.normalize_reward", lambda now: None if now else True)
 normalize_obs: Option = ("train.normalize_obs", lambda now: None if now else True)
+separate_networks: Option = ("nn.separate", lambda now: None if now else True)
 clip_gradients: Option = ("train.max_grad_norm", lambda now: None if now else 0.5)
 more_steps: Option = ("train.total_steps", lambda now: 2 * now)
 
