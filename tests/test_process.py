@@ -147,13 +147,13 @@ def petting(name: str, **kwargs: Any) -> Any:
 # ---- every env, every way to run it ----
 
 LONG = {
-    "cartpole": ("gymnasium:CartPole-v1", 4, 5000),
-    "dict": (DictEnv, 2, 5000),
-    "image": (ImageEnv, 4, 5000),
+    "cartpole": ("gymnasium:CartPole-v1", 4, 1200),
+    "dict": (DictEnv, 2, 1200),
+    "image": (ImageEnv, 4, 1200),
     "infos": (InfoEnv, 4, 1000),
-    "agents": (DyingAgentsEnv, 2, 5000),
+    "agents": (DyingAgentsEnv, 2, 1200),
     "mixed": (MixedAgentsEnv, 4, 1000),
-    "turns": (TurnsEnv, 2, 5000),
+    "turns": (TurnsEnv, 2, 1200),
 }
 
 
