@@ -10,18 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 
 from shoal.algos import ppo
 from shoal.algos.fast import ppo_native
 from shoal.algos.fast.ppo_native import NativePPO
-from shoal.algos.optimizers import muon
 from shoal.algos.ppo import STEP_METRICS
 from shoal.algos.rollout import StepViews
 from shoal.errors import ConfigError
 from shoal.native import build, lib
+from shoal.native import ppo as ppo_lib
 from shoal.train import train
 from tests.ppo_twins import (
     ACTIONS,
@@ -86,12 +88,6 @@ def case_of(net, **case):
         except ConfigError as error:
             pytest.skip(str(error))
     return case
-
-
-@pytest.fixture(autouse=True)
-def float32_muon(monkeypatch):
-    """C computes Newton-Schulz iterations in float32."""
-    monkeypatch.setattr(muon, "orthogonal", functools.partial(muon.orthogonal, kind=torch.float32))
 
 
 # ---- acting ----
@@ -175,6 +171,18 @@ def test_weights_that_changed_or_moved_are_read_again():
     for p in learner.actor.policy.parameters():
         p.data = p.data.clone() + 0.1
     assert_acts_alike(learner, acting)
+
+
+def test_gumbel_noise_has_its_distribution():
+    noise = np.zeros(200_003, np.float32)
+    ppo_lib.load().gumbel(3, len(noise), noise.ctypes.data)
+    assert stats.kstest(noise, "gumbel_r").pvalue > 0.01
+    assert len(np.unique(noise)) > 190_000
+    # seeds whose first number has only ones, or only zeros, as its highest 24 bits
+    for seed, edge in ((0x1161223A27132434, 16.7), (0x61C8864680B583EB, -2.8)):
+        for variant in VARIANTS:
+            ppo_lib.load(variant).gumbel(seed, 1, noise.ctypes.data)
+            assert abs(noise[0] - edge) < 0.1
 
 
 # ---- learning ----
@@ -409,7 +417,7 @@ THREAD_CASES = {
 
 @pytest.mark.parametrize("case", THREAD_CASES)
 def test_the_number_of_threads_changes_no_bit(case):
-    for variant in VARIANTS:
+    for variant in VARIANTS if case == "mlp" else VARIANTS[-1:]:
         alone, *others = [learned(threads, variant, **THREAD_CASES[case]) for threads in (1, 2, 3, 7)]
         for other in others:
             assert all(torch.equal(a, b) for a, b in zip(alone, other))
@@ -476,20 +484,18 @@ def test_a_variable_limits_the_build(monkeypatch):
             lib.best_variant(build.PPO_SOURCE)
 
 
-def test_it_compiles_without_warnings_for_any_machine(tmp_path):
+def test_it_compiles_without_warnings_for_any_machine():
     """With the flags of a machine that is not an x86, and strict warnings."""
     command = [*build.find_compiler(), *build.FLAGS, "-ffp-contract=fast", "-std=gnu11", f"-I{build.NATIVE}"]
-    command += ["-Wall", "-Wextra", "-Wpedantic", "-Wno-psabi", "-Werror", "-O1"]
-    out = ["-c", str(build.CORE / "ppo.c"), "-o", str(tmp_path / "ppo.o")]
-    done = subprocess.run([*command, *out], capture_output=True, text=True)
+    command += ["-Wall", "-Wextra", "-Wpedantic", "-Wno-psabi", "-Wno-unused-function", "-Werror", "-fsyntax-only"]
+    done = subprocess.run([*command, *build.PPO_SOURCE.c_files()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 # ---- sanitizers ----
 
 
-@pytest.mark.parametrize("variant", {VARIANTS[0], VARIANTS[-1]})
-def test_it_is_clean_under_sanitizers(variant, tmp_path):
+def test_it_is_clean_under_sanitizers(tmp_path):
     """Acts and learns with a build that stops at invalid memory accesses and undefined behaviour."""
     runtime = subprocess.run(
         [*build.find_compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True
@@ -497,8 +503,8 @@ def test_it_is_clean_under_sanitizers(variant, tmp_path):
     if not Path(runtime).is_file():
         pytest.skip("this compiler has no sanitizer runtime")
     library = tmp_path / "ppo.so"
-    flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    build.run_compiler(build.compile_command(build.PPO_SOURCE, variant, library, flags), build.PPO_SOURCE)
+    flags = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    build.run_compiler(build.compile_command(build.PPO_SOURCE, VARIANTS[-1], library, flags), build.PPO_SOURCE)
     env = os.environ | {
         "LD_PRELOAD": runtime,
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
@@ -515,8 +521,7 @@ def test_it_is_clean_under_sanitizers(variant, tmp_path):
 # ---- whole runs ----
 
 
-@pytest.mark.parametrize("nn", [{}, {"core": "lstm", "core_size": 16}], ids=str)
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize(("nn", "optimizer"), [({}, "adam"), ({"core": "lstm", "core_size": 16}, "muon")], ids=str)
 def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path, monkeypatch, nn, optimizer):
     """Also with another number of threads."""
 
@@ -542,16 +547,15 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path, monkeypatch, nn
 
 
 @pytest.mark.parametrize("nn", [{}, {"core": "mingru", "core_size": 32}, {"separate": True}], ids=str)
-def test_a_run_is_torchs(nn):
+def test_a_run_is_torchs(monkeypatch, nn):
     """A few updates of a whole run: collecting and learning."""
 
     def weights(by_c):
+        if not by_c:
+            monkeypatch.setattr(ppo.fast, "native_ppo", lambda learner: None)
         t = make_trainer("cartpole", **tiny(nn={"hidden": 16, **nn}, train={"adam_eps": 1e-2, "learning_rate": 1e-3}))
         learner = t.learners[0]
-        assert learner.native is not None
-        if not by_c:
-            learner.native = learner.rollout.acting = None
-            t.collector._native = [None]
+        assert (learner.native is not None) == by_c
         for _ in range(4):
             t.iterate()
         t.close()

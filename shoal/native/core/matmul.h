@@ -14,6 +14,17 @@
 enum { TILE = LANES == 16 ? 12 : 6 };
 enum { PANEL = 2 * LANES, ROUND = 16 };  // widths of all matrices are rounded up to ROUND
 
+// The buffers of a model lie in one piece of memory. Under AddressSanitizer each is followed by bytes that no code may
+// touch.
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+enum { GUARD = 16 };  // floats
+static void guard(void *end, int64_t bytes) { __asan_poison_memory_region(end, (size_t)bytes); }
+#else
+enum { GUARD = 0 };
+INLINE void guard(void *end, int64_t bytes) { (void)end, (void)bytes; }
+#endif
+
 INLINE int64_t rounded(int64_t width) { return (width + ROUND - 1) / ROUND * ROUND; }
 
 // Floats between the rows of a matrix: an odd number of cache lines, so that a column is spread over the whole cache.

@@ -14,9 +14,9 @@ INLINE uint64_t random_bits(uint64_t seed, uint64_t i) {
 SHOAL_API void shoal_gumbel(uint64_t seed, int64_t count, float *out) {
     float uniform[LANES];
     for (int64_t first = 0; first < count; first += LANES) {
-        for (int k = 0; k < LANES; k++) {  // 24 bits, never 0 or 1
-            uint32_t bits = (uint32_t)(random_bits(seed, (uint64_t)(first + k)) >> 40);
-            uniform[k] = ((float)bits + 0.5f) * 0x1p-24f;
+        for (int k = 0; k < LANES; k++) {  // 23 bits: with 24 the largest rounds to 1, and its noise is 265
+            uint32_t bits = (uint32_t)(random_bits(seed, (uint64_t)(first + k)) >> 41);
+            uniform[k] = ((float)bits + 0.5f) * 0x1p-23f;
         }
         Lanes noise = -log_of(-log_of(load(uniform)));
         if (count - first >= LANES) {

@@ -141,7 +141,9 @@ static int64_t max_block(const Model *m) {
 
 static void *claim(char *memory, int64_t *at, int64_t bytes) {
     void *claimed = memory ? memory + *at : 0;
-    *at += (bytes + 63) / 64 * 64;
+    int64_t end = *at + bytes;
+    *at += (bytes + 63) / 64 * 64 + 4 * GUARD;
+    if (memory) guard(memory + end, *at - end);
     return claimed;
 }
 

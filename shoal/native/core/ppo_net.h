@@ -143,7 +143,12 @@ static int64_t widest(const Net *net) { return net->hidden > net->core_size ? ne
 // Divides memory for blocks of up to `rows` rows and `segments` segments; returns the floats that it takes.
 static int64_t work_of(const Net *net, int64_t rows, int64_t segments, float *memory, Work *work) {
     int64_t at = 0;
-#define TAKE(pointer, count, width) (pointer) = memory + at, at += (count) * stride_of(width)
+#define TAKE(pointer, count, width)                                                                                    \
+    do {                                                                                                               \
+        (pointer) = memory + at, at += (count) * stride_of(width);                                                     \
+        if (memory) guard(memory + at, 4 * GUARD);                                                                     \
+        at += GUARD;                                                                                                   \
+    } while (0)
     for (int64_t t = 0; t < net->towers; t++) {
         const Tower *tower = &net->tower[t];
         Activations *a = &work->tower[t];
