@@ -34,14 +34,14 @@ WALLS = {
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins", "native"},
-    "algos": {"errors", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
+    "algos": {"errors", "cores", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log", "plugins", "seeds"},
-    "bench": {"nn", "train"},
+    "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
     "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}

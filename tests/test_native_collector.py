@@ -39,12 +39,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("pendulum", {"core": "lstm", "std": "state"}),
     ("breakout", {"separate": True, "activation": "tanh"}),
     ("chase", {"core": "lstm"}),
+    ("cartpole", {"core": "mingru", "separate": True}),
 ]
 
 
 def use_threads(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """Makes learners in C use a number of threads."""
-    monkeypatch.setattr(fast, "available_cores", lambda: threads)
+    monkeypatch.setattr(fast, "available_threads", lambda: threads)
 
 
 def use_host(monkeypatch: pytest.MonkeyPatch) -> None:

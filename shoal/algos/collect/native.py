@@ -10,6 +10,7 @@ import ctypes
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -140,25 +141,21 @@ class NativeCollector(HostCollector):
         reports = [report for report in self._reports if report.count]
         if not reports:
             return
-        rollout = self.seats[0].rollout
-        final_obs = self._memory.arrays["final_obs"]
+        rollout, final_obs = self.seats[0].rollout, self._memory.arrays["final_obs"]
         size = rollout.state[0].shape[1] if rollout.state else 0
-        at = np.concatenate([_read(report.at, (report.count,), np.int64) for report in reports])
-        obs = np.concatenate(
-            [_read(report.obs, (report.count, *final_obs.shape[1:]), final_obs.dtype) for report in reports]
-        )
-        state = np.concatenate(
-            [_read(report.state, (report.count, len(rollout.state), size), np.float32) for report in reports]
-        )
+        at = _joined(reports, "at", (), np.int64)
         order = np.argsort(at)
         steps, rows = np.divmod(at[order], rollout.rows)
+        obs = torch.from_numpy(_joined(reports, "obs", final_obs.shape[1:], final_obs.dtype)[order])
+        states = _joined(reports, "state", (len(rollout.state), size), np.float32)[order]
+        state = [torch.from_numpy(np.ascontiguousarray(states[:, k])) for k in range(len(rollout.state))]
         last_rows = np.array([envs.hi * self.agents for envs in self.ranges.values()])
-        batch = steps * len(last_rows) + np.searchsorted(last_rows, rows, side="right")
-        for same in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
-            chosen = order[same]
-            parts = tuple(torch.from_numpy(state[chosen, k]) for k in range(len(rollout.state)))
-            last = [torch.from_numpy(obs[chosen])]
-            rollout.truncations.add(int(steps[same[0]]), torch.from_numpy(rows[same]), last, parts)
+        batch = steps * len(last_rows) + np.searchsorted(last_rows, rows, side="right")  # rows that are added together
+        edges = [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), len(batch)]
+        row_index = torch.from_numpy(rows)
+        for lo, hi in pairwise(edges):
+            parts = tuple(part[lo:hi] for part in state)
+            rollout.truncations.add(int(steps[lo]), row_index[lo:hi], [obs[lo:hi]], parts)
 
 
 def block_edges(num_envs: int, agents: int, threads: int) -> list[int]:
@@ -191,7 +188,8 @@ def _box_constants(head: Any) -> dict[str, Array]:
     return {name: np.array(np.ravel(part), np.float32) for name, part in constants.items()}
 
 
-def _read(address: int, shape: tuple[int, ...], dtype: Any) -> Array:
-    """A view of C's memory."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype).reshape(shape)
+def _joined(reports: Sequence[Any], name: str, shape: tuple[int, ...], dtype: Any) -> Array:
+    """(truncated rows, *shape): a copy of an array of all reports."""
+    width = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    parts = [ctypes.string_at(getattr(report, name), report.count * width) for report in reports]
+    return np.frombuffer(b"".join(parts), dtype).reshape(-1 if width else sum(r.count for r in reports), *shape)

@@ -164,7 +164,7 @@ static void collect_block(Model *m, const Collect *c, int64_t number) {
     Report *report = &c->reports[number];
     int32_t lo = c->edges[number], hi = c->edges[number + 1];
     int64_t first = lo * c->envs.agents, rows = (hi - lo) * c->envs.agents, before = now_ns();
-    report->count = report->policy_ns = report->env_ns = report->copy_ns = 0;
+    report->count = report->policy_ns = report->env_ns = report->copy_ns = report->out_of_memory = 0;
     report->bad_step = report->bad_value = -1;
     for (int64_t step = 0; step < c->horizon; step++) {
         act_at(m, c, step, first, rows);
