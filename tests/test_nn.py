@@ -323,6 +323,8 @@ RECURRENT = {
     "mingru of its own width": lambda: actor_of(core="mingru", core_size=5),
     "lstm, separate": lambda: actor_of(core="lstm", separate=True),
     "mingru, separate": lambda: actor_of(core="mingru", core_size=5, separate=True),
+    "lstm, head layers": lambda: actor_of(core="lstm", head_layers=1),
+    "mingru, separate, head layers": lambda: actor_of(core="mingru", core_size=5, separate=True, head_layers=2),
     "own": lambda: actor_of(policy=OwnMemory()),
     "own, one tensor": lambda: actor_of(policy=OwnGRU()),
     "own, nested": lambda: actor_of(policy=OwnNested()),
@@ -617,9 +619,19 @@ def test_a_fresh_policy_draws_box_actions_with_the_asked_spread(std):
     torch.testing.assert_close(logits[:, 2:], torch.full((6, 2), -1.0), rtol=0, atol=0.05)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
-def test_separate_networks_share_no_weight(core):
-    actor = actor_of(separate=True, core=core)
+def test_layers_after_the_core_make_a_policy_that_fast_implementations_do_not_cover():
+    """They cover exactly Policy."""
+    deep = actor_of(core="lstm", head_layers=2, hidden=8).policy
+    assert type(deep) is not Policy
+    assert [layer.weight.shape for layer in deep.head_body.layers] == [(8, 8), (8, 8)]
+    assert type(actor_of(core="lstm").policy) is type(actor_of(separate=True).policy) is Policy
+    with pytest.raises(ConfigError, match="--nn.head-layers 1 needs a --nn.core"):
+        actor_of(head_layers=1)
+
+
+@pytest.mark.parametrize(("core", "head_layers"), [("none", 0), ("lstm", 0), ("mingru", 0), ("mingru", 1)])
+def test_separate_networks_share_no_weight(core, head_layers):
+    actor = actor_of(separate=True, core=core, head_layers=head_layers)
     logits, values, _ = actor.step(sampled(OBSERVATIONS["numbers"], 4), actor.initial_state(4))
     of_logits = torch.autograd.grad(logits.sum(), list(actor.parameters()), allow_unused=True, retain_graph=True)
     of_values = torch.autograd.grad(values.sum(), list(actor.parameters()), allow_unused=True)

@@ -523,6 +523,7 @@ def test_sizes_that_do_not_fit_are_told():
         {"core": "mingru"},
         {"core": "lstm", "separate": True},
         {"core": "mingru", "separate": True},
+        {"core": "mingru", "separate": True, "head_layers": 1},
     ],
     ids=str,
 )

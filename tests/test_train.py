@@ -25,6 +25,7 @@ EXACT = {
     "lstm": ("memory", {"nn": {"core": "lstm"}}),
     "mingru": ("memory", {"nn": {"core": "mingru"}}),
     "lstm, separate": ("memory", {"nn": {"core": "lstm", "separate": True}}),
+    "mingru, head layers": ("memory", {"nn": {"core": "mingru", "separate": True, "head_layers": 1}}),
     "mingru, separate": ("memory", {"nn": {"core": "mingru", "separate": True}}),
     "normalizers": ("pendulum", {"train": {"normalize_obs": True, "normalize_reward": True}}),
     "truncation": ("cartpole", {"env": {"max_steps": 5}}),

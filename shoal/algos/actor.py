@@ -59,7 +59,7 @@ class Actor(nn.Module):
         self.agents = agents  # agents of each env that it plays
         if policy is None:
             with seeded(seed):
-                policy = Policy(observation_space, self.head, net, normalized=normalize_obs)
+                policy = policies.make_policy(observation_space, self.head, net, normalized=normalize_obs)
         self.policy: Any = policy
         leaves = zip(self.layout.leaves, leaf_spaces(observation_space))
         numeric = {str(k): leaf for k, (leaf, space) in enumerate(leaves) if normalize_obs and is_numeric(space)}

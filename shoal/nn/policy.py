@@ -32,6 +32,7 @@ from shoal.spec import map_leaves
 
 __all__ = [
     "Compiled",
+    "DeepPolicy",
     "Net",
     "NetWithOptions",
     "Policy",
@@ -41,6 +42,7 @@ __all__ = [
     "evaluation_mode",
     "initial_row",
     "initial_state",
+    "make_policy",
     "state_structure",
     "step",
     "unroll",
@@ -61,6 +63,9 @@ class Net:
     )
     core: str = opt("none", "recurrent core, the policy's memory", choices=lambda: ("none", *CORES.names()))
     core_size: int = opt(0, "width of the core; 0: the same as --nn.hidden", low=0, high=65536)
+    head_layers: int = opt(
+        0, "recurrent policies: fully connected layers between the core and the heads (by env)", low=0, high=64
+    )
     separate: bool = opt(False, "separate networks for actor and critic, the recurrent core included (by env)")
     std: Literal["free", "state"] = opt(
         "free", "Box actions: standard deviation as a free parameter, or as an output that depends on the state"
@@ -99,7 +104,9 @@ class Policy(nn.Module):
         self.critic_core: Any = _make_core(net, self.body.features) if net.separate else None
         # a state is the tensors of `core`, then those of `critic_core`
         self._num_core_tensors = 0 if self.core is None else len(self.core.initial_state(1))
-        features = self.body.features if self.core is None else self.core.features
+        self._make_heads(self.body.features if self.core is None else self.core.features, head, net)
+
+    def _make_heads(self, features: int, head: ActionHead, net: Net) -> None:
         self.actor = layer_init(nn.Linear(features, head.num_outputs), 0.01)
         self.critic = layer_init(nn.Linear(features, 1), 1.0)
         num_stds = head.num_outputs - head.num_noise
@@ -160,6 +167,39 @@ def _make_core(net: Net, features: int) -> Any:
         return None
     options = getattr(net, "core_options", None)
     return make_with_options(CORES.find(net.core), features, net.core_size or net.hidden, options=options)
+
+
+class DeepPolicy(Policy):
+    """A recurrent policy with `--nn.head-layers` fully connected layers between the core and the heads.
+
+    From a core alone, actions are nearly linear in what is remembered. It is a class of its own because the fast
+    implementations cover exactly Policy.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], head: ActionHead, net: Net, *, normalized: bool = False
+    ) -> None:
+        if net.core == "none":
+            raise ConfigError(f"--nn.head-layers {net.head_layers} needs a --nn.core. Use --nn.layers without one.")
+        super().__init__(observation_space, head, net, normalized=normalized)
+        sizes = [self.core.features] + [net.hidden] * net.head_layers
+        self.head_body = MLP(sizes, net.activation)
+        self.critic_head_body: Any = MLP(sizes, net.activation) if net.separate else None
+        self._make_heads(net.hidden, head, net)
+
+    def _heads(self, for_actor: Tensor, for_critic: Tensor) -> tuple[Tensor, Tensor]:
+        for_actor = self.head_body.forward(for_actor)
+        if self.critic_head_body is None:
+            return super()._heads(for_actor, for_actor)
+        return super()._heads(for_actor, self.critic_head_body.forward(for_critic))
+
+
+def make_policy(
+    observation_space: spaces.Space[Any], head: ActionHead, net: Net, *, normalized: bool = False
+) -> Policy:
+    """The policy that `--nn.*` describes."""
+    kind = DeepPolicy if net.head_layers else Policy
+    return kind(observation_space, head, net, normalized=normalized)
 
 
 class _Body(nn.Module):

@@ -98,7 +98,13 @@ TABLE: tuple[Row, ...] = (
         nn={"hidden": 64, "activation": "tanh", "separate": True},
     ),
     row(algo="ppo", kind="python", actions="continuous", nn={"log_std": -0.7}),
-    row(algo="ppo", kind="python", core=True, train={"segment": 16}),
+    row(
+        algo="ppo",
+        kind="python",
+        core=True,
+        train={"segment": 16, "minibatches": 8, "learning_rate": 1e-3},
+        nn={"head_layers": 1},
+    ),
     row(
         algo="ppo",
         kind="python",
@@ -110,7 +116,7 @@ TABLE: tuple[Row, ...] = (
         kind="python",
         observations="image",
         train=PPO_IMAGE,
-        nn={"hidden": 512, "layers": 1, "activation": "relu", "separate": False},
+        nn={"hidden": 512, "layers": 1, "head_layers": 0, "activation": "relu", "separate": False},
     ),
     # PPO, native envs: a step costs next to nothing
     row(algo="ppo", kind="native", train=PPO_NATIVE, vec={"num_envs": NATIVE_ENVS}),
