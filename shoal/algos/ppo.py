@@ -282,15 +282,15 @@ def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
 
 def run_epoch(learner: Learner, batch: Batch) -> Tensor:
     """One pass over the rollout in minibatches; returns the sums of STEP_METRICS over them."""
+    sums: Tensor
     if learner.fused is not None:
-        sums: Tensor = learner.fused.epoch(batch, segment_order(learner))
-        return sums
-    if learner.native is not None:
+        sums = learner.fused.epoch(batch, segment_order(learner))
+    elif learner.native is not None:
         sums = learner.native.epoch(batch, minibatches(learner, batch))
-        return sums
-    sums = torch.zeros(len(STEP_METRICS), device=learner.device)
-    for segments, weights in minibatches(learner, batch):
-        sums += improve(learner, batch, segments, weights)
+    else:
+        sums = torch.zeros(len(STEP_METRICS), device=learner.device)
+        for segments, weights in minibatches(learner, batch):
+            sums += improve(learner, batch, segments, weights)
     return sums
 
 

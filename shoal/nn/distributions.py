@@ -224,7 +224,7 @@ class ActionHead:
 
 
 def _draw_gumbel(noise: Tensor, generator: torch.Generator | None) -> None:
-    """Fills a tensor with Gumbel noise. On a CPU in C, from one number of the generator: torch takes ten times longer."""
+    """Fills a tensor with Gumbel noise. On a CPU in C, from one number of the generator: ten times as fast as torch."""
     if noise.device.type != "cpu" or not noise.is_contiguous():
         noise.exponential_(generator=generator).log_().neg_()
         return

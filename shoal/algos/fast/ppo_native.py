@@ -10,6 +10,8 @@ and critic, every action space, and any observation whose encoder has no weights
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 import time
 import weakref
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ from torch import Tensor
 from shoal.algos.optimizers.adam import Adam
 from shoal.algos.optimizers.adamw import AdamW
 from shoal.algos.optimizers.muon import Muon
+from shoal.cores import idle_cores
 from shoal.memory import use_huge_pages
 from shoal.native import ppo
 from shoal.native.pool import Threads
@@ -90,7 +93,7 @@ class NativePPO:
         self.actor, self.policy, self.rollout, self.learner = actor, actor.policy, rollout, learner
         self.lib, self.encoder = ppo.load(variant), actor.policy.body.encoder
         self.threads = Threads(threads)
-        self.parameters = [p for p in self.policy.parameters()]
+        self.parameters = list(self.policy.parameters())
         self._arrays: list[Any] = []  # C holds their addresses
         self._leaf = self._direct_leaf()
         self.mean, self.rstd = (torch.zeros(self.encoder.features) for _ in range(2))
@@ -360,30 +363,47 @@ def _joined(minibatches: Iterable[tuple[Any, Tensor | None]]) -> tuple[Tensor, A
 class Pace:
     """How many threads learn: the number that takes the least time, found by trying. The results do not depend on it.
 
-    More threads must pay: each doubling must save a quarter of the time. Other runs on the machine use the rest.
+    More threads must pay: each doubling must save a quarter of the time. Cores that other processes use are left to
+    them: their threads and ours would only wait for each other.
     """
 
     AGAIN = 256  # epochs after which the neighbours of the chosen number are tried again
+    LOOK = 16  # epochs after which the cores are looked at
     GAIN = 0.75  # time with twice the threads, at most
 
     def __init__(self, most: int) -> None:
         self.counts = [1 << k for k in range(most.bit_length()) if 1 << k < most] + [most]
-        self.threads = self.counts[0]
+        self.threads = 1
         self.seconds: dict[int, float] = {}
-        self._waiting = list(self.counts) * 2 if most > 1 else []
+        self._waiting = self.counts * 2 if most > 1 else []
         self._began = 0.0
         self._epochs = 0
+        self._was_busy = False
 
     def begin(self) -> int:
         """The number of threads of the next epoch."""
-        if len(self.counts) > 1 and not self._waiting and self._epochs % self.AGAIN == 0:
-            at = self.counts.index(self.threads)
-            self._waiting = self.counts[max(0, at - 1) : at + 2]
-            self.seconds.clear()
-        if self._waiting:
-            self.threads = self._waiting[0]
+        if len(self.counts) > 1:
+            if self._epochs and self._epochs % self.AGAIN == 0:
+                at = self.counts.index(self.threads)
+                self._waiting = self.counts[max(0, at - 1) : at + 2]
+                self.seconds.clear()
+            if self._epochs % self.LOOK == 0:
+                self._leave_cores_to_others()
+            if self._waiting:
+                self.threads = self._waiting[0]
         self._began = time.perf_counter()
         return self.threads
+
+    def _leave_cores_to_others(self) -> None:
+        """Lowers the number of threads if other processes use the cores, now and at the last look."""
+        cores = os.cpu_count() or 1
+        others = max(0, cores - idle_cores() - (self.threads - 1))  # runnable tasks besides our threads
+        free = [count for count in self.counts if count <= max(1, cores - others)]
+        is_busy = self.threads > free[-1]
+        if is_busy and (self._was_busy or not self._epochs):
+            self.threads = free[-1]
+        self._was_busy = is_busy
+        self._waiting = [count for count in self._waiting if count <= free[-1]]
 
     def end(self) -> None:
         """Ends the epoch, and chooses the number of threads if all were tried."""
@@ -394,9 +414,13 @@ class Pace:
         tried = self._waiting.pop(0)
         self.seconds[tried] = min(took, self.seconds.get(tried, took))
         if not self._waiting:
-            chosen = min(self.seconds)
-            for count in sorted(self.seconds):
-                doublings = np.log2(count / chosen)
-                if self.seconds[count] <= self.seconds[chosen] * self.GAIN**doublings:
-                    chosen = count
-            self.threads = chosen
+            self.threads = self._fastest()
+
+    def _fastest(self) -> int:
+        """The number of threads by the seconds of an epoch."""
+        chosen = min(self.seconds)
+        for count in sorted(self.seconds):
+            doublings = math.log2(count / chosen)
+            if self.seconds[count] <= self.seconds[chosen] * self.GAIN**doublings:
+                chosen = count
+        return chosen

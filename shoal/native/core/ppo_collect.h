@@ -191,7 +191,7 @@ static int64_t collect_blocks(void *job, int32_t lo, int32_t hi) {
 // Plays `horizon` steps of all envs, with the weights that were packed last.
 SHOAL_API void shoal_ppo_collect(Model *m, const Collect *c) {
     CollectJob job = {m, c};
-    if (m->setup.pool && c->blocks > 1) {
+    if (m->threads > 1 && c->blocks > 1) {
         m->setup.run(m->setup.pool, collect_blocks, &job, 0, (int32_t)c->blocks, 1);
     } else {
         collect_blocks(&job, 0, (int32_t)c->blocks);
