@@ -65,7 +65,7 @@ INLINE float sum_of(Lanes x) {
 
 INLINE Lanes sigmoid_of(Lanes x) { return 1.0f / (1.0f + exp_of(-x)); }
 
-INLINE Lanes tanh_of(Lanes x) {  // a quotient of polynomials up to where it rounds to 1
+INLINE Lanes tanh_of(Lanes x) {  // a quotient of polynomials, and exactly 1 from 9 on: 1 - tanh^2 is a slope
     Lanes z = choose(x > 7.9053111f, all(7.9053111f), x);
     z = choose(z < -7.9053111f, all(-7.9053111f), z);
     Lanes s = z * z;
@@ -78,7 +78,8 @@ INLINE Lanes tanh_of(Lanes x) {  // a quotient of polynomials up to where it rou
     Lanes q = s * 1.19825839466702e-06f + 1.18534705686654e-04f;
     q = q * s + 2.26843463243900e-03f;
     q = q * s + 4.89352518554385e-03f;
-    return z * p / q;
+    Lanes y = choose(x > 9.0f, all(1.0f), z * p / q);
+    return choose(x < -9.0f, all(-1.0f), y);
 }
 
 #endif
