@@ -344,6 +344,22 @@ def test_log_stds_outside_of_their_range_have_no_gradient():
             assert by_c.actor.policy.log_std.grad[1] == 0.0 != by_c.actor.policy.log_std.grad[0]
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "net", [{"activation": "tanh", "layers": 1}, {"core": "lstm", "core_size": 16, "layers": 0}], ids=str
+)
+def test_saturated_units_have_no_gradient(net, variant):
+    """Large observations would turn a slope of 1e-7 into a gradient."""
+    by_c, by_torch = make_twins(net=net, minibatches=1, learning_rate=0.0, max_grad_norm=0.0)
+    by_c.native = NativePPO(by_c.actor, by_c.rollout, by_c, variant=variant)
+    for learner in (by_c, by_torch):
+        learner.rollout.obs[0].mul_(1e5)
+        learn(learner)
+    first, wanted = (next(iter(learner.actor.policy.parameters())).grad for learner in (by_c, by_torch))
+    assert wanted.abs().max() < 1e-3
+    assert first.abs().max() < 1e-3
+
+
 def test_an_update_needs_no_rollout_before():
     """Weights that were restored or changed between collecting and learning count."""
     by_c, by_torch = make_twins()
