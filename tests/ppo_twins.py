@@ -81,7 +81,7 @@ def make_learner(
     actor = Actor(space, ACTIONS[actions], shape, seed=seed, normalize_obs=normalize_obs)
     for key, moments in actor.moments.items():
         leaf = actor.layout.leaves[int(key)]
-        moments.update(2.0 * torch.randn(50, *leaf.shape, generator=torch.Generator().manual_seed(seed)) + 1.0)
+        moments.update(0.2 * torch.randn(50, *leaf.shape, generator=torch.Generator().manual_seed(seed)) + 1.0)
     mask_size = actor.head.num_noise if has_masks else 0
     learner = Learner(config, actor, rows, seed=seed, mask_size=mask_size, has_dead_rows=has_dead_rows)
     shake(actor.policy.parameters(), 0.5, seed)
