@@ -4,9 +4,9 @@
     python benchmarks/cpu_learner.py [--nets mlp lstm mingru] [--rounds 5]
 
 breakout with its tuned options and a network of 2 x 128 units (and a core of 128). Both sides do the same work: the
-torch side is the plain path of algos/ppo.py, with the number of torch threads that is fastest here. They take turns, an
-iteration each. The floor is the time of the iteration's matrix products alone, at the rate of a large product in torch
-(`shoal bench train`). Each run of this file appends machine, commit and every round to
+torch side is algos/ppo.py without anything of algos/fast/, with the number of torch threads that is fastest here. They
+take turns, an iteration each. The floor is the time of the iteration's matrix products alone, at the rate of a large
+product in torch (`shoal bench train`). Each run of this file appends machine, commit and every round to
 benchmarks/results/cpu_learner.jsonl.
 """
 
@@ -39,7 +39,8 @@ def make(net: str, *, in_c: bool, torch_threads: int = 0) -> Trainer:
     options = options_for("breakout", {"device": "cpu", "nn": NETS[net], "vec": vec})
     if in_c:
         return Trainer("breakout", options)
-    with mock.patch("shoal.algos.fast.native_ppo", return_value=None):
+    fast = "shoal.algos.fast."
+    with mock.patch(fast + "native_ppo", lambda learner: None), mock.patch(fast + "ppo_loss", lambda learner: None):
         return Trainer("breakout", options)
 
 
