@@ -39,8 +39,10 @@ def make(net: str, *, in_c: bool, torch_threads: int = 0) -> Trainer:
     options = options_for("breakout", {"device": "cpu", "nn": NETS[net], "vec": vec})
     if in_c:
         return Trainer("breakout", options)
-    fast = "shoal.algos.fast."
-    with mock.patch(fast + "native_ppo", lambda learner: None), mock.patch(fast + "ppo_loss", lambda learner: None):
+    with (
+        mock.patch("shoal.algos.fast.native_ppo", return_value=None),
+        mock.patch("shoal.algos.fast.ppo_loss", return_value=None),
+    ):
         return Trainer("breakout", options)
 
 
