@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 
-demo: $(VENV)/installed  ## install, then train breakout
-	$(VENV)/bin/shoal train breakout
+demo: $(VENV)/installed  ## install, train a pong player, and record a video of it
+	$(VENV)/bin/shoal train pong
+	$(VENV)/bin/shoal eval last --episodes 10 --video pong.gif
 
 test: $(VENV)/ready  ## install, then run every check
 	scripts/check

@@ -27,7 +27,8 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         build = load_build(Path(self.root))
         self.folder = tempfile.mkdtemp(prefix="shoal-build-")
         headers = sorted((Path(self.root) / "shoal" / "envs").glob("*.h"))
-        jobs = [(build.CORE_SOURCE, "base"), *((build.QLEARN_SOURCE, variant) for variant in build.variants())]
+        jobs = [(build.CORE_SOURCE, "base")]
+        jobs += [(source, name) for source in (build.QLEARN_SOURCE, build.PPO_SOURCE) for name in source.variants()]
         jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
         with ThreadPoolExecutor() as pool:
             libraries = list(pool.map(lambda job: build.build(*job, Path(self.folder)), jobs))

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import shoal
+from shoal.cores import available_cores
 from shoal.measure import Sample, Stepper, describe_machine, measure
-from shoal.vector.threads import available_cores
 
 RESULTS = Path(__file__).parent / "results" / "python_envs.jsonl"
 

@@ -156,11 +156,11 @@ def _chunks(tensor: Tensor) -> Iterator[memoryview]:
         yield from _chunks(tensor[begin : begin + rows].contiguous())
 
 
-def mark_best(folder: str | Path, checkpoint: str | Path, score: float) -> None:
-    """Records which checkpoint is the best one: it is never pruned."""
+def mark_best(folder: str | Path, checkpoint: str | Path, score: float, by: str = "") -> None:
+    """Records which checkpoint is the best one, and by what: it is never pruned."""
     file = Path(folder) / "best.json"
     try:
-        write_atomic(file, json.dumps({"checkpoint": Path(checkpoint).name, "score": score}).encode())
+        write_atomic(file, json.dumps({"checkpoint": Path(checkpoint).name, "score": score, "by": by}).encode())
     except OSError as error:
         raise CheckpointError(f"{file} cannot be written: {error.strerror}. Free disk space.") from error
 

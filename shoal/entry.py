@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import registry
+from shoal.cores import available_cores, available_threads
 from shoal.errors import ConfigError, EnvCrashed, UnknownEnv, did_you_mean
 from shoal.native import lib
 from shoal.vector import backends, threads
@@ -106,10 +107,10 @@ OPTIONS: dict[str, Any] = {
 
 
 def _default_backend(kind: str, count: int, given: Mapping[str, Any]) -> str:
-    has_cores = threads.available_cores() > 1
     if kind == "native":
-        return "threads" if "num_threads" in given or (count >= threads.FROM_ENVS and has_cores) else "serial"
-    if count > 1 and has_cores:
+        is_large = count >= threads.FROM_ENVS and available_threads() > 1
+        return "threads" if "num_threads" in given or is_large else "serial"
+    if count > 1 and available_cores() > 1:
         return "process"
     return "process" if any(option in BACKENDS.find("process").options for option in given) else "serial"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.vector.threads import available_cores
+from shoal.cores import available_cores, cpu_model
 
 CALIBRATION_S = 0.02
 
@@ -136,7 +136,7 @@ def describe_machine() -> dict[str, Any]:
         except (OSError, subprocess.TimeoutExpired):
             commit = None
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": available_cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -145,15 +145,3 @@ def describe_machine() -> dict[str, Any]:
         "commit": commit,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.lower().startswith(("model name", "hardware", "cpu model")):
-                return " ".join(line.partition(":")[2].split())
-    if platform.system() == "Darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
-    return platform.processor() or "unknown"

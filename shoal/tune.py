@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from shoal.cores import available_cores, available_threads
 from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.measure import Progress, Sample, Stepper, measure
 from shoal.spec import map_leaves
 from shoal.vector.base import check_num_envs
-from shoal.vector.threads import available_cores
 
 Env = str | Path | Callable[..., Any]
 
@@ -93,11 +93,11 @@ def autotune(
 
 
 def _candidates(count: int, is_native: bool) -> list[dict[str, Any]]:
-    cores = available_cores()
     if is_native:
-        threads = sorted({1, cores // 2, cores} - {0})
+        most = available_threads()
+        threads = sorted({1, most // 2, most} - {0})
         return [{"backend": "serial"}, *({"backend": "threads", "num_threads": k} for k in threads if k > 1)]
-    candidates: list[dict[str, Any]] = [{"backend": "serial"}]
+    cores, candidates = available_cores(), list[dict[str, Any]]([{"backend": "serial"}])
     for workers in sorted({1, cores // 2, cores - 1, cores, 2 * cores} - {0}):
         if workers > count or count % workers:
             continue

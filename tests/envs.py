@@ -415,3 +415,32 @@ class Counted(gymnasium.Env):
 
     def close(self):
         Counted.now -= 1
+
+
+class UnlikeAgentsEnv:
+    """A parallel env with two agents of different spaces; ends after 3 steps. obs: the step; reward: the action."""
+
+    possible_agents = ("big", "small")
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        return spaces.Box(0, 9, (4 if agent == "big" else 2,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        return spaces.Discrete(5 if agent == "big" else 2)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.agents, self.steps = list(self.possible_agents), 0
+        return self._obs(), {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.steps += 1
+        over, names = self.steps == 3, self.agents
+        self.agents = [] if over else names
+        flags = dict.fromkeys(names, False)
+        return self._obs(), {name: float(actions[name]) for name in names}, dict.fromkeys(names, over), flags, {}
+
+    def _obs(self) -> dict[str, Any]:
+        return {name: np.full(self.observation_space(name).shape, self.steps, np.float32) for name in ("big", "small")}
+
+    def close(self) -> None:
+        pass

@@ -85,8 +85,15 @@ RECURRENT: list[tuple[Any, dict[str, Any]]] = [
         "breakout",
         {"nn": {**SMALL, "core": "lstm"}, "train": {"optimizer": "muon", "learning_rate": 0.02, "segment": 4}},
     ),
-    ("vacuum", {"nn": {**SMALL, "core": "mingru"}, "train": {"entropy_coef": 0.1, "normalize_advantage": "batch"}}),
-    ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05, "minibatches": 7}}),
+    (
+        "vacuum",
+        {
+            "nn": {**SMALL, "core": "mingru"},
+            "train": {"entropy_coef": 0.1, "normalize_advantage": "batch"},
+            "num_envs": 5,
+        },
+    ),
+    ("vacuum", {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 4, "value_clip": 0.05}, "num_envs": 5}),
     (
         partial(Odd, 17, 15, np.uint8),
         {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 1, "shuffle": False, "minibatches": 6}, "num_envs": 11},
@@ -135,9 +142,27 @@ def use_few_blocks() -> None:
     fused.REDUCE_PART, fused.ADAM_PART, fused.Fused.reduce_blocks, fused_core.FusedCore.reduce_blocks = 1024, 2048, 8, 2
 
 
+def patch_once() -> None:
+    """The interpreter replaces the functions of Triton's language at each call of a kernel: here once for each module.
+
+    That is a third of its time. Nothing in this process needs the functions that it replaces.
+    """
+    from triton.runtime import interpreter
+
+    replace, modules = interpreter._patch_lang, set()
+
+    def replace_once(function: Any) -> Any:
+        if id(function.__globals__) not in modules:
+            modules.add(id(function.__globals__))
+            replace(function)
+        return interpreter._LangPatchScope()  # of no changes: nothing is restored
+
+    interpreter._patch_lang = replace_once
+
+
 def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
     """Rollouts and whole updates. Products in float32: bfloat16 would hide what differs."""
-    muon.orthogonal = partial(muon.orthogonal, kind=torch.float32)
+    muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
     processors = fused_core.PROCESSORS
     for env, tables in (PPO + RECURRENT)[first:last]:
         fused.BLOCKS, fused_core.PROCESSORS = tables.get("blocks", 8), tables.get("processors", processors)
@@ -361,6 +386,14 @@ def check_carry() -> None:
     print("checked carry")
 
 
+def check_parts() -> None:
+    """What takes little time, in one process: importing torch and Triton takes longer."""
+    for check in (check_nan, check_spread, check_sums, check_cores, check_carry):
+        ours = ops._is_for_triton, ops._is_for_c, cores.is_for  # some checks replace them
+        check()
+        ops._is_for_triton, ops._is_for_c, cores.is_for = ours
+
+
 def check_compiles() -> None:
     """Every kernel compiles for two cards, which needs none, and keeps to a block's shared memory there."""
     import triton
@@ -466,4 +499,5 @@ def check_compiles() -> None:
 if __name__ == "__main__":
     if sys.argv[1] != "compiles":
         use_few_blocks()
+        patch_once()
     globals()[f"check_{sys.argv[1]}"]()

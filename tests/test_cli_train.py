@@ -421,7 +421,7 @@ def test_a_package_adds_a_command_and_a_logger_by_entry_points(tmp_path):
     assert run_shoal("count", "up", "--number", "4") == "1 2 3 4\n"
     words = ["--log", "steps", "--steps.file", "mine.txt", "--train.total-steps", "256"]
     run_shoal("train", "cartpole", *TINY, *words)
-    assert (find("last").folder / "mine.txt").read_text() == "256\n"
+    assert (find("last").folder / "mine.txt").read_text() == "128\n256\n"
 
 
 # ---- end to end ----

@@ -61,8 +61,8 @@ def test_the_chains_values_are_learned(algo, options):
     """To 1 %, by random play. Where cut off games counted as over, the first place would be worth 0.4, not 0.9."""
     base = {"gamma": 0.9, "epsilon_start": 1.0, "epsilon_end": 1.0, "learning_rate": 5e-3, "schedule": "linear"}
     own = {
-        "dqn": {"batch_size": 64, "gradient_steps": 8, "target_tau": 0.1, "replay_size": "20k", "total_steps": "64k"},
-        "pqn": {"q_lambda": 0.0, "horizon": 8, "minibatches": 2, "epochs": 4, "total_steps": "200k"},
+        "dqn": {"batch_size": 64, "gradient_steps": 8, "target_tau": 0.1, "replay_size": "20k", "total_steps": "32k"},
+        "pqn": {"q_lambda": 0.0, "horizon": 8, "minibatches": 2, "epochs": 4, "total_steps": "60k"},
     }
     setup = {"vec": {"num_envs": 64}, "nn": {"hidden": 32, "layers": 1}}
     t = make_trainer(CHAIN, **setup, algo=algo, train={**base, **own[algo], **options})

@@ -15,6 +15,7 @@ ROOT = Path(shoal.__file__).parent
 # what each room may import of Shoal, besides itself
 WALLS = {
     "errors": set(),
+    "cores": set(),
     "plugins": {"errors"},
     "seeds": set(),
     "memory": set(),
@@ -22,28 +23,28 @@ WALLS = {
     "spec": {"errors"},
     "registry": {"errors"},
     "native": {"errors", "spec"},
-    "vector": {"errors", "memory", "spec", "plugins", "native"},
-    "entry": {"errors", "spec", "plugins", "registry", "native", "vector"},
+    "vector": {"errors", "cores", "memory", "spec", "plugins", "native"},
+    "entry": {"errors", "cores", "spec", "plugins", "registry", "native", "vector"},
     "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
-    "measure": {"vector"},
-    "tune": {"errors", "spec", "entry", "measure", "vector"},
+    "measure": {"cores"},
+    "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
     "config": {"errors"},
     "runs": {"errors", "config"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
-    "nn": {"errors", "spec", "config", "plugins"},
-    "algos": {"errors", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
+    "nn": {"errors", "spec", "config", "plugins", "native"},
+    "algos": {"errors", "cores", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
-    "train": {"errors", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
+    "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "checkpoint", "log", "plugins", "seeds"},
-    "bench": {"nn", "train"},
-    "puffer": {"errors", "spec", "registry", "vector", "entry", "integrations"}
+    "bench": {"cores", "nn", "train"},
+    "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
-    "cli": {"errors", "spec", "registry", "native", "vector", "entry", "integrations"}
+    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}
     | {
         "conformance",
         "measure",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import subprocess
@@ -39,9 +40,17 @@ except shoal.ShoalError as error:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", str(ROOT), "--no-deps", "--no-build-isolation", "-w", str(folder)], check=True)
+    """Built once, also where several workers of pytest-xdist have a test of it: the others wait for the first."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "wheel"
+    with open(shared / "wheel.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "wheel", str(ROOT)]
+            subprocess.run([*command, "--no-deps", "--no-build-isolation", "-w", f"{folder}.new"], check=True)
+            os.rename(f"{folder}.new", folder)
     return next(folder.glob("*.whl"))
 
 

@@ -147,13 +147,13 @@ def petting(name: str, **kwargs: Any) -> Any:
 # ---- every env, every way to run it ----
 
 LONG = {
-    "cartpole": ("gymnasium:CartPole-v1", 4, 5000),
-    "dict": (DictEnv, 2, 5000),
-    "image": (ImageEnv, 4, 5000),
-    "infos": (InfoEnv, 4, 1000),
-    "agents": (DyingAgentsEnv, 2, 5000),
-    "mixed": (MixedAgentsEnv, 4, 1000),
-    "turns": (TurnsEnv, 2, 5000),
+    "cartpole": ("gymnasium:CartPole-v1", 4, 1200),
+    "dict": (DictEnv, 2, 1200),
+    "image": (ImageEnv, 4, 1200),
+    "infos": (InfoEnv, 4, 400),
+    "agents": (DyingAgentsEnv, 2, 1200),
+    "mixed": (MixedAgentsEnv, 4, 400),
+    "turns": (TurnsEnv, 2, 1200),
 }
 
 
@@ -166,11 +166,11 @@ def test_equals_serial(name):
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("mpe2/simple_spread_v3", 300),
-        ("mpe2/simple_speaker_listener_v4", 300),
-        ("classic/rps_v2", 1000),
-        ("classic/connect_four_v3", 500),
-        ("classic/tictactoe_v3", 500),
+        ("mpe2/simple_spread_v3", 100),
+        ("mpe2/simple_speaker_listener_v4", 100),
+        ("classic/rps_v2", 300),
+        ("classic/connect_four_v3", 200),
+        ("classic/tictactoe_v3", 200),
     ],
 )
 def test_pettingzoo_equals_serial(name, steps):
@@ -431,6 +431,31 @@ def test_reset_drops_what_is_in_flight():
     vec.send(np.zeros(1, int))
     assert_same(vec.reset(seed=5)[0], twin.reset(seed=5)[0])
     vec.close()
+
+
+def test_recv_serves_the_env_that_is_ready_longest():
+    """No env waits for ever: one that answers at once again and again does not overtake another that is ready."""
+    vec = process(CounterEnv, 3, num_workers=3, batch_size=1)
+    try:
+
+        def wait_for_all() -> None:
+            until = time.monotonic() + TIMEOUT_S
+            while not all(vec._is_ready(worker) for worker in range(3)):
+                assert time.monotonic() < until
+                time.sleep(0.001)
+
+        vec.async_reset(seed=0)
+        wait_for_all()
+        order = []
+        for _ in range(12):
+            env_id = vec.recv()[4]["env_id"]
+            order.append(int(env_id[0]))
+            vec.send(np.zeros(1, int), env_id)
+            wait_for_all()
+        assert sorted(order[:3]) == [0, 1, 2]
+        assert order == order[:3] * 4
+    finally:
+        vec.close()
 
 
 # ---- a vector env inside ----

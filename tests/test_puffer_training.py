@@ -27,6 +27,7 @@ from shoal.puffer import NoLogger, PuffeRL, loggers, models, pytorch, rows
 from shoal.puffer.pytorch import LSTMWrapper, layer_init
 from shoal.puffer.vectorization import Multiprocessing, Serial, VectorEnv
 from shoal.vector.base import VecEnv
+from tests.envs import UnlikeAgentsEnv
 
 TEMPLATE = Path(__file__).parent.parent / "examples" / "train_template.py"
 
@@ -1022,27 +1023,7 @@ def test_actions_respect_masks():
 
 
 def test_actions_of_agents_that_differ():
-    class Unlike:
-        possible_agents = ("big", "small")
-
-        def observation_space(self, agent):
-            return spaces.Box(0, 9, (4 if agent == "big" else 2,), np.float32)
-
-        def action_space(self, agent):
-            return spaces.Discrete(5 if agent == "big" else 2)
-
-        def reset(self, seed=None, options=None):
-            self.agents = list(self.possible_agents)
-            return self._look(), {}
-
-        def step(self, actions):
-            flags = dict.fromkeys(self.agents, False)
-            return self._look(), dict.fromkeys(self.agents, 0.0), flags, flags, {}
-
-        def _look(self):
-            return {name: np.zeros(self.observation_space(name).shape, np.float32) for name in self.possible_agents}
-
-    trainer = PuffeRL(env=Serial(Unlike, num_envs=3), num_steps=4)
+    trainer = PuffeRL(env=Serial(UnlikeAgentsEnv, num_envs=3), num_steps=4)
     trainer.train()
     actions = trainer.get_action({"big": np.zeros((3, 4), np.float32), "small": np.zeros((3, 2), np.float32)})
     assert {name: len(batch) for name, batch in actions.items()} == {"big": 3, "small": 3}

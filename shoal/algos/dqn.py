@@ -152,7 +152,7 @@ class Learner(QLearner):
         self.reused: Batch | None = None  # the last batch, whose memory the next one overwrites
         groups, count = sample_groups(self)
         self.native = fast.native_q_learning(self, groups * count)
-        self.rollout.allows_native_acting = self.device.type == "cpu"
+        self.rollout.acting = fast.native_q_acting(actor, self.rollout)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """With the target network."""

@@ -134,7 +134,8 @@ class Learner(BaseLearner):
             )
         self.reward_moments = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
-        self.fused = fast.fused_ppo(self)
+        self.fused, self.native = fast.fused_ppo(self), fast.native_ppo(self)
+        self.rollout.acting = self.native
         self.loss = fast.ppo_loss(self) or clipped_loss
 
     def row_tensors(self) -> dict[str, Tensor]:
@@ -178,6 +179,7 @@ class Batch:
     resets: Tensor
     masks: Tensor | None
     counts: Tensor | None  # 1.0 where the agent was in the game, else 0.0
+    native_inputs: Any = None  # what C reads in place of obs (fast/ppo_native.py)
 
 
 def update(learner: Learner) -> dict[str, Tensor]:
@@ -280,12 +282,15 @@ def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
 
 def run_epoch(learner: Learner, batch: Batch) -> Tensor:
     """One pass over the rollout in minibatches; returns the sums of STEP_METRICS over them."""
+    sums: Tensor
     if learner.fused is not None:
-        sums: Tensor = learner.fused.epoch(batch, segment_order(learner))
-        return sums
-    sums = torch.zeros(len(STEP_METRICS), device=learner.device)
-    for segments, weights in minibatches(learner, batch):
-        sums += improve(learner, batch, segments, weights)
+        sums = learner.fused.epoch(batch, segment_order(learner))
+    elif learner.native is not None:
+        sums = learner.native.epoch(batch, minibatches(learner, batch))
+    else:
+        sums = torch.zeros(len(STEP_METRICS), device=learner.device)
+        for segments, weights in minibatches(learner, batch):
+            sums += improve(learner, batch, segments, weights)
     return sums
 
 

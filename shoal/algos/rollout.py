@@ -65,7 +65,7 @@ class Rollout:
         self.initial = actor.initial_row()  # the recurrent state that an episode starts from; None: zeros
         self.truncations = Truncations(self)
         self.needs_last_value = True  # whether collectors fill values[horizon]
-        self.allows_native_acting = False  # whether C may act for its rows (fast/q_native.py)
+        self.acting: Any = None  # acts for its rows in C (fast/); None: the actor does, in torch
         self.ready: Tensor | None = None  # rows that have played the whole horizon; None: all
         self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `_carried`
         if self.device.type == "cpu":
@@ -266,7 +266,7 @@ class StepViews:
         self.starts: State = ()
         if t % rollout.segment == 0:
             self.starts = tuple(part[t // rollout.segment, rows] for part in rollout.starts)
-        self.native: Any = None  # the C struct of these views (fast/q_native.py)
+        self.native: Any = None  # the C struct of these views (fast/)
         if rollout.device.type != "cpu":
             return
         # numpy views of the same memory: the collector copies the env's results of this step into them

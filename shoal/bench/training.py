@@ -7,6 +7,7 @@ large matrix product in the precision of training.
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from shoal.cores import available_threads
 from shoal.nn.qnet import Dense
 from shoal.train import Options, Trainer
 from shoal.train.graphs import capture
@@ -189,17 +191,26 @@ def limits(device: torch.device, half: bool) -> tuple[float, float]:
     source, target = (torch.ones(large, dtype=torch.float32, device=device) for _ in range(2))
     a, b = (torch.ones((side, side), dtype=dtype, device=device) for _ in range(2))
     out = torch.empty_like(a)
-    clock = device_seconds if on_gpu else _host_seconds
-    copy = clock(lambda: target.copy_(source))
-    product = clock(lambda: torch.mm(a, b, out=out))
+    if on_gpu:
+        copy, product = device_seconds(lambda: target.copy_(source)), device_seconds(lambda: torch.mm(a, b, out=out))
+    else:
+        copy, product = _host_seconds(lambda: target.copy_(source)), _host_seconds(lambda: torch.mm(a, b, out=out))
     return 2.0 * 4 * large / copy, 2.0 * side**3 / product
 
 
 def _host_seconds(call: Callable[[], Any], repeats: int = 5) -> float:
-    call()
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - began)
-    return sorted(seconds)[repeats // 2]
+    """The median seconds of a call, with one torch thread or with one for each core: whichever is faster."""
+    threads, best = torch.get_num_threads(), math.inf
+    try:
+        for count in {1, available_threads()}:
+            torch.set_num_threads(count)
+            call()
+            seconds = []
+            for _ in range(repeats):
+                began = time.perf_counter()
+                call()
+                seconds.append(time.perf_counter() - began)
+            best = min(best, sorted(seconds)[repeats // 2])
+    finally:
+        torch.set_num_threads(threads)
+    return best

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal.cli.command import Command
+from shoal.cores import available_cores, available_threads
 from shoal.measure import CALIBRATION_S, Sample, Stepper, describe_machine, measure
-from shoal.vector.threads import available_cores
 
 POOL_SIZE = 64  # batches of random actions, drawn before measuring and used in turn
 POOL_BYTES = 64 << 20  # limit on their total size: fewer batches where they are large
@@ -108,7 +108,7 @@ def bench_env(
         for env in agents
         for envs in num_envs
         for backend in backends
-        for threads in ((None,) if backend == "serial" else num_threads or (available_cores(),))
+        for threads in ((None,) if backend == "serial" else num_threads or (available_threads(),))
     ]
     configs = list(dict.fromkeys(rows))  # without duplicates
     makers = {repr(config): config.make for config in configs}

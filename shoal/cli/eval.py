@@ -50,7 +50,8 @@ def evaluate(
     Args:
         run: The run: its folder, its id, the name of its env (its newest run), or last.
         episodes: The number of episodes, for greedy and for sampled actions each.
-        checkpoint: The checkpoint: best, last, or a step.
+        checkpoint: The checkpoint: best, last, or a step. best has the highest return in training, or in the
+            evaluations of --eval.every.
         greedy: Greedy actions only. By default both are played, and the video follows the run's --eval.greedy.
         sample: Sampled actions only.
         seed: The envs start from this seed + 2^30, which training does not use.
@@ -216,6 +217,9 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
     from shoal.stats import ci95, mean
 
     head = f"{run.env}, run {run.id}, checkpoint of step {int(checkpoint.name):,}"
+    summary = run.summary or {}
+    if summary.get("selected_by") and (summary.get("best") or {}).get("step") == int(checkpoint.name):
+        head += f", the best by its {summary['selected_by']}"
     screen.print(Text(head, "bold"), soft_wrap=True)
     per_mode = " each" if len(result.scores) > 1 else ""
     screen.print(

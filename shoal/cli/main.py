@@ -15,6 +15,7 @@ import tyro
 import shoal
 from shoal.cli.command import Command, find, find_all, verbs
 from shoal.cli.screen import columns, console, make_printable, report, show_help, suggest
+from shoal.cores import let_openmp_sleep
 from shoal.errors import ConfigError, ShoalError, did_you_mean
 
 __all__ = ["console", "main", "report", "suggest"]
@@ -24,8 +25,7 @@ HELP = ("-h", "--help", "help")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (default: this process's) and returns its exit code."""
-    # before torch loads OpenMP: threads that spin at a barrier slow each other down on a busy machine (docs/LOG.md)
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_openmp_sleep()  # before a command imports torch
     make_printable()
     try:
         return dispatch(list(sys.argv[1:] if argv is None else argv))

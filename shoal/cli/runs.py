@@ -29,7 +29,7 @@ def list_runs(
     """List the runs: env, status, steps, returns, speed.
 
     The newest run is last, next to the prompt. 'return' is the mean return of the last interval, 'best' that of the
-    best interval, 'eval' that of the evaluation at the end.
+    best interval, 'eval' that of the evaluation at the end. If the newest run did not learn, the reason is shown below.
 
     Try:
         shoal runs
@@ -69,6 +69,8 @@ def list_runs(
     out.print(_table(rows, out.width, sort))
     last = max(rows, key=lambda row: (row["started"], row["id"]))
     out.print(f"\n{len(rows)} run{'s' * (len(rows) > 1)} in {runs}/.", soft_wrap=True)
+    for finding in last["diagnosis"]:
+        out.print(f"Diagnosis of {last['id']}: {finding['fact']}. {finding['advice']}", soft_wrap=True)
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
     hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
     if last["status"] in ("interrupted", "killed"):
@@ -95,6 +97,7 @@ def describe(run: Any) -> dict[str, Any]:
         "return": returns[-1] if returns else None,
         "best": max(returns) if returns else None,
         "eval": evaluation.get("return") if _is_number(evaluation.get("return")) else None,
+        "diagnosis": summary.get("diagnosis") or [],
         "sps": sps,
         "wall_s": wall,
         "started": str(facts.get("started", "")),

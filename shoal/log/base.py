@@ -331,6 +331,14 @@ def human(value: float) -> str:
     return _digits(value)
 
 
+def exact_count(count: int) -> str:
+    """A count without rounding, as short as an option accepts it: 40M, 512, 65536."""
+    return next(
+        (f"{count // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if count and count % size == 0),
+        str(count),
+    )
+
+
 def number(value: float | None) -> str:
     """A metric in four digits at most: 0.0123, 487.3, 2.5e-05, 1.2M."""
     if value is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
 from shoal.log import base
-from shoal.log.base import Logger, Record, RunFacts, duration, human, number, printable, short
+from shoal.log.base import Logger, Record, RunFacts, duration, exact_count, human, number, printable, short
 from shoal.log.frame import frame, head
 from shoal.log.history import PHASES, History
 
@@ -186,6 +186,10 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
     elif math.isfinite(history.best):
         last = short(history.latest["episode/return"])
         out.print(f"Return {last} in the last interval, {short(history.best)} in the best.", soft_wrap=True)
+    if best := summary.get("best"):
+        by = f", by its {summary['selected_by']}" if summary.get("selected_by") else ""
+        out.print(f"Best checkpoint: step {best['step']:,}, return {short(best['score'])}{by}.", soft_wrap=True)
+    _print_diagnosis(out, summary.get("diagnosis") or ())
     has_checkpoint = any((facts.folder / "checkpoints").glob("*/meta.json")) or not facts.folder.is_dir()
     _print_hints(out, facts, status, int(step), has_checkpoint)
 
@@ -205,6 +209,15 @@ def _print_evaluation(out: Any, result: Mapping[str, Any]) -> None:
         out.print(line.append({"greedy": ", greedy.", "sampled": ", sampled actions."}.get(mode, ".")), soft_wrap=True)
 
 
+def _print_diagnosis(out: Any, findings: Iterable[Mapping[str, str]]) -> None:
+    """Prints why the run did not learn (`train.diagnosis.facts`)."""
+    from rich.text import Text
+
+    for k, finding in enumerate(findings):
+        line = Text.assemble("           " if k else ("Diagnosis: ", "bold yellow"), finding["fact"], ". ")
+        out.print(line.append(finding["advice"], "dim"), soft_wrap=True)
+
+
 def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoint: bool) -> None:
     from rich.text import Text
 
@@ -213,7 +226,7 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
     hints[f"shoal plot {run}"] = "draw the learning curve"
     if status == "finished" and has_checkpoint:
-        hints[f"{resume} --train.total-steps {_count(2 * max(step, facts.total_steps))}"] = "train longer"
+        hints[f"{resume} --train.total-steps {exact_count(2 * max(step, facts.total_steps))}"] = "train longer"
     elif has_checkpoint:
         hints = {resume: "continue from the last checkpoint", **hints}
     indent = max(map(len, hints)) + 3
@@ -227,13 +240,6 @@ def run_argument(facts: RunFacts) -> str:
     """The run's name on a command line: its id if it is in the default folder, otherwise its folder."""
     is_default = facts.folder.parent.parent.resolve() == DEFAULT_ROOT.resolve()
     return facts.id if is_default else shlex.quote(str(facts.folder))
-
-
-def _count(steps: int) -> str:
-    """An exact number of steps, as short as possible: 40M."""
-    return next(
-        (f"{steps // size}{unit}" for unit, size in (("M", 10**6), ("k", 1000)) if steps % size == 0), str(steps)
-    )
 
 
 # ---- a picture ----

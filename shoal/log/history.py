@@ -121,7 +121,7 @@ class History:
         """The logged metrics of the algorithm: first those that it declares, then the others by name."""
         rows = self.facts.metrics or USUAL_METRICS
         declared = {row.name for row in rows}
-        elsewhere = ("time/", "episode/", "eval/")
+        elsewhere = ("time/", "episode/", "eval/", "rollout/")
         others = [key for key in self.latest if key not in {*declared, *GENERAL} and not key.startswith(elsewhere)]
         logged = [row for row in rows if row.name in self.latest]
         return logged + [MetricRow(key, key.replace("_", " ")) for key in others[: max(0, MOST_ROWS - len(logged))]]

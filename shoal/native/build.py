@@ -43,13 +43,24 @@ LANGUAGES = {
     "c++17": ["-x", "c++", "-std=c++17"],
 }
 VARIANTS = {"base": [], "avx2": ["-mavx2"]}
+# The learners' sums may use FMA: their results differ between variants by rounding, so there is no reason to forgo it.
+LEARNER_FLAGS = ["-ffp-contract=fast", "-mprefer-vector-width=512"]
+LEARNER_VARIANTS = {
+    "base": [],
+    "avx2": ["-mavx2", "-mfma"],
+    "avx512": "-mavx512f -mavx512dq -mavx512vl -mfma".split(),
+}
 WARNINGS = "-Wall -Wextra -Wpedantic".split()
 _building = threading.Lock()
 
 
 def variants() -> list[str]:
-    """The builds for this kind of machine; the first runs on all of them."""
-    return ["base", "avx2"] if platform.machine() in ("x86_64", "AMD64") else ["base"]
+    """The builds of an env for this kind of machine; the first runs on all of them."""
+    return list(VARIANTS) if _is_x86() else ["base"]
+
+
+def _is_x86() -> bool:
+    return platform.machine() in ("x86_64", "AMD64")
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class Source:
 
     def files(self) -> list[Path]:
         """Every file that the compiler reads, ours and the user's."""
-        shared = sorted(CORE.glob("*.[ch]"))
+        shared = [*sorted(CORE.glob("*.h")), *map(Path, self.c_files())]
         return shared if self.header is None else [*shared, *_with_includes(self.header)]
 
     def digest(self, variant: str) -> str:
@@ -75,7 +86,7 @@ class Source:
         sha = hashlib.sha256()
         sha.update(
             repr(
-                (self.name, self.consts, variant, FLAGS, GCC_FLAGS, GCC_COLUMN_FLAGS, LANGUAGES, VARIANTS[variant])
+                (self.name, self.consts, variant, FLAGS, GCC_FLAGS, GCC_COLUMN_FLAGS, LANGUAGES, self.flags(variant))
             ).encode()
         )
         sha.update(f"{platform.system()} {platform.machine()}".encode())
@@ -92,6 +103,16 @@ class Source:
         header = [f'-DENV_HEADER="{self.header}"'] if self.header else []
         return header + [f"-DSHOAL_SET_{name}=~,{value}" for name, value in self.consts]
 
+    def variants(self) -> list[str]:
+        """The builds for this kind of machine; the first runs on all of them."""
+        return list(LEARNER_VARIANTS) if self.name == "ppo" and _is_x86() else variants()
+
+    def flags(self, variant: str) -> list[str]:
+        """The flags of a build."""
+        if self.name != "ppo":
+            return VARIANTS[variant]
+        return [*(LEARNER_FLAGS if _is_x86() else LEARNER_FLAGS[:1]), *LEARNER_VARIANTS[variant]]
+
     def c_files(self) -> list[str]:
         """The C files to compile."""
         if self.header:
@@ -99,10 +120,11 @@ class Source:
         return [str(CORE / name) for name in C_FILES[self.name]]
 
 
-C_FILES = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",)}
+C_FILES = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",), "ppo": ("ppo.c", "noise.c")}
 CORE_SOURCE = Source("core")
-# a separate library, because it has variants, and the core reports which of them this CPU can run
+# separate libraries, because they have variants, and the core reports which of them this CPU can run
 QLEARN_SOURCE = Source("qlearn")
+PPO_SOURCE = Source("ppo")
 
 
 def _with_includes(header: Path) -> list[Path]:
@@ -195,7 +217,7 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
     return [
         *find_compiler(),
         *flags(source),
-        *VARIANTS[variant],
+        *source.flags(variant),
         "-shared",
         f"-I{NATIVE}",
         *language,

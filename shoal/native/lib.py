@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from fnmatch import fnmatchcase
@@ -116,6 +117,7 @@ class Core:
         self.pool_submit = declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
         self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        self.pool_threads = declare(lib.shoal_pool_threads, c_int32, c_void_p)
         self.channels_bytes = declare(lib.shoal_channels_bytes, c_int64, c_int32)
         self.channel = declare(lib.shoal_channel, c_void_p, c_void_p, c_int32)
         self.post = declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
@@ -293,9 +295,20 @@ def load_core() -> Core:
     return Core(build.library(build.CORE_SOURCE, "base"))
 
 
-def best_variant() -> str:
-    """The fastest build that this CPU can run. All builds give the same bytes."""
-    return "avx2" if "avx2" in build.variants() and load_core().cpu_level() >= 2 else "base"
+CPU_LEVELS = {"base": 0, "avx2": 2, "avx512": 3}  # what a build needs: see shoal_cpu_level in pool.c
+
+
+def best_variant(source: build.Source | None = None) -> str:
+    """The fastest build of an env, or of another source, that this CPU can run. All builds of an env are equal.
+
+    The variable SHOAL_SIMD (base, avx2 or avx512) sets an upper limit.
+    """
+    limit = os.environ.get("SHOAL_SIMD") or "avx512"
+    if limit not in CPU_LEVELS:
+        raise ConfigError(f"SHOAL_SIMD={limit} is none of {', '.join(CPU_LEVELS)}. Unset it, or use one of them.")
+    level = min(load_core().cpu_level(), CPU_LEVELS[limit])
+    names = build.variants() if source is None else source.variants()
+    return max((name for name in names if CPU_LEVELS[name] <= level), key=lambda name: CPU_LEVELS[name])
 
 
 @functools.cache

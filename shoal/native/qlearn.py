@@ -24,6 +24,9 @@ class Net(ctypes.Structure):
     ]
 
 
+# The structs look alike: each lists the fields of a struct of core/qlearn.c, in its order.
+
+
 class Act(ctypes.Structure):
     """The observations of some rows, and where their actions are written."""
 

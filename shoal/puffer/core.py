@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from shoal.cores import available_cores
 from shoal.entry import make as make_native
 from shoal.errors import UsageError, did_you_mean
 from shoal.puffer import adapt
@@ -19,7 +20,6 @@ from shoal.vector.base import VecEnv, check_num_envs
 from shoal.vector.process import BACKEND, ProcessVec
 from shoal.vector.python import PythonSerial
 from shoal.vector.slots import VectorSlot, slot_for
-from shoal.vector.threads import available_cores
 
 Info = dict[str, Any]
 PROCESS_OPTIONS = BACKEND.keywords

@@ -10,6 +10,11 @@
 
 from __future__ import annotations
 
+from shoal.cores import let_openmp_sleep
+
+let_openmp_sleep()  # before torch is imported
+
+# ruff: noqa: E402
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
 from shoal.train.players import load_player, make_actor

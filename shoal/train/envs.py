@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from shoal import config
+from shoal.cores import available_cores, available_threads
 from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
@@ -17,7 +18,6 @@ from shoal.train.defaults import PYTHON_ENVS
 from shoal.train.options import Options, Vec
 from shoal.vector.backends import find as find_backend
 from shoal.vector.base import VecEnv
-from shoal.vector.threads import available_cores
 
 OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
 
@@ -75,7 +75,7 @@ def _make_native(env: Any, options: Options) -> VecEnv:
     if "num_groups" in keywords:
         choices["num_groups"] = vec.num_groups or (2 if backend == "threads" and count >= OVERLAP_FROM else 1)
     if "num_threads" in keywords:
-        choices["num_threads"] = vec.num_threads or available_cores()
+        choices["num_threads"] = vec.num_threads or available_threads()
     choices |= config.to_dict(options.backend)
     return make(env, count, **options.env, **choices)
 

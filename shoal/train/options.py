@@ -50,7 +50,7 @@ class Vec:
     surplus_envs: int = opt(
         0, "Python: envs that a rollout does not wait for; their steps are off-policy: use --train.vtrace", low=0
     )
-    torch_threads: int = opt(0, "threads of torch; 0: one per core, or one for small batches", low=0)
+    torch_threads: int = opt(0, "CPU: threads of torch; 0: measured, at most one per idle core", low=0)
     timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
     on_crash: Literal["raise", "restart"] = opt("raise", "Python: what to do when a worker process dies")
 

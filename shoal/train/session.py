@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import platform
 import signal
@@ -22,19 +23,23 @@ from torch import nn
 
 import shoal
 from shoal import checkpoint, config, evaluate, runs
+from shoal.cores import available_cores
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
+from shoal.train import diagnosis
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
 from shoal.train.players import check_env_options
+from shoal.train.probe import probe
 from shoal.train.trainer import Trainer
-from shoal.vector.threads import available_cores
 
 LOG_EVERY_S = 0.25  # at first; later 1/200 of the elapsed time, so that a log stays small
 EVALUATION_ENVS = 128
+BY_TRAINING = "sampled return in training"
 
 
 def train(
@@ -125,8 +130,11 @@ class Session:
         self.first_step, self.logged_step = trainer.step, trainer.step
         self.saved_step, self.evaluated_step = trainer.step, trainer.step
         self.score: tuple[float, int] = (0.0, 0)  # sum and count of returns since the last checkpoint
-        self.best = _best_score(run)
+        self.selected_by = _selected_by(trainer.options)
+        self.best = _best_score(run, self.selected_by)
         self.usage = _Usage()
+        self.records = run.metrics()  # for the diagnosis; a resumed run has earlier ones
+        self.is_diagnosed = False  # whether certain faults have been looked for
 
     def train(self) -> Run:
         """Trains to the end, or until a signal; summary.json says what happened."""
@@ -177,10 +185,13 @@ class Session:
 
     def _after_iteration(self) -> None:
         now, trainer, options = time.perf_counter(), self.trainer, self.options
-        if now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
+        # the first iterations are logged at 1, 2, 4, 8 ...: a task that is solved in a second has a learning curve too
+        is_early = trainer.iteration & (trainer.iteration - 1) == 0
+        if is_early or now - self.logged_at >= max(LOG_EVERY_S, (now - self.began) / 200):
             self._log()
         if options.eval.every and trainer.step - self.evaluated_step >= options.eval.every and not trainer.is_done:
-            self._evaluate(is_final=False)
+            self._log()
+            self._evaluate()
         by_time = options.save.every_s and now - self.saved_at >= options.save.every_s
         by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
         if (by_time or by_steps) and not trainer.is_done:
@@ -198,23 +209,43 @@ class Session:
         known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
         record |= {"time/total": total, "time/other": max(0.0, total - known), "time": time.time()}
         record |= {"sps": (trainer.step - self.logged_step) / total, **self.usage.read()}
+        record |= probe(trainer.learners)
         if record.get("episode/n"):
             total_return, count = self.score
             n = int(record["episode/n"])
             self.score = total_return + record["episode/return"] * n, count + n
         self.logged_at, self.logged_step = now, trainer.step
         self.loggers.log(record)
+        self.records.append(record)
+        if not self.is_diagnosed and trainer.step >= self.options.train.total_steps / 2:
+            self.is_diagnosed = True
+            for finding in self._diagnose():
+                if finding.kind in diagnosis.CERTAIN and not trainer.is_done:
+                    self.loggers.note(f"warning: {finding.text}")
+
+    def _diagnose(self) -> list[diagnosis.Finding]:
+        """Why the run does not learn, judged by the records so far; empty if it does."""
+        trainer, options = self.trainer, self.options
+        setup = diagnosis.Setup(
+            tables=as_tables(options),
+            num_envs=trainer.vec.num_envs,
+            num_learners=trainer.agents - len(trainer.opponents),
+            total_steps=options.train.total_steps,
+            device=trainer.device.type,
+            random_entropy=min(map(_random_entropy, trainer.learners)),
+        )
+        return diagnosis.diagnose(self.records, setup)
 
     def _save(self, must: bool = False) -> None:
+        """Writes a checkpoint. Without evaluations during training, the best one has the highest training return."""
         trainer, options = self.trainer, self.options
         total_return, count = self.score
         score = total_return / count if count else None
         try:
             facts = {**trainer.counters(), "score": score}
             path = checkpoint.save(self.folder, trainer.step, trainer.state(), facts, options.save.keep)
-            if score is not None and (self.best is None or score >= self.best):
-                self.best = score
-                checkpoint.mark_best(self.folder, path, score)
+            if score is not None and not options.eval.every:
+                self._mark_best(path, score)
         except (CheckpointError, OSError) as error:
             if must:
                 raise
@@ -224,14 +255,32 @@ class Session:
             self.loggers.note(f"checkpoint at {trainer.step:,} steps{shown}")
         self.saved_at, self.saved_step, self.score = time.perf_counter(), trainer.step, (0.0, 0)
 
-    def _evaluate(self, is_final: bool = True) -> evaluate.Evaluation | None:
-        """Plays held-out episodes with the current policy; at the end both greedily and by sampling."""
+    def _mark_best(self, path: Path, score: float) -> None:
+        if self.best is None or score >= self.best:
+            self.best = score
+            checkpoint.mark_best(self.folder, path, score, self.selected_by)
+
+    def _select(self, score: float) -> None:
+        """With evaluations during training: saves and marks this checkpoint if its evaluation is the best so far."""
+        trainer = self.trainer
+        if not self.options.eval.every or (self.best is not None and score < self.best):
+            return
+        if self.saved_step != trainer.step or self.run.last is None:
+            self._save()
+        path = self.folder / runs.checkpoint_name(trainer.step)
+        if path.is_dir():  # otherwise it could not be written, which `_save` has reported
+            try:
+                self._mark_best(path, score)
+            except CheckpointError as error:
+                self.loggers.note(f"warning: {error}")
+
+    def _evaluate(self) -> evaluate.Evaluation | None:
+        """Plays held-out episodes with the current policy, greedily and by sampling."""
         options, trainer = self.options, self.trainer
         make = partial(make_evaluation_vec, trainer.env, options)
         episodes, seed = max(1, options.eval.episodes), env_seed(options.seed)
         chosen = "greedy" if options.eval.greedy else "sampled"
-        modes = ("greedy", "sampled") if is_final else (chosen,)
-        players = {mode: trainer.player(mode == "greedy") for mode in modes}
+        players = {mode: trainer.player(mode == "greedy") for mode in ("greedy", "sampled")}
         try:
             result = evaluate.play_modes(make, players, episodes, seed, chosen=chosen, num_envs=EVALUATION_ENVS)
         except ShoalError as error:
@@ -246,6 +295,7 @@ class Session:
         record |= {"eval/return": score.mean, "eval/return_min": score.min, "eval/return_max": score.max}
         record |= {f"eval/return_{name}": result.scores[name].mean for name in players}
         self.loggers.log({**record, "eval/length": score.length, "eval/n": len(score.returns), "time": time.time()})
+        self._select(score.mean)
         return result
 
     def _finish(self, status: str, reason: str, result: evaluate.Evaluation | None) -> None:
@@ -255,9 +305,17 @@ class Session:
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
+        summary |= {"best": self._best_checkpoint(), "selected_by": self.selected_by}
+        summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):
             self.run.write("summary.json", summary)
         self.loggers.close(summary)
+
+    def _best_checkpoint(self) -> dict[str, Any] | None:
+        """The step and score of the best checkpoint; None if no checkpoint has a score."""
+        if self.best is None or (path := self.run.best) is None:
+            return None
+        return {"step": runs.checkpoint_step(path), "score": self.best}
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -301,9 +359,27 @@ class _Usage:
         return {"cpu_percent": self._cpu(None), "memory_mb": used / 1e6}
 
 
-def _best_score(run: Run) -> float | None:
+def _random_entropy(learner: Any) -> float:
+    """The entropy of a uniformly random policy; 0 if unknown: with action masks, with Box actions, in Q-learning."""
+    head = learner.head
+    if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
+        return 0.0
+    return sum(math.log(part.count) for part in head.parts)
+
+
+def _selected_by(options: Options) -> str:
+    """What the best checkpoint is chosen by."""
+    if not options.eval.every:
+        return BY_TRAINING
+    return f"{'greedy' if options.eval.greedy else 'sampled'} return in evaluation"
+
+
+def _best_score(run: Run, selected_by: str) -> float | None:
+    """The score of the best checkpoint so far; None if there is none, or if it was selected by another return."""
     with contextlib.suppress(Exception):
-        return float(json.loads((run.folder / "checkpoints" / "best.json").read_text())["score"])
+        best = json.loads((run.folder / "checkpoints" / "best.json").read_text())
+        if (best.get("by") or BY_TRAINING) == selected_by:  # files of older versions do not say
+            return float(best["score"])
     return None
 
 

@@ -25,6 +25,7 @@ from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host import HostCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.collect.native import NativeCollector, covers
 from shoal.algos.optimizers import fits
 from shoal.algos.roles import Role, assign_roles, mask_size
 from shoal.algos.rollout import Rollout
@@ -40,11 +41,9 @@ from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.tally import ReturnTally, Tally
+from shoal.train.torch_threads import Shape, choose_threads
 from shoal.vector.base import VecEnv
 from shoal.vector.foreign import as_vec_env
-from shoal.vector.threads import available_cores
-
-SMALL_WORK = 1 << 18  # rows of a minibatch times width: below, one torch thread is faster than several
 
 
 class Trainer:
@@ -140,7 +139,7 @@ class Trainer:
         if first is not None:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
-        self.threads = options.vec.torch_threads or self._torch_threads()
+        self.threads = options.vec.torch_threads or (1 if self.on_gpu else self._torch_threads())
         # results depend on the order of sums, so on threads and groups: they are saved, so that a run can be repeated
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
         if vec.native_spec is not None and not vec.is_on_gpu:
@@ -161,17 +160,23 @@ class Trainer:
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
         if not self.on_gpu:
-            return HostCollector(vec, seats, surplus)
+            return NativeCollector(vec, seats[0]) if covers(vec, seats, surplus) else HostCollector(vec, seats, surplus)
         if surplus:
             raise ConfigError(f"--vec.surplus-envs {surplus} is not supported on a GPU. Use 0, or --device cpu.")
         fused = [learner.fused for learner in self.learners]
         return DeviceCollector(vec, seats, fused) if vec.is_on_gpu else HostEnvCollector(vec, seats, fused[0])
 
     def _torch_threads(self) -> int:
-        rows = self.options.train.minibatch(self.num_rows)
+        """One if C learns: it has threads of its own, beside which torch's would only wait. Otherwise measured."""
+        learns_in_c = all(getattr(learner, "native", None) is not None for learner in self.learners)
+        return 1 if learns_in_c else choose_threads(self._minibatch_shape())
+
+    def _minibatch_shape(self) -> Shape:
+        """The largest products of an update on one minibatch."""
+        rollout = max((learner.rollout for learner in self.learners), key=lambda rollout: rollout.rows)
         encoders = [m.features for actor in self.actors for m in actor.modules() if isinstance(m, Encoder)]
-        width = max(self.options.nn.hidden, *encoders, 1)  # an image has many features
-        return available_cores() if rows * width >= SMALL_WORK else 1
+        hidden, rows = self.options.nn.hidden, self.options.train.minibatch(rollout.rows)
+        return Shape(rows, inputs=max(hidden, *encoders, 1), outputs=hidden, steps=rollout.segment)
 
     # ---- progress ----
 
@@ -210,7 +215,6 @@ class Trainer:
     def iterate(self) -> None:
         """Collects one rollout and learns from it."""
         before = time.perf_counter()
-        torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
         with gpu_errors_explained(self.options):
@@ -235,6 +239,7 @@ class Trainer:
 
     def collect(self) -> None:
         """Fills the rollouts."""
+        torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
         if self.graphs is not None and self.graphs.collect is not None:
@@ -252,6 +257,7 @@ class Trainer:
 
     def learn(self) -> None:
         """One update of every policy on its rollout."""
+        torch.set_num_threads(self.threads)
         before = time.perf_counter()
         done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
         for k, learner in enumerate(self.learners):

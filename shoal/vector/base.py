@@ -20,6 +20,7 @@ from shoal.errors import ConfigError, UsageError
 from shoal.spec import AgentSpaces, Array, EnvSpec
 
 if TYPE_CHECKING:
+    from shoal.native.batch import Memory
     from shoal.vector.views import AgentsEnv, RowsEnv
 
 Result = tuple[Array, Array, Array, Array, dict[str, Any]]
@@ -98,6 +99,17 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges of envs [lo, hi) that `recv` returns, one per call. Known before any reset."""
         return ((0, self.num_envs),)
+
+    @property
+    def native_memory(self) -> Memory | None:
+        """The memory of native envs that only C code of this process steps: a collector in C may step them itself.
+
+        None: they are stepped in another way, and only by `step` and `send`.
+        """
+        return None
+
+    def check_idle(self) -> None:
+        """Raises unless all envs wait for actions: they were reset, are not closed, and none is in flight."""
 
     # ---- stepping ----
 

@@ -132,7 +132,7 @@ class NativeVec(NativeVecBase):
         self._disabled, self._skips_steps = autoreset == "disabled", autoreset == "next_step"
         mode = AUTORESET[autoreset]
         self._all = EnvRange(self.memory, 0, self.num_envs, mode)
-        edges = _range_edges(self.num_envs, num_groups)
+        edges = range_edges(self.num_envs, num_groups)
         self._ranges = [EnvRange(self.memory, lo, hi, mode) for lo, hi in pairwise(edges)]
         self._in_flight: deque[EnvRange] = deque()
         self._last_received: EnvRange | None = None
@@ -143,6 +143,18 @@ class NativeVec(NativeVecBase):
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges of envs that `recv` returns one at a time."""
         return tuple((envs.lo, envs.hi) for envs in self._ranges)
+
+    @property
+    def native_memory(self) -> Memory | None:
+        """Its memory; None if a subclass or the object itself defines `step`, `send` or `recv` in another way."""
+        names = ("step", "send", "recv")
+        is_own = any(name in vars(self) or getattr(type(self), name) is not getattr(NativeVec, name) for name in names)
+        return None if is_own else self.memory
+
+    def check_idle(self) -> None:
+        """Raises unless all envs wait for actions."""
+        if not self._steps_all:
+            self._refuse_step()
 
     # ---- how a range function is run: what subclasses define ----
 
@@ -175,8 +187,7 @@ class NativeVec(NativeVecBase):
 
     def step(self, actions: Any) -> Result:
         """One transition of every env. See `VecEnv`."""
-        if not self._steps_all:
-            self._refuse_step()
+        self.check_idle()
         self._refuse_ended(self._all)
         self._take_actions(actions, self._all)
         return self._all.result(self._run(self.module.step), self.copy)
@@ -438,7 +449,7 @@ def _refuse_beyond_memory(needed: int, num_envs: int) -> None:
         raise ConfigError(f"num_envs={num_envs} needs {needed:,} bytes of memory, {free:,} are free. Use fewer envs.")
 
 
-def _range_edges(num_envs: int, num_groups: int) -> list[int]:
+def range_edges(num_envs: int, num_groups: int) -> list[int]:
     """Edges of `num_groups` ranges of nearly equal size, on multiples of 64 envs (a SIMD block) if there are enough."""
     block = 64 if num_envs >= 64 * num_groups else 1
     blocks = -(-num_envs // block)

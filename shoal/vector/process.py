@@ -24,6 +24,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from shoal.cores import available_cores
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
 from shoal.spec import AgentSpaces, Array
@@ -36,12 +37,10 @@ from shoal.vector.handle import POLL_S, WorkerHandle
 from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.start_methods import default_start_method
-from shoal.vector.threads import available_cores
 from shoal.vector.worker import INFO_BYTES, INFOS_IN_MEMORY, INFOS_IN_PIPE, OK, RAISED, Plan
 
-WORKER_SPIN_US = (
-    100  # how long a worker polls for the next step before it sleeps: it keeps its core while others finish
-)
+# how long a worker polls for the next step before it sleeps; it yields its core to processes that need it (core/wait.c)
+WORKER_SPIN_US = 100
 PARENT_SPIN_US = 50  # the same for the parent, if there are more cores than workers
 CLOSE_S = 2.0  # time for workers to exit before they are killed
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # a worker is restarted at most this often within this time
@@ -99,7 +98,7 @@ class ProcessVec(PythonVec):
                 k,
                 creators[k * share : (k + 1) * share],
                 method,
-                (allowed[k % cores] if cpu_affinity is True else pins[k]) if cpu_affinity else None,
+                (allowed[k % len(allowed)] if cpu_affinity is True else pins[k]) if cpu_affinity else None,
                 self.timeout_s,
             )
             for k in range(count)

@@ -7,6 +7,7 @@ import os
 import weakref
 from typing import Any
 
+from shoal.cores import available_cores, available_threads
 from shoal.errors import ConfigError, UsageError
 from shoal.native import lib
 from shoal.native.lib import Module
@@ -15,11 +16,6 @@ from shoal.vector.native import EnvRange, NativeVec
 
 FROM_ENVS = 2048  # threads are the default from this number of native envs on: with fewer, waking them costs more
 SPIN_US = 50  # how long an idle thread polls for the next step before it sleeps
-
-
-def available_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -43,7 +39,7 @@ class ThreadsVec(NativeVec):
 
     def __init__(self, module: Module, num_envs: int, *, num_threads: int | None = None, **options: Any) -> None:
         cores = available_cores()
-        threads = cores if num_threads is None else num_threads
+        threads = available_threads() if num_threads is None else num_threads
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
             raise ConfigError(
                 f"num_threads={num_threads!r} must be an int in 1 .. 1024. This machine has {cores} cores."
@@ -53,7 +49,7 @@ class ThreadsVec(NativeVec):
         # with several ranges the caller runs the policy while the pool steps, so it is not one of the threads
         workers = threads if len(self._ranges) > 1 else threads - 1
         self._core = lib.load_core()
-        pool = self._core.pool_open(workers, len(self._ranges), SPIN_US if threads <= cores else 0)
+        pool = self._core.pool_open(workers, len(self._ranges), SPIN_US if 1 < cores >= threads else 0)
         if not pool:
             raise UsageError(f"the system could not start {workers} threads. Try a smaller num_threads.")
         self._pool = pool

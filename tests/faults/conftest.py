@@ -73,6 +73,7 @@ def shared_memory() -> set[str]:
 def nothing_is_left() -> Iterator[None]:
     """Compares before with after, with a short grace: what was killed takes a moment to go."""
     gc.collect()
+    gc.freeze()  # the collections below look at this test's objects only
     before = set(descendants()), open_files(), shared_memory()
     yield
     until = time.monotonic() + GRACE_S

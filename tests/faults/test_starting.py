@@ -45,7 +45,7 @@ def nested():
 
 local, closure, keyword = nested()
 for env, params in ((Mine, {}), (lambda: Mine(), {}), (local, {}), (closure, {}), (keyword, {"start": 3.0})):
-    vec = shoal.make(env, 2, backend="process", num_workers=2, start_method="METHOD", **params)
+    vec = shoal.make(env, 2, backend="process", num_workers=1, start_method="METHOD", **params)
     first, _ = vec.reset(seed=0)
     first = first.copy()
     obs, _, _, _, infos = vec.step(np.array([0, 0]))
@@ -79,7 +79,7 @@ def test_lambdas_closures_and_local_classes(start_method):
         pass
 
     for env in (Actor, Local, lambda: Actor(nap_s), lambda: Local(nap_s), "gymnasium:CartPole-v1"):
-        with closing(shoal.make(env, 2, backend="process", num_workers=2, start_method=start_method)) as vec:
+        with closing(shoal.make(env, 2, backend="process", num_workers=1, start_method=start_method)) as vec:
             vec.reset(seed=0)
             vec.step(act(2))
 

@@ -1,6 +1,7 @@
 """Plays policies on vector envs and fills their rollouts. One file for each combination of CPU and GPU:
 
     host.py        envs and policy on the CPU
+    native.py      native envs and a policy in C on the CPU: a rollout in one call
     device.py      envs and policy on the same GPU
     host_envs.py   envs on the CPU, policy on a GPU
 

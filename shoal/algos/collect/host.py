@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.algos import fast
 from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
 from shoal.algos.roles import gather, pick, pick_masks, pick_obs
 from shoal.algos.rollout import StepViews
@@ -57,7 +56,7 @@ class HostCollector:
         self.surplus_envs = surplus_envs
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
-        self._native = [fast.native_acting(seat.actor, seat.rollout) for seat in seats]
+        self._native = [seat.rollout.acting for seat in seats]
         self._acts_natively = [False] * len(seats)  # whether C acts in this rollout, by seat
 
     def start(self, seed: Any) -> None:
@@ -214,7 +213,11 @@ class HostCollector:
     def _last_values(self, seat: Seat) -> None:
         """Computes the value of each row's last observation."""
         rollout = seat.rollout
-        if rollout.needs_last_value:
+        if not rollout.needs_last_value:
+            return
+        if hasattr(rollout.acting, "last_values"):
+            rollout.acting.last_values()
+        else:
             last = rollout.observations([leaf[-1] for leaf in rollout.obs])
             rollout.values[-1] = seat.actor.step(last, rollout.state)[1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.cores import available_threads
 from shoal.nn.distributions import ActionHead
 from shoal.nn.launch import has_triton
 
@@ -31,11 +32,22 @@ def ppo_loss(learner: Any) -> Callable[..., Any] | None:
     return loss if type(learner.head) is ActionHead and learner.head.is_one_choice else None
 
 
-def native_acting(actor: Any, rollout: Any) -> Any:
+def native_ppo(learner: Any) -> Any:
+    """Acting and learning in C for a PPO learner on a CPU; None if C does not cover it."""
+    if learner.device.type != "cpu":
+        return None
+    from shoal.algos.fast import ppo_native
+
+    if not ppo_native.covers_learning(learner):
+        return None
+    return ppo_native.NativePPO(learner.actor, learner.rollout, learner, threads=available_threads())
+
+
+def native_q_acting(actor: Any, rollout: Any) -> Any:
     """Acting in C, for a small Q-network on a CPU; None if C does not cover it."""
     from shoal.algos.fast import q_native
 
-    if not rollout.allows_native_acting or rollout.state or not q_native.covers(actor, rollout.rows):
+    if rollout.device.type != "cpu" or rollout.state or not q_native.covers(actor, rollout.rows):
         return None
     return q_native.NativeActing(actor, rollout.rows)
 

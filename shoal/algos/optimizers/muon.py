@@ -53,10 +53,14 @@ def muon_scale(rows: int, columns: int) -> float:
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of Jordan et al., chosen for speed over accuracy
 
 
-def orthogonal(matrix: Tensor, steps: int = 5, kind: Any = torch.bfloat16) -> Tensor:
-    """Approximates the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations."""
+def orthogonal(matrix: Tensor, steps: int = 5, dtype: torch.dtype | None = None) -> Tensor:
+    """Approximates the orthogonal matrix nearest to a matrix, by Newton-Schulz iterations.
+
+    Products are bfloat16 on a GPU and float32 on a CPU, where bfloat16 is up to 27 times slower: most CPUs have no
+    instructions for it.
+    """
     a, b, c = NEWTON_SCHULZ
-    x = matrix.to(kind)
+    x = matrix.to(dtype or (torch.bfloat16 if matrix.is_cuda else torch.float32))
     x = x.T if x.shape[0] > x.shape[1] else x
     x = x / x.norm().clamp(min=1e-7)
     for _ in range(steps):

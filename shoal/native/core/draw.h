@@ -36,7 +36,7 @@ ENV_FN DrawItem *draw_add(Draw *d, int32_t kind, uint32_t color, float x, float 
     int32_t at = d->count++;
     if (at >= d->capacity) return 0;
     DrawItem *item = &d->items[at];
-    item->kind = kind;
+    item->kind = kind;  // a line for each field: C++17 and CUDA C++ have no compound literals
     item->color = color;
     item->x = x;
     item->y = y;

@@ -31,6 +31,7 @@
 // as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
 // env_observe is also called for an agent that has just terminated (final_obs): its position must still be valid.
 // A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no globals.
+// Headers share the form of these lists, not their content: each describes its env in full.
 #ifndef SHOAL_ENV_H
 #define SHOAL_ENV_H
 

@@ -54,19 +54,19 @@ SHOAL_API void shoal_choice_loss(const float *logits, const float *values, const
         float top = z[0], sum = 0.0f, entropy = 0.0f;
         for (int64_t c = 1; c < choices; c++) top = z[c] > top ? z[c] : top;
         for (int64_t c = 0; c < choices; c++) sum += d[c] = expf(z[c] - top);
-        float log_sum = logf(sum) + top;
+        float log_sum = logf(sum);  // top is not added: next to a forbidden logit (-1e9) the sum would be lost
         for (int64_t c = 0; c < choices; c++) {
             d[c] /= sum;  // a probability, until it becomes a gradient below
-            entropy -= d[c] * (z[c] - log_sum);
+            entropy -= d[c] * (z[c] - top - log_sum);
         }
-        float log_ratio = z[actions[i]] - log_sum - old_logprobs[i], ratio = expf(log_ratio);
+        float log_ratio = z[actions[i]] - top - log_sum - old_logprobs[i], ratio = expf(log_ratio);
         float plain = advantages[i] * ratio;
         float bounded = advantages[i] * fminf(fmaxf(ratio, 1.0f - clip), 1.0f + clip);
-        float scale = plain <= bounded ? plain * share : 0.0f;
+        float scale = plain > bounded ? 0.0f : plain * share;  // NaN stays NaN
         for (int64_t c = 0; c < choices; c++) {
             float probability = d[c];
             d[c] = scale * (probability - (float)(c == actions[i])) +
-                   entropy_coef * share * probability * (z[c] - log_sum + entropy);
+                   entropy_coef * share * probability * (z[c] - top - log_sum + entropy);
         }
         float error = values[i] - returns[i], squared = error * error, slope = error;
         if (value_clip > 0.0f) {
@@ -75,7 +75,7 @@ SHOAL_API void shoal_choice_loss(const float *logits, const float *values, const
             if (near * near > squared) squared = near * near, slope = move == step ? near : 0.0f;
         }
         d_values[i] = value_coef * share * slope;
-        policy -= (double)(share * (plain < bounded ? plain : bounded));
+        policy -= (double)(share * (plain > bounded ? bounded : plain));
         value += (double)(share * 0.5f * squared);
         entropies += (double)(share * entropy);
         kl += (double)(share * (ratio - 1.0f - log_ratio));

@@ -7,7 +7,8 @@
 // lanes, one per thread: a thread steps the same envs each time, so that their state stays in its cache (moving it
 // takes longer than stepping it), and claims chunks of another lane only when its own is empty. After their last chunk
 // threads spin for a short time and then sleep: consecutive steps start within a microsecond, and an idle pool uses no
-// CPU. No result depends on which thread ran which env (module.c).
+// CPU. A thread that spun in vain sleeps at once the next time: where a policy acts between steps, spinning only takes
+// the core from it, or from other runs. No result depends on which thread ran which env (module.c).
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ typedef struct {
     RangeFn fn;
     void *batch;
     Lane *lanes;
+    int32_t sleeps;  // the caller sleeps at once while it waits for this job
 } Job;
 
 typedef struct {
@@ -99,17 +101,20 @@ static int run_any(Pool *pool, int32_t own) {
 
 static void *worker(void *arg) {
     Pool *pool = ((Worker *)arg)->pool;
-    int32_t own = ((Worker *)arg)->lane;
+    int32_t own = ((Worker *)arg)->lane, sleeps = 0;
     while (!atomic_load(&pool->stopping)) {
         uint64_t seen = atomic_load(&pool->submissions);
         if (run_any(pool, own)) continue;
-        int64_t until = now_us() + pool->spin_us;
+        int64_t start = now_us(), until = start + pool->spin_us;
         int32_t spins = 0;
-        while (atomic_load_explicit(&pool->submissions, memory_order_relaxed) == seen) {
+        while (!sleeps && atomic_load_explicit(&pool->submissions, memory_order_relaxed) == seen) {
             CPU_RELAX();
             if (++spins % 64 == 0 && now_us() >= until) break;
         }
-        if (atomic_load(&pool->submissions) != seen) continue;
+        if (atomic_load(&pool->submissions) != seen) {
+            sleeps = 0;
+            continue;
+        }
         pthread_mutex_lock(&pool->lock);
         atomic_fetch_add(&pool->sleeping_workers, 1);
         while (atomic_load(&pool->submissions) == seen && !atomic_load(&pool->stopping)) {
@@ -117,6 +122,7 @@ static void *worker(void *arg) {
         }
         atomic_fetch_sub(&pool->sleeping_workers, 1);
         pthread_mutex_unlock(&pool->lock);
+        sleeps = spins_in_vain(pool->spin_us, sleeps, now_us() - start);
     }
     return 0;
 }
@@ -190,6 +196,11 @@ SHOAL_API Pool *shoal_pool_open(int32_t num_threads, int32_t num_jobs, int32_t s
     return 0;
 }
 
+// The threads that work on a job, the caller included.
+SHOAL_API int32_t shoal_pool_threads(Pool *pool) {
+    return pool->forks == forks && !atomic_load(&pool->stopping) ? pool->num_threads + 1 : 1;
+}
+
 // Starts a job over envs [lo, hi) and returns. Its previous submission must have been waited for.
 SHOAL_API void shoal_pool_submit(Pool *pool, int32_t number, RangeFn fn, void *batch, int32_t lo, int32_t hi,
                                  int32_t chunk) {
@@ -221,16 +232,18 @@ SHOAL_API int64_t shoal_pool_wait(Pool *pool, int32_t number, int32_t help) {
         while (run_job(pool, job, 0)) {
         }
     }
-    int64_t until = now_us() + pool->spin_us;
+    if (!atomic_load(&job->unfinished)) return atomic_load(&job->result);
+    int64_t start = now_us(), until = start + pool->spin_us;
     int32_t spins = 0;
     while (atomic_load(&job->unfinished)) {
         CPU_RELAX();
-        if (++spins % 64 || now_us() < until) continue;
+        if (!job->sleeps && (++spins % 64 || now_us() < until)) continue;
         pthread_mutex_lock(&pool->lock);
         atomic_fetch_add(&pool->sleeping_callers, 1);
         while (atomic_load(&job->unfinished)) pthread_cond_wait(&pool->done, &pool->lock);
         atomic_fetch_sub(&pool->sleeping_callers, 1);
         pthread_mutex_unlock(&pool->lock);
+        job->sleeps = spins_in_vain(pool->spin_us, job->sleeps, now_us() - start);
     }
     return atomic_load(&job->result);
 }
@@ -240,11 +253,14 @@ SHOAL_API int64_t shoal_pool_run(Pool *pool, RangeFn fn, void *batch, int32_t lo
     return shoal_pool_wait(pool, 0, 1);
 }
 
-// The build of an env that this CPU can run: 2 with AVX2, otherwise 0.
+// The builds that this CPU can run (native/build.py): 3 with AVX-512, 2 with AVX2, otherwise 0.
 SHOAL_API int32_t shoal_cpu_level(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") ? 2 : 0;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+               ? 3
+               : 2;
 #else
     return 0;
 #endif

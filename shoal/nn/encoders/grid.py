@@ -8,7 +8,10 @@ from shoal.nn.layers import features_of, layer_init
 
 
 class GridCNN(nn.Module):
-    """Two 3x3 convolutions, for grids that are too small for Nature's strides."""
+    """Two 3x3 convolutions, for grids that are too small for Nature's strides.
+
+    It has the form of NatureCNN: an encoder is one file that is read without the others.
+    """
 
     def __init__(self, shape: tuple[int, int, int], channels: int = 32) -> None:
         super().__init__()
