@@ -84,7 +84,8 @@ def start_runs(command: list[str], count: int, pin: bool) -> Batch:
     """Starts runs at once and waits for all of them. `pin`: each to one core, in turns."""
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         busy, wall = _busy_s(), time.perf_counter()
         runs = []
         for number in range(count):

@@ -348,7 +348,7 @@ def show_rate(console: Console, by_name: dict[str, list[Result]]) -> Result:
         ratio_text = f"{ratios[name]:.2f}x" if not name.startswith("shoal") else "ours" if name == best else ""
         table.add_row(name, f"{median(values):,.0f}", spread, f"{peak(by_name[name]):,.0f}", ratio_text)
     console.print(table)
-    bars = {"Stable-Baselines3": 2.0, "CleanRL-style": 1.2}
+    bars = {"Stable-Baselines3": 3.0, "CleanRL-style": 2.5}
     passed = verdict(console, {name: (ratios[name], bar) for name, bar in bars.items()})
     if not passed:
         show_split(console, by_name[best][-1]["split"])

@@ -101,5 +101,6 @@ def use_fake_graphs(monkeypatch: Any) -> None:
     monkeypatch.setattr("shoal.train.graphs.warm_up", lambda function: [function() for _ in range(2)])
     monkeypatch.setattr("shoal.train.graphs.has_triton", lambda: False)
     monkeypatch.setattr("shoal.algos.collect.device.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.fast.native_ppo", lambda learner: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr("shoal.train.trainer.Pace", lambda: SimpleNamespace(step=lambda: None))

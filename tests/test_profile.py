@@ -49,7 +49,8 @@ def test_networks_and_policies_of_agents_can_be_measured():
     tables = {"device": "cpu", "algo": "dqn", "vec": small, "nn": {"hidden": 16}, "train": replay}
     found = profile("vacuum", options_for("", tables), seconds=0.1)
     weights = 18 * 16 + 16 * 16 + 16 * 5
-    assert found["flops"] == 2 * weights * (found["steps"] + 5 * 32 * 4)
+    gradient_steps = found["steps"] // 4  # replay_ratio
+    assert found["flops"] == 2 * weights * (found["steps"] + 5 * 32 * 4 * gradient_steps)
     moved = []
     for policies in ("shared", "per_agent"):
         tables = {"device": "cpu", "vec": small, "nn": {"hidden": 16, "policies": policies}, "train": {"horizon": 4}}

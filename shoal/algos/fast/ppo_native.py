@@ -363,13 +363,13 @@ def _joined(minibatches: Iterable[tuple[Any, Tensor | None]]) -> tuple[Tensor, A
 class Pace:
     """How many threads learn: the number that takes the least time, found by trying. The results do not depend on it.
 
-    More threads must pay: each doubling must save a quarter of the time. Cores that other processes use are left to
-    them: their threads and ours would only wait for each other.
+    More threads must pay: each doubling must save a tenth of the time. Cores that other processes use are left to them:
+    their threads and ours would only wait for each other.
     """
 
     AGAIN = 256  # epochs after which the neighbours of the chosen number are tried again
     LOOK = 16  # epochs after which the cores are looked at
-    GAIN = 0.75  # time with twice the threads, at most
+    GAIN = 0.9  # time with twice the threads, at most
 
     def __init__(self, most: int) -> None:
         self.counts = [1 << k for k in range(most.bit_length()) if 1 << k < most] + [most]
