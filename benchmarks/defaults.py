@@ -9,7 +9,8 @@ published for PPO, or 90 % of the best return. The score is the mean return of t
 episodes: with greedy actions, except for MiniGrid and Atari, where actions are sampled. A task reaches its mark if the
 mean score over the seeds does.
 
-Each run is one process on one core (`--jobs` of them at a time). A finished run is a line of
+Each run is one process on one core, `--jobs` of them at a time (`--cores 4 --device cuda` helps with boxing, whose
+network is large). A finished run is a line of
 benchmarks/results/defaults.jsonl and is not repeated. After `--budget-s` seconds, or Ctrl-C, the runs save a checkpoint
 and stop; the next call resumes them.
 """
@@ -158,13 +159,13 @@ def write_page(text: str) -> None:
 # ---- runs ----
 
 
-def command(task: Task, seed: int, runs: Path) -> list[str]:
+def command(task: Task, seed: int, runs: Path, device: str) -> list[str]:
     """`shoal train`. A run that was stopped is resumed."""
     start = [sys.executable, "-m", "shoal", "train"]
     session = ["--console", "off", "--runs", str(runs)]
     if stopped := unfinished(runs):
         return [*start, "--resume", str(stopped), *session]
-    given = ["--train.total-steps", str(task.steps), "--seed", str(seed), "--device", "cpu", *task.flags]
+    given = ["--train.total-steps", str(task.steps), "--seed", str(seed), "--device", device, *task.flags]
     return [*start, f"gymnasium:{task.env}", *given, *session]
 
 
@@ -177,21 +178,24 @@ def unfinished(runs: Path) -> Path | None:
     return next((path for path in folders(runs) if any(path.glob("checkpoints/*/meta.json"))), None)
 
 
-def run_one(name: str, seed: int, core: int, runs: Path, start: Callable[[Any], None]) -> dict[str, Any] | None:
-    """One run, pinned to a core. None: it was stopped; the next call resumes it."""
+def run_one(
+    name: str, seed: int, cores: list[int], runs: Path, device: str, start: Callable[[Any], None]
+) -> dict[str, Any] | None:
+    """One run, pinned to its cores. None: it was stopped; the next call resumes it."""
     folder = runs / re.sub(r"\W+", "-", name) / str(seed)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    threads = str(len(cores))
+    env = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(paths)}
     spent, began = folder / "seconds", time.perf_counter()
     with (folder / "output.txt").open("a") as output:
         process = subprocess.Popen(
-            command(TASKS[name], seed, folder),
+            command(TASKS[name], seed, folder, device),
             cwd=ROOT,
             env=env,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
             start_new_session=True,
         )
         start(process)
@@ -206,19 +210,19 @@ def run_one(name: str, seed: int, core: int, runs: Path, start: Callable[[Any], 
 
 
 class Pool:
-    """Runs at a time, each on a core of its own, the longest first."""
+    """Runs at a time, each on cores of its own, the longest first."""
 
-    def __init__(self, work: list[Key], cores: list[int], runs: Path, budget_s: float) -> None:
+    def __init__(self, work: list[Key], cores: list[list[int]], runs: Path, device: str, budget_s: float) -> None:
         self.work: Queue[Key] = Queue()
         for key in sorted(work, key=lambda key: -TASKS[key[0]].steps * TASKS[key[0]].weight):
             self.work.put(key)
-        self.cores, self.runs, self.processes = cores, runs, set[Any]()
+        self.cores, self.runs, self.device, self.processes = cores, runs, device, set[Any]()
         self.lock, self.is_stopping = threading.Lock(), False
         self.until = time.monotonic() + budget_s if budget_s else float("inf")
         self.failures: list[str] = []
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._on_core, args=(core,)) for core in self.cores]
+        threads = [threading.Thread(target=self._on_cores, args=(cores,)) for cores in self.cores]
         for thread in threads:
             thread.start()
         try:
@@ -244,14 +248,14 @@ class Pool:
             if self.is_stopping:
                 process.send_signal(signal.SIGTERM)
 
-    def _on_core(self, core: int) -> None:
+    def _on_cores(self, cores: list[int]) -> None:
         while not self.is_stopping:
             try:
                 name, seed = self.work.get_nowait()
             except Empty:
                 return
             try:
-                row = run_one(name, seed, core, self.runs, self._begin)
+                row = run_one(name, seed, cores, self.runs, self.device, self._begin)
             except (RuntimeError, OSError, KeyError, IndexError) as error:
                 self.failures.append(str(error))
                 print(f"failed: {error}", flush=True)
@@ -269,7 +273,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), metavar="TASK")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each on a core of its own")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--cores", type=int, default=1, help="cores of a run")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--budget-s", type=float, default=0.0, help="stop after this many seconds; 0: run all")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "defaults", help="folder of the runs")
     parser.add_argument("--table", action="store_true", help="only print the table and write it to docs/learning.md")
@@ -280,9 +286,10 @@ def main() -> None:
         return
     done = finished()
     work = [(name, seed) for name in args.tasks for seed in args.seeds if (name, seed) not in done]
-    cores = sorted(os.sched_getaffinity(0))[-args.jobs :]
+    own = sorted(os.sched_getaffinity(0))
+    cores = [own[k * args.cores : (k + 1) * args.cores] or own for k in range(args.jobs)]
     RESULTS.parent.mkdir(exist_ok=True)
-    pool = Pool(work, cores, args.runs, args.budget_s)
+    pool = Pool(work, cores, args.runs, args.device, args.budget_s)
     pool.run()
     print(table(args.tasks))
     left = [key for key in work if key not in finished()]

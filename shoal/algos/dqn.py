@@ -88,7 +88,7 @@ class DQN:
         0.5, "fraction of the run over which epsilon falls linearly (by env)", low=0.0, high=1.0
     )
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
-    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
+    normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
 
     @property

@@ -36,7 +36,7 @@ class PQN:
         5_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
     )
     num_episodes: int = opt(0, "end after this many episodes, if before total_steps; 0: no limit", low=0, is_count=True)
-    horizon: int = opt(32, "steps of each row in a rollout (by env)", low=1, high=1 << 20, is_count=True)
+    horizon: int = opt(32, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
     epochs: int = opt(2, "passes over each rollout (by env)", low=1, high=1000)
     minibatch_size: int = opt(
         128, "transitions of a minibatch, whatever the number of envs (by env)", low=1, high=1 << 30, is_count=True
@@ -59,7 +59,9 @@ class PQN:
     policy: Literal["shared", "per-agent"] = opt("shared", "one network for all agents, or one for each")
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.01, "probability of a random action at the end", low=0.0, high=1.0)
-    epsilon_fraction: float = opt(0.5, "fraction of the run over which epsilon falls linearly", low=0.0, high=1.0)
+    epsilon_fraction: float = opt(
+        0.5, "fraction of the run over which epsilon falls linearly (by env)", low=0.0, high=1.0
+    )
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
     precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")

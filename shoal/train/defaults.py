@@ -86,7 +86,13 @@ PPO_NATIVE = {
     "normalize_obs": True,
     "normalize_reward": True,
 }
-DQN_ANY = {"replay_ratio": 0.25, "n_step": 3, "target_tau": 0.005, "epsilon_fraction": 0.2}
+DQN_ANY = {
+    "replay_ratio": 0.25,
+    "n_step": 3,
+    "target_tau": 0.005,
+    "epsilon_fraction": 0.2,
+    "normalize_obs": True,
+}
 
 TABLE: tuple[Row, ...] = (
     # PPO, Python envs
@@ -142,8 +148,8 @@ TABLE: tuple[Row, ...] = (
         nn={"hidden": 512, "layers": 1},
     ),
     # PQN
-    row(algo="pqn", train={"epochs": 4, "minibatch_size": 128, "normalize_obs": True}),
-    row(algo="pqn", kind="python", train={"total_steps": 1_000_000, "horizon": 128}, vec={"num_envs": PYTHON_ENVS}),
+    row(algo="pqn", train={"epochs": 4, "minibatch_size": 128, "epsilon_fraction": 0.2, "normalize_obs": True}),
+    row(algo="pqn", kind="python", train={"total_steps": 1_000_000}, vec={"num_envs": PYTHON_ENVS}),
     row(algo="pqn", kind="native", vec={"num_envs": NATIVE_ENVS}),
     row(
         algo="pqn",

@@ -311,10 +311,12 @@ class Trainer:
         return stats | {"episodes": count}
 
     def _check_finite(self, metrics: Mapping[str, Any]) -> None:
+        # normalization clips an infinite observation: it shows in the moments only
+        moments = [part for actor in self.actors for part in actor.moments.values()]
+        means = {f"mean of observations {k}": part.mean.sum().float() for k, part in enumerate(moments)}
         rollouts = [(seat.rollout, seat.role) for seat in self.seats]
-        check_finite(
-            metrics, rollouts, Context(self.step, self.iteration, self.options.train.learning_rate, self.agents)
-        )
+        context = Context(self.step, self.iteration, self.options.train.learning_rate, self.agents)
+        check_finite({**metrics, **means}, rollouts, context)
 
     def close(self) -> None:
         """Closes the envs and restores torch's settings."""
