@@ -61,6 +61,9 @@ NETS = {
     "mingru, as wide as the observation": {"core": "mingru", "layers": 0, "core_size": 16, "obs": "int8"},
     "lstm, separate": {"core": "lstm", "hidden": 16, "separate": True},
     "lstm, separate, other width": {"core": "lstm", "layers": 1, "hidden": 20, "core_size": 32, "separate": True},
+    "lstm, head layer": {"core": "lstm", "hidden": 20, "core_size": 32, "head_layers": 1, "activation": "tanh"},
+    "mingru, 2 head layers, separate": {"core": "mingru", "hidden": 16, "head_layers": 2, "separate": True},
+    "mingru, only head layers": {"core": "mingru", "layers": 0, "hidden": 24, "core_size": 16, "head_layers": 3},
     "mingru, separate": {"core": "mingru", "hidden": 16, "separate": True},
     "mingru, separate, other width": {"core": "mingru", "layers": 1, "hidden": 5, "core_size": 16, "separate": True},
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal.native import build
 from shoal.native.lib import best_variant, declare
 
-MAX_LAYERS, MAX_DENSE, MAX_TOWERS, STATES = 3, 6, 2, 2
+MAX_LAYERS, MAX_DENSE, MAX_TOWERS, STATES = 3, 9, 2, 2
 MAX_PARTS, MAX_WIDTH = 64, 4096
 ACTIVATIONS = ("relu", "tanh")
 NO_CORE, LSTM, MINGRU = range(3)
@@ -42,7 +42,8 @@ class Net(ctypes.Structure):
     """A policy: one tower, or one for the actor and one for the critic."""
 
     _fields_ = [
-        *_fields(c_int64, "inputs layers hidden core core_size activation towers log_std num_stds packed gradients"),
+        *_fields(c_int64, "inputs layers head_layers hidden core core_size activation towers"),
+        *_fields(c_int64, "log_std num_stds packed gradients"),
         ("tower", Tower * MAX_TOWERS),
     ]
 

@@ -172,8 +172,8 @@ def _make_core(net: Net, features: int) -> Any:
 class DeepPolicy(Policy):
     """A recurrent policy with `--nn.head-layers` fully connected layers between the core and the heads.
 
-    From a core alone, actions are nearly linear in what is remembered. It is a class of its own because the fast
-    implementations cover exactly Policy.
+    From a core alone, actions are nearly linear in what is remembered. It is a class of its own because the GPU's fused
+    kernels cover exactly Policy.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ from shoal.nn.cores.mingru import MinGRU
 from shoal.nn.distributions import ActionHead
 from shoal.nn.encoders import Numbers
 from shoal.nn.layers import ACTIVATIONS
-from shoal.nn.policy import Policy
+from shoal.nn.policy import DeepPolicy, Policy
 
 # the exact types that C computes: a subclass may compute something else
 CORES: dict[Any, int] = {LSTM: ppo.LSTM, MinGRU: ppo.MINGRU}
@@ -47,7 +47,7 @@ CLIP_OBS = 10.0  # of RunningMoments.normalize
 def not_covered(actor: Any) -> str:
     """Why an actor takes the plain path; empty if C covers it."""
     policy, head = actor.policy, actor.head
-    if type(policy) is not Policy:
+    if type(policy) not in (Policy, DeepPolicy):
         return "a custom policy"
     if not actor.is_plain:
         return "--train.compile"
@@ -65,9 +65,9 @@ def not_covered(actor: Any) -> str:
         return "an encoder with weights"
     if body.encoder.features > ppo.MAX_WIDTH:
         return f"observations of more than {ppo.MAX_WIDTH} numbers"
-    widths = [layer.out_features for layer in body.layers.layers]
-    if len(widths) > ppo.MAX_LAYERS or any(width > WIDEST for width in widths):
-        return f"--nn.layers above {ppo.MAX_LAYERS}, or --nn.hidden above {WIDEST}"
+    for layers in (body.layers.layers, _head_layers(policy)):
+        if len(layers) > ppo.MAX_LAYERS or any(layer.out_features > WIDEST for layer in layers):
+            return f"--nn.layers or --nn.head-layers above {ppo.MAX_LAYERS}, or --nn.hidden above {WIDEST}"
     if _activation(policy) not in ppo.ACTIVATIONS:
         return f"--nn.activation {_activation(policy)}"
     if core is not None and type(core) not in CORES:
@@ -80,6 +80,12 @@ def not_covered(actor: Any) -> str:
 def covers_learning(learner: Any) -> bool:
     """Whether C covers a learner's gradient steps."""
     return not not_covered(learner.actor) and type(learner.optimizer) in OPTIMIZERS
+
+
+def _head_layers(policy: Policy, *, critic: bool = False) -> list[Any]:
+    """The layers between the core and the head of the actor, or of a critic of its own."""
+    body = getattr(policy, "critic_head_body" if critic else "head_body", None)
+    return [] if body is None else list(body.layers)
 
 
 def _activation(policy: Policy) -> str:
@@ -138,13 +144,14 @@ class NativePPO:
             dense.weight[k], dense.bias[k] = self._offset(layer.weight), self._offset(layer.bias)
         return dense
 
-    def _tower(self, body: Any, core: Any, *heads: Any) -> ppo.Tower:
+    def _tower(self, body: Any, core: Any, head_layers: list[Any], *heads: Any) -> ppo.Tower:
         layers = [self._dense(layer) for layer in body.layers.layers]
         if type(core) is LSTM:
             layers += [self._dense(core.input), self._dense(core.hidden)]
         elif type(core) is MinGRU:
             layers += [self._dense(core.gates)]
             layers += [self._dense(core.skip)] if isinstance(core.skip, torch.nn.Linear) else []
+        layers += [self._dense(layer) for layer in head_layers]
         tower = ppo.Tower(num_dense=len(layers) + 1, first_head=len(layers))
         for k, dense in enumerate([*layers, self._dense(*heads)]):
             tower.dense[k] = dense
@@ -152,10 +159,12 @@ class NativePPO:
 
     def _describe_net(self) -> ppo.Net:
         policy, body, core = self.policy, self.policy.body, self.policy.core
-        widths = [layer.out_features for layer in body.layers.layers]
+        head_layers = _head_layers(policy)
+        widths = [layer.out_features for layer in [*body.layers.layers, *head_layers]]
         net = ppo.Net(
             inputs=self.encoder.features,
-            layers=len(widths),
+            layers=len(body.layers.layers),
+            head_layers=len(head_layers),
             hidden=widths[0] if widths else 0,
             core=ppo.NO_CORE if core is None else CORES[type(core)],
             core_size=0 if core is None else core.size,
@@ -164,13 +173,10 @@ class NativePPO:
             num_stds=0 if policy.log_std is None else len(policy.log_std),
         )
         if policy.critic_body is None:
-            towers = [self._tower(body, core, policy.actor, policy.critic)]
+            towers = [self._tower(body, core, head_layers, policy.actor, policy.critic)]
         else:
-            critic_core = getattr(policy, "critic_core", None)
-            towers = [
-                self._tower(body, core, policy.actor),
-                self._tower(policy.critic_body, critic_core, policy.critic),
-            ]
+            critic = policy.critic_body, policy.critic_core, _head_layers(policy, critic=True), policy.critic
+            towers = [self._tower(body, core, head_layers, policy.actor), self._tower(*critic)]
         net.towers = len(towers)
         for k, tower in enumerate(towers):
             net.tower[k] = tower

@@ -1,8 +1,8 @@
 // ppo_net.h: forward and backward pass of a policy on a CPU, for ppo.c. nn/policy.py and nn/cores/ are the definition.
 //
-//   observations -> layers -> LSTM or MinGRU -> heads          one tower: actor and critic share it
-//   observations -> layers -> LSTM or MinGRU -> actor          two towers: --nn.separate
-//   observations -> layers -> LSTM or MinGRU -> critic
+//   observations -> layers -> LSTM or MinGRU, head layers -> heads      one tower: actor and critic share it
+//   observations -> layers -> LSTM or MinGRU, head layers -> actor      two towers: --nn.separate
+//   observations -> layers -> LSTM or MinGRU, head layers -> critic
 //
 // A block of rows passes through the whole network at once, so that its activations stay in the cache. With a core,
 // rows are ordered by unit, step and segment: a unit is some segments whose gradients are summed together.
@@ -12,7 +12,7 @@
 #include "matmul.h"
 
 enum { STATES = 2 };  // of an LSTM: hidden and cell; a MinGRU has one
-enum { MAX_LAYERS = 3, MAX_DENSE = MAX_LAYERS + 3, MAX_TOWERS = 2 };
+enum { MAX_LAYERS = 3, MAX_DENSE = 2 * MAX_LAYERS + 3, MAX_TOWERS = 2 };
 enum { RELU, TANH };
 enum { NO_CORE, LSTM, MINGRU };
 enum { FLOAT32, UINT8, INT8 };
@@ -26,12 +26,12 @@ typedef struct {
 } Dense;
 
 typedef struct {
-    int64_t num_dense, first_head;  // dense layers before: layers, then those of the core
-    Dense dense[MAX_DENSE];         // layers; LSTM: input, hidden; MinGRU: gates, skip if the sizes differ; head
+    int64_t num_dense, first_head;  // dense layers before: layers, those of the core, head layers
+    Dense dense[MAX_DENSE];         // of a core: input, hidden (LSTM), or gates, skip if the sizes differ (MinGRU)
 } Tower;
 
 typedef struct {
-    int64_t inputs, layers, hidden, core, core_size, activation, towers;
+    int64_t inputs, layers, head_layers, hidden, core, core_size, activation, towers;
     int64_t log_std, num_stds;  // log_std: offset of the free log standard deviations; -1: none
     int64_t packed, gradients;  // floats of packed weights, and of the gradient of a group (set by lay_out)
     Tower tower[MAX_TOWERS];
@@ -123,6 +123,7 @@ typedef struct {
 typedef struct {
     float *inputs;                      // (rows, inputs), shared by the towers
     float *outs[MAX_LAYERS];            // of every layer
+    float *tops[MAX_LAYERS];            // of every head layer
     float *gates, *cells, *before;      // LSTM: (rows, 4 size), (rows, size), (rows, size): h before the step
     float *skip, *hidden;               // MinGRU: (rows, size)
     float *out;                         // of the core
@@ -172,6 +173,7 @@ static int64_t work_of(const Net *net, int64_t rows, int64_t segments, float *me
             TAKE(a->carry, segments, size);
         }
         if (net->core) TAKE(a->out, rows, size);
+        for (int64_t k = 0; k < net->head_layers; k++) TAKE(a->tops[k], rows, net->hidden);
         TAKE(a->head, rows, tower->dense[tower->first_head].outputs);
         TAKE(work->head_slopes[t], rows, tower->dense[tower->first_head].outputs);
     }
@@ -322,7 +324,12 @@ static void forward(Work *work, const Block *block) {
             mingru_forward(work, a, &own, has_skip(net) ? a->skip : x,
                            stride_of(has_skip(net) ? net->core_size : core_inputs(net)));
         }
-        dense_forward(work, &tower->dense[tower->first_head], block->rows, net->core ? a->out : x, a->head);
+        x = net->core ? a->out : x;
+        for (int64_t k = 0; k < net->head_layers; x = a->tops[k++]) {
+            dense_forward(work, &tower->dense[tower->first_head - net->head_layers + k], block->rows, x, a->tops[k]);
+            activate(net, block->rows, net->hidden, a->tops[k]);
+        }
+        dense_forward(work, &tower->dense[tower->first_head], block->rows, x, a->head);
     }
 }
 
@@ -445,9 +452,18 @@ static void backward(Work *work, const Block *block, const Unit *units, int64_t 
         for (int p = 0; p < 2; p++) own.start[p] = block->start[t * STATES + p];
         const float *x = net->layers ? a->outs[net->layers - 1] : a->inputs;
         float *slopes = work->slopes[0], *other = work->slopes[1];
-        add_weights(head, units, num_units, net->core ? a->out : x, work->head_slopes[t]);
+        const float *top = net->head_layers ? a->tops[net->head_layers - 1] : net->core ? a->out : x;
+        add_weights(head, units, num_units, top, work->head_slopes[t]);
         if (!net->core && !net->layers) continue;
         dense_backward(work, head, block->rows, work->head_slopes[t], FROM_ZERO, slopes);
+        for (int64_t k = net->head_layers - 1; k >= 0; k--) {
+            const Dense *layer = head - net->head_layers + k;
+            deactivate(net, block->rows, net->hidden, a->tops[k], slopes);
+            add_weights(layer, units, num_units, k ? a->tops[k - 1] : a->out, slopes);
+            dense_backward(work, layer, block->rows, slopes, FROM_ZERO, other);
+            float *swapped = slopes;
+            slopes = other, other = swapped;
+        }
         if (net->core == LSTM) {
             lstm_backward(work, tower, a, &own, slopes);
             add_weights(&dense[net->layers + 1], units, num_units, a->before, a->gates);
