@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from shoal.algos import ppo
 from shoal.algos.actor import Actor
+from shoal.algos.optimizers.muon import Muon
 from shoal.algos.ppo import PPO, STEP_METRICS, Learner
 from shoal.algos.rollout import Rollout
 from shoal.nn.policy import Net
@@ -196,4 +197,5 @@ def assert_twins(by_c: Learner, by_torch: Learner, rtol: float = 1e-4) -> None:
                 close_by_norm(f"{key} of {name}", own[span], state[span], float(state.norm()), 2 * rtol)
         start += count
     assert torch.equal(by_c.optimizer.state["step"], by_torch.optimizer.state["step"])
-    torch.testing.assert_close(by_c.weights.data, by_torch.weights.data, rtol=2e-4, atol=2e-5)
+    atol = 1e-4 if type(by_torch.optimizer) is Muon else 2e-5  # Newton-Schulz enlarges small parts of a gradient
+    torch.testing.assert_close(by_c.weights.data, by_torch.weights.data, rtol=2e-4, atol=atol)

@@ -147,6 +147,7 @@ def test_a_bridge_collects_what_a_collector_does(case, monkeypatch):
     of sums in a product may depend on that.
     """
     monkeypatch.setattr("shoal.algos.fast.q_native.MAX_WORK", 0)  # C rounds in its own way
+    monkeypatch.setattr("shoal.algos.fast.native_ppo", lambda learner: None)
     env, tables = BRIDGES[case]
     native = {"num_envs": 32, "backend": "threads", "num_groups": 2, "num_threads": 2}
     tables = {"vec": native, **tables, "train": TRAIN[tables.get("algo", "ppo")]}
@@ -177,6 +178,7 @@ ON_DEVICE = {name: case for name, case in BRIDGES.items() if "python envs" not i
 def test_a_device_collector_collects_what_a_collector_does(case, monkeypatch):
     """Without a GPU its kernels are the plain ones; the same rollouts, and weights but for the order of sums."""
     monkeypatch.setattr("shoal.algos.collect.device.has_triton", lambda: False)
+    monkeypatch.setattr("shoal.algos.fast.native_ppo", lambda learner: None)
     env, tables = BRIDGES[case]
     tables = {**tables, "train": TRAIN[tables.get("algo", "ppo")]}
     tables["vec"] = {"num_envs": 32, "backend": "serial"}

@@ -180,7 +180,9 @@ def test_measuring_changes_neither_threads_nor_random_numbers():
 
 @pytest.fixture
 def chosen(monkeypatch) -> list[Shape]:
+    """The shapes of runs that learn in torch. Where C learns, torch has one thread."""
     shapes: list[Shape] = []
+    monkeypatch.setattr("shoal.algos.fast.native_ppo", lambda learner: None)
     monkeypatch.setattr("shoal.train.trainer.choose_threads", lambda shape: shapes.append(shape) or 2)
     return shapes
 
@@ -194,6 +196,14 @@ def test_a_trainer_measures_its_own_shape(chosen):
     assert chosen[0].steps == 1
     make_trainer("breakout", **{**tables, "train": {**tables["train"], "segment": 16}}, nn={"core": "lstm"}).close()
     assert chosen[1].steps == 16
+
+
+def test_torch_has_one_thread_beside_ppo_in_c(monkeypatch):
+    monkeypatch.setattr("shoal.train.trainer.choose_threads", lambda shape: pytest.fail("measured"))
+    trainer = make_trainer("breakout", vec={"num_envs": 1024, "torch_threads": 0}, train={"horizon": 16})
+    assert trainer.learners[0].native is not None
+    assert trainer.threads == 1
+    trainer.close()
 
 
 def test_the_user_chooses_the_threads(chosen):

@@ -259,6 +259,7 @@ class Session:
         if self.best is None or score >= self.best:
             self.best = score
             checkpoint.mark_best(self.folder, path, score, self.selected_by)
+            checkpoint.prune(self.folder, self.options.save.keep)  # the best one so far may go now
 
     def _select(self, score: float) -> None:
         """With evaluations during training: saves and marks this checkpoint if its evaluation is the best so far."""
