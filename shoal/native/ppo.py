@@ -88,7 +88,7 @@ class Optimizer(ctypes.Structure):
 class Setup(ctypes.Structure):
     """Sizes of minibatches, and the threads."""
 
-    _fields_ = [*_fields(c_int64, "steps max_segments max_threads"), *_fields(c_void_p, "run pool_threads pool")]
+    _fields_ = [*_fields(c_int64, "steps max_threads"), *_fields(c_void_p, "run pool_threads pool")]
 
 
 class Inputs(ctypes.Structure):

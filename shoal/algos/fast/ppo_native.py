@@ -118,13 +118,10 @@ class NativePPO:
         self.pointers, self.base = pointers, min(pointers)
         self._arrays.clear()
         net, head, optimizer = self._describe_net(), self._describe_head(), self._describe_optimizer()
-        steps, segments = 0, 0
-        if self.learner is not None:
-            rollout = self.rollout
-            steps, segments = rollout.segment, rollout.horizon * rollout.rows // rollout.segment
         threads = self.threads
         setup = ppo.Setup(pool=threads.address, run=threads.run, pool_threads=threads.pool_threads)
-        setup.steps, setup.max_segments, setup.max_threads = steps, segments, threads.count
+        setup.max_threads = threads.count
+        setup.steps = 0 if self.learner is None else self.rollout.segment  # of a segment; 0: the model only acts
         model = self.lib.open(*(ctypes.addressof(part) for part in (net, head, optimizer, setup)))
         if not model:
             raise MemoryError(f"no memory for a network of {sum(p.numel() for p in self.parameters)} weights")

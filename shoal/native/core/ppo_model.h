@@ -21,7 +21,7 @@ enum { MAX_UNITS = 64 };     // of a block
 enum { MAX_WIDTH = 4096 };   // inputs or outputs of a layer
 
 typedef struct {
-    int64_t steps, max_segments;  // of a minibatch: steps of a segment, segments at most; 0: the model only acts
+    int64_t steps;  // of a segment; 0: the model only acts
     int64_t max_threads;
     RunFn run;                        // shoal_pool_run of pool.c
     int32_t (*pool_threads)(void *);  // shoal_pool_threads
