@@ -15,16 +15,18 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import re
 import sys
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,13 @@ class Plugins:
         spec = importlib.util.find_spec(self.package)
         return [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
 
-    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in _all_entry_points(tuple(sys.path)).select(group=self.group)}
 
 
 @functools.cache
 def _all_entry_points(path: tuple[str, ...]) -> Any:
     """The entry points of all groups. It reads the metadata of every installed package: once for each path."""
+    import importlib.metadata  # takes 50 ms
+
     return importlib.metadata.entry_points()

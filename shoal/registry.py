@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 STOCK = Path(__file__).parent / "envs"
 ENTRY_POINTS = "shoal.envs"  # a package's entry point `name = "package:header_path"`
@@ -31,7 +34,9 @@ def stock_names() -> list[str]:
     return sorted(path.stem for path in STOCK.glob("*.h"))
 
 
-def _from_packages() -> dict[str, importlib.metadata.EntryPoint]:
+def _from_packages() -> dict[str, EntryPoint]:
+    import importlib.metadata  # takes 50 ms
+
     return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
