@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import os
 import platform
 import re
@@ -83,6 +82,8 @@ class Source:
 
     def digest(self, variant: str) -> str:
         """A hash of the text, the consts, the flags and the kind of machine."""
+        import hashlib  # takes 25 ms
+
         sha = hashlib.sha256()
         sha.update(
             repr(
