@@ -11,11 +11,11 @@ from shoal.cores import available_cores, available_threads
 from shoal.errors import ConfigError, UsageError
 from shoal.native import lib
 from shoal.native.lib import Module
+from shoal.native.pool import SPIN_US
 from shoal.vector.backends import Backend
 from shoal.vector.native import EnvRange, NativeVec
 
 FROM_ENVS = 2048  # threads are the default from this number of native envs on: with fewer, waking them costs more
-SPIN_US = 50  # how long an idle thread polls for the next step before it sleeps
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
