@@ -1,6 +1,6 @@
 """Public envs with small changes, for benchmarks/defaults.py: `shoal train gymnasium:default_envs:PendulumNoVel-v1`.
 
-    PendulumNoVel-v1, AcrobotNoVel-v1     without velocities: the policy must remember
+    PendulumNoVel-v1 and others           without velocities: the policy must remember
     NoText-Empty-8x8-v0 and others        MiniGrid without the text of the mission: a Dict of image and direction
     ReacherChoices-v5                     MuJoCo's Reacher with 7 choices for each of its two torques (MultiDiscrete)
     Boxing-v5                             Atari: 84 x 84 grey frames, the last 4 of them, one step in 4 frames
@@ -100,6 +100,7 @@ def register(id: str, make: Any, **options: Any) -> None:
 
 
 register("PendulumNoVel-v1", no_velocities, name="Pendulum-v1", numbers=[0, 1])
+register("CartPoleNoVel-v1", no_velocities, name="CartPole-v1", numbers=[0, 2])
 register("AcrobotNoVel-v1", no_velocities, name="Acrobot-v1", numbers=[0, 1, 2, 3])
 register("ReacherChoices-v5", choices, name="Reacher-v5", bins=7)
 register("Boxing-v5", atari, name="Boxing-v5")

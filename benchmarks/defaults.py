@@ -66,10 +66,10 @@ TASKS = {
     "reacher": Task("Reacher-v5", 500_000, -6.18, f"PPO in {TD3}, v1"),
     "pusher": Task("Pusher-v5", 1_000_000, -40.4, f"{CLEANRL}, v4"),
     "pendulum-novel, lstm": Task(
-        "default_envs:PendulumNoVel-v1", 400_000, -217.9, f"RecurrentPPO in {ZOO}", LSTM, weight=3.0
+        "default_envs:PendulumNoVel-v1", 1_000_000, -217.9, f"RecurrentPPO in {ZOO}", LSTM, weight=3.0
     ),
     "pendulum-novel, mingru": Task(
-        "default_envs:PendulumNoVel-v1", 400_000, -217.9, f"RecurrentPPO in {ZOO}", MINGRU, weight=2.0
+        "default_envs:PendulumNoVel-v1", 1_000_000, -217.9, f"RecurrentPPO in {ZOO}", MINGRU, weight=2.0
     ),
     "acrobot-novel, lstm": Task("default_envs:AcrobotNoVel-v1", 200_000, -100.0, "solved: -100", LSTM, weight=3.0),
     "acrobot-novel, mingru": Task("default_envs:AcrobotNoVel-v1", 200_000, -100.0, "solved: -100", MINGRU, weight=2.0),

@@ -186,8 +186,24 @@ def test_the_command_line_shows_and_uses_the_defaults_of_the_env():
     assert plain == options_for("gymnasium:Pendulum-v1", {"device": "cpu"})
     assert (plain.train.horizon, plain.train.entropy_coef, plain.nn.separate) == (256, 0.0, True)
     recurrent = parse(["gymnasium:Pendulum-v1", "--nn.core", "lstm", "--train.horizon", "64"]).options
-    assert (recurrent.nn.core, recurrent.train.segment, recurrent.train.horizon) == ("lstm", 16, 64)
+    assert (recurrent.nn.core, recurrent.train.segment, recurrent.train.horizon) == ("lstm", 64, 64)
     assert parse(["gymnasium:CartPole-v1"]).options.train.entropy_coef == 0.01
+
+
+@pytest.mark.parametrize(
+    ("train_options", "envs", "segment"),
+    [
+        ({}, 8, 64),
+        ({"horizon": 24}, 8, 24),  # shorter than the default segment
+        ({"horizon": 100}, 8, 50),  # 64 does not divide it
+        ({"batch_size": 384}, 8, 48),
+        ({}, 1, 32),  # one env: 64 would leave half of the minibatches empty
+        ({"horizon": 100, "segment": 64}, 8, 64),  # the user's own: an error later, never a silent change
+    ],
+)
+def test_the_default_segment_fits_the_rollout(train_options, envs, segment):
+    layers = {"nn": {"core": "lstm"}, "train": train_options, "vec": {"num_envs": envs}, "device": "cpu"}
+    assert options_for("gymnasium:Pendulum-v1", layers).train.segment == segment
 
 
 def test_a_saved_run_makes_no_env_to_find_its_defaults(tmp_path):

@@ -108,7 +108,7 @@ TABLE: tuple[Row, ...] = (
         algo="ppo",
         kind="python",
         core=True,
-        train={"segment": 16, "minibatches": 8, "learning_rate": 1e-3},
+        train={"segment": 64, "minibatches": 8, "learning_rate": 5e-4},
         nn={"head_layers": 1},
     ),
     row(

@@ -192,6 +192,10 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
         options = merge(options, layer, "options", is_native(env))
         if on_gpu:
             options = merge(options, layer.get("cuda", {}), "options [cuda]", is_native(env))
+    if not any(
+        "segment" in _table(tables, "train") for layer in (own, *layers) for tables in (layer, _table(layer, "cuda"))
+    ):
+        options = _fit_segment(options)
     return dataclasses.replace(options, env={key: decode(value) for key, value in options.env.items()})
 
 
@@ -209,6 +213,19 @@ def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]])
     device: Any = "cuda" if on_gpu else "cpu"
     look = defaults.look_at(env, env_options, algo=algo, device=device, core=(cores or ["none"])[-1] != "none")
     return merge(options, defaults.by_look(look), "defaults")
+
+
+def _fit_segment(options: Options) -> Options:
+    """The default segment, shortened until segments fill the horizon and there is one for each minibatch."""
+    train: Any = options.train
+    segment = getattr(train, "segment", 0)
+    if segment < 2:
+        return options
+    envs = options.vec.num_envs or PYTHON_ENVS
+    steps = train.batch_size // envs if train.batch_size else train.horizon
+    lengths = (k for k in range(segment, 0, -1) if steps % k == 0)
+    fitting = next((k for k in lengths if steps // k * envs >= train.minibatches), 1)
+    return dataclasses.replace(options, train=dataclasses.replace(train, segment=fitting))
 
 
 def _table(layer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
