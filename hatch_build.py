@@ -1,11 +1,12 @@
 """Build hook: compiles every stock env into the wheel, with the code that also compiles a user's header.
 
 For an editable install it compiles nothing: `native/build.py` compiles each header on first use, into a cache, so that
-a library is never older than its header.
+a library is never older than its header. With SHOAL_CACHE_DIR a wheel takes from that cache what is there.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import sysconfig
@@ -25,22 +26,34 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         build = load_build(Path(self.root))
-        self.folder = tempfile.mkdtemp(prefix="shoal-build-")
+        cache = os.environ.get("SHOAL_CACHE_DIR")  # libraries are named by what they are compiled from
+        folder = Path(cache) if cache else Path(self.make_folder())
+
+        def compiled(job: tuple[Any, str]) -> Path:
+            source, variant = job
+            library = folder / source.file_name(variant)
+            return library if library.is_file() else Path(build.build(source, variant, folder))
+
         headers = sorted((Path(self.root) / "shoal" / "envs").glob("*.h"))
         jobs = [(build.CORE_SOURCE, "base")]
         jobs += [(source, name) for source in (build.QLEARN_SOURCE, build.PPO_SOURCE) for name in source.variants()]
         jobs += [(build.Source.env(header), variant) for header in headers for variant in build.variants()]
         with ThreadPoolExecutor() as pool:
-            libraries = list(pool.map(lambda job: build.build(*job, Path(self.folder)), jobs))
+            libraries = list(pool.map(compiled, jobs))
             base = {source.header: library for (source, variant), library in zip(jobs, libraries) if variant == "base"}
             presets = [source for header in headers for source in build.preset_sources(header, base[header.resolve()])]
             jobs = [(source, variant) for source in presets for variant in build.variants()]
-            libraries += pool.map(lambda job: build.build(*job, Path(self.folder)), jobs)
+            libraries += pool.map(compiled, jobs)
         for library in libraries:
             build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
+
+    def make_folder(self) -> str:
+        """A folder that `finalize` removes."""
+        self.folder = tempfile.mkdtemp(prefix="shoal-build-")
+        return self.folder
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(getattr(self, "folder", ""), ignore_errors=True)

@@ -100,7 +100,9 @@ def failing_run(tmp_path, game, policy=None, **tables):
     num_envs = 64 if isinstance(game, str) else ENVS
     vec = {"num_envs": num_envs, "torch_threads": 1, "backend": "threads" if num_envs == 64 else "serial"}
     plain = {"eval": {"episodes": 0}, "save": {"every_s": 0}, "nn": {"hidden": 32}, "device": "cpu", "vec": vec}
-    run = train(game, policy=policy, runs_folder=tmp_path, console="off", **(plain | tables))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shoal.train.session.LOG_EVERY_S", 0.0)  # every iteration: the verdict is not a matter of speed
+        run = train(game, policy=policy, runs_folder=tmp_path, console="off", **(plain | tables))
     texts = {entry["kind"]: f"{entry['fact']}. {entry['advice']}" for entry in run.summary["diagnosis"]}
     flags = [flag for text in texts.values() for flag in re.findall(r"--train\.([a-z-]+)", text)]
     assert {flag.replace("-", "_") for flag in flags} <= set(run.config["train"]), "an option that does not exist"

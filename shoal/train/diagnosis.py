@@ -399,20 +399,23 @@ def action_std(history: History) -> Finding | None:
 
 def kl(history: History) -> Finding | None:
     """Updates change the policy more than the clipped loss is valid for."""
-    late = history.late("kl")
-    if not late > HIGH_KL:
-        return None
-    fact = f"the KL divergence is too high: {short(late)} per update (usual: below 0.03)"
-    return Finding("KL", fact, _try(history.setup, smaller_rate, target_kl, fewer_epochs))
+    fact = "the KL divergence is too high: {} per update (usual: below 0.03)"
+    return _too_high(history, "kl", HIGH_KL, "KL", fact, short, (smaller_rate, target_kl, fewer_epochs))
 
 
 def clip_fraction(history: History) -> Finding | None:
     """Most of the batch is outside the clip range."""
-    late = history.late("clip_fraction")
-    if not late > HIGH_CLIP_FRACTION:
-        return None
-    fact = f"the clip fraction is too high: {late:.0%} of the batch is outside the clip range (usual: below 30 %)"
-    return Finding("clip fraction", fact, _try(history.setup, wider_clip, smaller_rate, fewer_epochs))
+    fact = "the clip fraction is too high: {} of the batch is outside the clip range (usual: below 30 %)"
+    advice = wider_clip, smaller_rate, fewer_epochs
+    return _too_high(history, "clip_fraction", HIGH_CLIP_FRACTION, "clip fraction", fact, "{:.0%}".format, advice)
+
+
+def _too_high(
+    history: History, metric: str, limit: float, name: str, fact: str, show: Callable[[float], str], advice: Any
+) -> Finding | None:
+    """A finding if a metric was above its limit late in the run."""
+    late = history.late(metric)
+    return Finding(name, fact.format(show(late)), _try(history.setup, *advice)) if late > limit else None
 
 
 def entropy_collapsed(history: History) -> Finding | None:

@@ -247,7 +247,7 @@ def lstm_backward(
     narrow, acts, cells, cell, d_out, d_gates, cleared, segments, count, plane, L,
     H: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of `lstm_forward` by the gates before their sigmoids."""
+    """The gradients of `lstm_forward` by the gates before their sigmoids. Its loads are repeated: see there."""
     plane = plane.to(tl.int64)
     row, unit = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, H)
     live = row < count

@@ -136,7 +136,7 @@ class FusedCore(Fused):
         )  # fmt: skip
 
     def _backward(self, segments: Tensor, count: int) -> None:
-        """The core backward in time, then both layers."""
+        """The core backward in time, then both layers. Launches as in `_forward`, with other operands."""
         kernels, num_segments = self.core_kernels, count // self.length
         last_arguments = self.cleared, segments, num_segments, self.plane, self.length
         if self.is_lstm:
