@@ -18,6 +18,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -111,8 +112,18 @@ class Plugins:
         spec = importlib.util.find_spec(self.package)
         return [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
 
-    def _entry_points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in _all_entry_points(tuple(sys.path)).select(group=self.group)}
+    def _entry_points(self) -> Mapping[str, EntryPoint]:
+        return entry_points(self.group)
+
+
+def entry_points(group: str) -> Mapping[str, EntryPoint]:
+    """The entry points of a group in all installed packages, by name."""
+    return _entry_points(group, tuple(sys.path))
+
+
+@functools.cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    return {point.name: point for point in _all_entry_points(path).select(group=group)}
 
 
 @functools.cache

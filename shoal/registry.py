@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal import plugins
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 
 if TYPE_CHECKING:
@@ -34,10 +36,8 @@ def stock_names() -> list[str]:
     return sorted(path.stem for path in STOCK.glob("*.h"))
 
 
-def _from_packages() -> dict[str, EntryPoint]:
-    import importlib.metadata  # takes 50 ms
-
-    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+def _from_packages() -> Mapping[str, EntryPoint]:
+    return plugins.entry_points(ENTRY_POINTS)
 
 
 def known_names() -> list[str]:

@@ -21,7 +21,7 @@ WALLS = {
     "memory": set(),
     "stats": set(),
     "spec": {"errors"},
-    "registry": {"errors"},
+    "registry": {"errors", "plugins"},
     "native": {"errors", "spec"},
     "vector": {"errors", "cores", "memory", "spec", "plugins", "native"},
     "entry": {"errors", "cores", "spec", "plugins", "registry", "native", "vector"},
