@@ -142,7 +142,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         args=["--help"] if asks_help else rest,
         description="",
         default=flags(),
-        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes),
+        config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes, tyro.conf.HelptextFromCommentsOff),
     )
     changed = {}
     for name, value in _option_values(options).items():
