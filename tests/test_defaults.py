@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import multiprocessing
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from shoal.errors import ConfigError, EnvCrashed
 from shoal.train import Options, Trainer, defaults, make_vec, merge, options_for, train, tuned
 from shoal.train import envs as train_envs
 from shoal.train.defaults import GRID_SIDE, NATIVE_ENVS, PYTHON_ENVS, Look, by_look, look_at
+
+from .training import make_trainer
 
 LOOKS = [
     Look(*fields)
@@ -233,7 +237,55 @@ def test_the_number_of_python_envs_does_not_depend_on_the_cores(monkeypatch, cor
     for chosen in (options, built_in):
         with contextlib.closing(make_vec("gymnasium:CartPole-v1", chosen)) as vec:
             assert vec.num_envs == PYTHON_ENVS
-            assert vec.backend == ("serial" if cores == 1 else "process")
+            assert vec.backend == "serial"  # steps of a few microseconds
+
+
+class Slow(gymnasium.Env):
+    """A step takes a millisecond."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        time.sleep(0.001)
+        return self.np_random.random(3, np.float32), float(action), bool(self.np_random.random() < 0.1), False, {}
+
+
+class Unmakable(Slow):
+    """It works in a worker only."""
+
+    def __init__(self):
+        if multiprocessing.parent_process() is None:
+            raise RuntimeError("not here")
+
+
+@pytest.mark.parametrize(("game", "count", "cores", "backend"), [
+    (Slow, 4, 2, "process"),
+    (Slow, 4, 1, "serial"),
+    (Slow, 1, 2, "serial"),
+    (Unmakable, 2, 2, "process"),
+])  # fmt: skip
+def test_python_envs_run_in_processes_if_their_steps_are_slow(monkeypatch, game, count, cores, backend):
+    monkeypatch.setattr(train_envs, "available_cores", lambda: cores)
+    options = options_for(game, {"device": "cpu", "vec": {"num_envs": count}})
+    with contextlib.closing(make_vec(game, options)) as vec:
+        assert vec.backend == backend
+
+
+def test_the_backend_does_not_change_what_is_learned():
+    """So it may be chosen by a measurement."""
+    sums = set()
+    for vec in ({"backend": "serial"}, {"backend": "process", "num_workers": 2}):
+        tables = {"vec": {"num_envs": 4, **vec}, "train": {"horizon": 16, "minibatches": 2, "epochs": 2}}
+        trainer = make_trainer("gymnasium:Pendulum-v1", **tables)
+        for _ in range(2):
+            trainer.iterate()
+        sums.add(tuple(trainer.learners[0].weights.tolist()))
+        trainer.close()
+    assert len(sums) == 1
 
 
 def test_one_core_still_has_worker_processes_if_asked(monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,6 +22,9 @@ from shoal.train.options import Options, Vec
 from shoal.vector.backends import find as find_backend
 from shoal.vector.base import VecEnv
 
+PROCESS_COST_S = 400e-6  # of one exchange with worker processes; 150 us where many cores are idle, 500 us on two cores
+SERIAL_COST_S = 30e-6  # of a serial vector env, beside its envs
+TIMED_STEPS, TIMED_S = 100, 0.02
 OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
 
 
@@ -83,8 +89,8 @@ def _make_native(env: Any, options: Options) -> VecEnv:
 def _make_python(env: Any, options: Options, count: int, *, in_training: bool = True, **choices: Any) -> VecEnv:
     vec, cores = options.vec, available_cores()
     count = count or PYTHON_ENVS
-    # one worker would only take turns with this process on the one core
-    if vec.backend == "serial" or (vec.backend == "auto" and not asks_for_processes(vec) and min(count, cores) == 1):
+    is_free = vec.backend == "auto" and not asks_for_processes(vec)
+    if vec.backend == "serial" or (is_free and not pays_for_processes(env, options.env, count, cores)):
         return make(env, count, **options.env, **choices, backend="serial")
     if vec.backend not in ("auto", "process"):
         choices |= {"backend": vec.backend, **config.to_dict(options.backend)}
@@ -100,6 +106,38 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
     elif in_training and vec.overlap and workers % 2 == 0:
         choices |= {"batch_size": count // 2, "zero_copy": True}
     return make(env, count, **options.env, **choices)
+
+
+def pays_for_processes(env: Any, env_options: Mapping[str, Any], count: int, cores: int) -> bool:
+    """Whether worker processes save more time than the exchange with them costs. Both give the same rollouts."""
+    workers = min(count, cores)
+    if workers == 1:  # one worker would only take turns with this process on the one core
+        return False
+    saved = count * (1.0 - 1.0 / workers) * seconds_of_step(env, env_options)
+    return saved > PROCESS_COST_S
+
+
+def seconds_of_step(env: Any, env_options: Mapping[str, Any]) -> float:
+    """How long one env takes for a step, measured on an env that is made for it; infinity if it cannot be made here."""
+    key = repr((env, sorted(env_options.items(), key=str)))
+    if key not in _step_seconds:
+        _step_seconds[key] = float("inf")
+        # an env that fails here fails in a worker, too: there the error names the worker
+        with contextlib.suppress(Exception), contextlib.closing(make(env, 1, **env_options, backend="serial")) as vec:
+            vec.reset(seed=0)
+            vec.action_space.seed(0)
+            actions = [vec.action_space.sample() for _ in range(TIMED_STEPS)]
+            seconds: list[float] = []
+            while actions and sum(seconds) < TIMED_S:
+                began = time.perf_counter()
+                vec.step(actions.pop())
+                seconds.append(time.perf_counter() - began)
+            quartile = sorted(seconds)[len(seconds) // 4]  # steps that were interrupted, or ended an episode, are above
+            _step_seconds[key] = max(quartile - SERIAL_COST_S, 1e-6)
+    return _step_seconds[key]
+
+
+_step_seconds: dict[str, float] = {}
 
 
 def asks_for_processes(vec: Vec) -> bool:

@@ -41,7 +41,9 @@ class Vec:
         0, f"number of envs; 0: {NATIVE_ENVS} native or {PYTHON_ENVS} Python envs (by env)", low=0, is_count=True
     )
     backend: str = opt(
-        "auto", "auto: threads for native envs (cuda on a GPU), process for Python envs", choices=_backends
+        "auto",
+        "auto: threads for native envs (cuda on a GPU); process for Python envs that are slow to step",
+        choices=_backends,
     )
     num_groups: int = opt(0, "native: groups of envs that step in turns; 0: 2 from 1024 envs on", low=0, high=64)
     num_threads: int = opt(0, "native: threads that step envs; 0: one per core", low=0, high=1024)
