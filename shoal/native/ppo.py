@@ -69,7 +69,7 @@ class Matrix(ctypes.Structure):
 
     _fields_ = [
         *_fields(c_int64, "start rows columns"),
-        *_fields(c_void_p, "x by_row_0 by_row_1 by_column square square_by_row polynomial squares"),
+        *_fields(c_void_p, "x by_column square first second squares"),
     ]
 
 

@@ -221,16 +221,19 @@ static double reduce_rows(Model *m, int64_t groups, const Task *task) {
     return squares;
 }
 
-// Muon's update of one matrix by a team of threads: they share out its rows, and meet after every product.
+// Muon's update of one matrix by a team of threads, which meet after every part.
 static void muon_of_matrix(Minibatch *b, int64_t number, int64_t thread) {
     Optimizer *o = &b->m->optimizer;
     Matrix *x = &o->matrices[number];
     Team *team = &b->m->matrix_teams[number];
-    int64_t parts = ceil_div(height_of(x), MUON_PART), first = parts * thread / team->threads;
+    int64_t height = height_of(x), width = width_of(x);
+    int64_t parts = ceil_div(height, MUON_PART), first = parts * thread / team->threads;
     int64_t last = parts * (thread + 1) / team->threads;
-    int64_t lo = first * MUON_PART, hi = least(last * MUON_PART, height_of(x));
+    int64_t lo = first * MUON_PART, hi = least(last * MUON_PART, height);                       // this thread's rows
+    int64_t vectors = rounded(width) / LANES, left = vectors * thread / team->threads * LANES;  // and its columns
+    int64_t right = vectors * (thread + 1) / team->threads * LANES, end = least(right, width);
     for (int64_t k = first; k < last; k++) {  // summed by parts: the result does not depend on the team
-        x->squares[k] = muon_begin(o, x, b->clip, k * MUON_PART, least((k + 1) * MUON_PART, height_of(x)));
+        x->squares[k] = muon_begin(o, x, b->clip, k * MUON_PART, least((k + 1) * MUON_PART, height));
     }
     meet(team);
     double squares = 0.0;
@@ -240,12 +243,12 @@ static void muon_of_matrix(Minibatch *b, int64_t number, int64_t thread) {
     for (int step = 0; step < NEWTON_STEPS; step++) {
         muon_square(x, lo, hi);
         meet(team);
-        muon_polynomial(x, lo, hi);
-        meet(team);
-        muon_multiply(x, step, lo, hi);
+        muon_step(x, left, right);
+        if (step + 1 == NEWTON_STEPS) break;
+        pack_columns(x, 0, height, left, end);
         meet(team);
     }
-    muon_apply(o, x, lo, hi);
+    muon_apply(o, x, left, end);
 }
 
 // Muon's update of all matrices: several at a time, each by one thread or, if there are more threads, by a team.

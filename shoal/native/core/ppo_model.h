@@ -16,7 +16,7 @@ enum { MIN_UNIT = 64 };      // rows of a unit, at least
 enum { MLP_BLOCK = 128 };    // rows that pass through the network at once
 enum { CORE_BLOCK = 1024 };  // the same with a core: its products over the segments of a step need many of them
 enum { ROWS_PART = 8 };      // rows of a weight matrix that a thread reduces at a time
-enum { MUON_TEAM = 4 };      // threads that update one matrix, at most: they exchange all of it
+enum { MUON_TEAM = 8 };      // threads that update one matrix, at most: they exchange all of it
 enum { MAX_UNITS = 64 };     // of a block
 enum { MAX_WIDTH = 4096 };   // inputs or outputs of a layer
 

@@ -17,9 +17,9 @@ enum { MUON_PART = 8 };  // rows of a matrix
 // A matrix that Muon updates: `rows` x `columns` at `start` in the flat weights.
 typedef struct {
     int64_t start, rows, columns;
-    // of the smaller shape, `height` <= `width`: x, and for products its packed rows (of this and of the last step),
-    // its packed columns, x x^T with its packed rows, and the polynomial of it
-    float *x, *by_row[2], *by_column, *square, *square_by_row, *polynomial;
+    // of the smaller shape, `height` <= `width`: x, its packed columns, square = x x^T, first = square x and
+    // second = square first
+    float *x, *by_column, *square, *first, *second;
     double *squares;  // sums of x^2, of each part of its rows
 } Matrix;
 
@@ -59,25 +59,23 @@ static int64_t width_of(const Matrix *m) { return m->rows < m->columns ? m->colu
 static int64_t matrix_memory(Matrix *m, float *memory) {
     int64_t height = height_of(m), width = width_of(m), at = 0;
     m->x = memory + at, at += height * stride_of(width);
-    for (int k = 0; k < 2; k++) m->by_row[k] = memory + at, at += height * rounded(width);
     m->by_column = memory + at, at += width * rounded(height);
     m->square = memory + at, at += height * stride_of(height);
-    m->square_by_row = memory + at, at += height * rounded(height);
-    m->polynomial = memory + at, at += height * stride_of(height);
+    m->first = memory + at, at += height * stride_of(width);
+    m->second = memory + at, at += height * stride_of(width);
     m->squares = (double *)(memory + at), at += 2 * (height / MUON_PART + 1);
     return at;
 }
 
-// Packs rows lo .. hi of x for the products of a step.
-static void pack_rows(Matrix *m, int step, int64_t lo, int64_t hi) {
+// Packs the numbers of x in rows i_lo .. i_hi and columns k_lo .. k_hi, for x x^T.
+static void pack_columns(Matrix *m, int64_t i_lo, int64_t i_hi, int64_t k_lo, int64_t k_hi) {
     int64_t height = height_of(m), width = width_of(m), columns = rounded(height);
-    for (int64_t i = lo; i < hi; i++) {
-        const float *x = m->x + i * stride_of(width);
-        pack_row(i, height, rounded(width), width, x, 1, m->by_row[step % 2]);
+    for (int64_t i = i_lo; i < i_hi; i++) {
         int64_t panel = i / PANEL * PANEL, lanes = PANEL;
         if (columns - panel < PANEL) panel = i / LANES * LANES, lanes = LANES;
+        const float *x = m->x + i * stride_of(width);
         float *to = m->by_column + panel * width + i - panel;
-        for (int64_t k = 0; k < width; k++) to[k * lanes] = x[k];
+        for (int64_t k = k_lo; k < k_hi; k++) to[k * lanes] = x[k];
     }
 }
 
@@ -106,43 +104,35 @@ static void muon_scale(Matrix *m, double norm, int64_t lo, int64_t hi) {
         float *x = m->x + i * stride_of(width);
         for (int64_t k = 0; k < width; k++) x[k] *= factor;
     }
-    pack_rows(m, 0, lo, hi);
+    pack_columns(m, lo, hi, 0, width);
 }
 
-// square = x x^T, then polynomial = b square + c square^2, then x = a x + polynomial x: rows lo .. hi
+// A step of Newton and Schulz: square = x x^T, then x = 3.4445 x - 4.7750 square x + 2.0315 square^2 x. Threads share
+// the rows of the first, and the columns of the second: a column of x needs all of square, but no other column.
 static void muon_square(Matrix *m, int64_t lo, int64_t hi) {
     int64_t height = height_of(m), width = width_of(m), row = stride_of(height);
     Strided a = {m->x + lo * stride_of(width), stride_of(width), 1};
     multiply_packed(hi - lo, rounded(height), width, a, m->by_column, FROM_ZERO, 0, m->square + lo * row, row);
-    for (int64_t i = lo; i < hi; i++) {
-        pack_row(i, height, rounded(height), height, m->square + i * row, 1, m->square_by_row);
-    }
 }
 
-static void muon_polynomial(Matrix *m, int64_t lo, int64_t hi) {
-    int64_t height = height_of(m), row = stride_of(height);
-    Strided a = {m->square + lo * row, row, 1};
-    multiply_packed(hi - lo, rounded(height), height, a, m->square_by_row, FROM_ZERO, 0, m->polynomial + lo * row, row);
-    for (int64_t i = lo; i < hi; i++) {
-        float *p = m->polynomial + i * row, *s = m->square + i * row;
-        for (int64_t k = 0; k < height; k++) p[k] = -4.7750f * s[k] + 2.0315f * p[k];
-        p[i] += 3.4445f;  // a x is the identity's part
-    }
-}
-
-static void muon_multiply(Matrix *m, int step, int64_t lo, int64_t hi) {
+static void muon_step(Matrix *m, int64_t lo, int64_t hi) {
     int64_t height = height_of(m), width = width_of(m), row = stride_of(width);
-    Strided a = {m->polynomial + lo * stride_of(height), stride_of(height), 1};
-    multiply_packed(hi - lo, rounded(width), height, a, m->by_row[step % 2], FROM_ZERO, 0, m->x + lo * row, row);
-    if (step + 1 < NEWTON_STEPS) pack_rows(m, step + 1, lo, hi);
+    Strided square = {m->square, stride_of(height), 1};
+    multiply_rows(height, hi - lo, height, square, m->x + lo, row, FROM_ZERO, m->first + lo, row);
+    multiply_rows(height, hi - lo, height, square, m->first + lo, row, FROM_ZERO, m->second + lo, row);
+    for (int64_t i = 0; i < height; i++) {
+        float *x = m->x + i * row, *first = m->first + i * row, *second = m->second + i * row;
+        for (int64_t k = lo; k < hi; k++) x[k] = 3.4445f * x[k] + (-4.7750f * first[k] + 2.0315f * second[k]);
+    }
 }
 
+// Columns lo .. hi of x.
 static void muon_apply(const Optimizer *o, const Matrix *m, int64_t lo, int64_t hi) {
-    int64_t width = width_of(m), is_turned = m->rows > m->columns;
+    int64_t height = height_of(m), width = width_of(m), is_turned = m->rows > m->columns;
     float size = (float)(o->rate * 0.2 * sqrt((double)width)), kept = (float)(1.0 - o->rate * o->decay);
-    for (int64_t i = lo; i < hi; i++) {
+    for (int64_t i = 0; i < height; i++) {
         const float *x = m->x + i * stride_of(width);
-        for (int64_t k = 0; k < width; k++) {
+        for (int64_t k = lo; k < hi; k++) {
             int64_t at = m->start + (is_turned ? k * m->columns + i : i * m->columns + k);
             o->weights[at] = o->weights[at] * kept - size * x[k];
         }
