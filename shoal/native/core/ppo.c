@@ -66,15 +66,22 @@ static void sum_advantages(Minibatch *b, int64_t group) {
     }
 }
 
+// Whether `standardize` needs the sums of `sum_advantages`.
+static int needs_sums(const Epoch *e) { return e->counts || e->standardizes; }
+
+// This thread's groups of `sum_advantages`.
+static void sum_own_advantages(Minibatch *b) {
+    if (!b->count || !needs_sums(b->epoch)) return;
+    int64_t groups = b->division.groups;
+    for (int64_t g = share_of(b, groups, 0); g < share_of(b, groups, 1); g++) sum_advantages(b, g);
+}
+
 // Mean and standard deviation of the advantages, and the number of transitions that count.
 static void standardize(Minibatch *b) {
     b->total = (float)(b->count * b->m->setup.steps), b->mean = 0.0f, b->factor = 1.0f;
-    if (!b->epoch->counts && !b->epoch->standardizes) return;
-    int64_t groups = b->division.groups;
-    for (int64_t g = share_of(b, groups, 0); g < share_of(b, groups, 1); g++) sum_advantages(b, g);
-    meet(&b->m->team);
+    if (!needs_sums(b->epoch)) return;
     double sums[3] = {0.0, 0.0, 0.0};
-    for (int64_t g = 0; g < 3 * groups; g++) sums[g % 3] += b->m->advantages[g];
+    for (int64_t g = 0; g < 3 * b->division.groups; g++) sums[g % 3] += b->m->advantages[g];
     double count = sums[0] < 1.0 ? 1.0 : sums[0], mean = sums[1] / count, variance = sums[2] / count - mean * mean;
     b->total = (float)count;
     if (!b->epoch->standardizes) return;
@@ -263,8 +270,8 @@ static void muon(Minibatch *b) {
     }
 }
 
-// One gradient step.
-static void learn_minibatch(Minibatch *b) {
+// One gradient step. Before it, all threads have met after `sum_own_advantages`; it does that for the next minibatch.
+static void learn_minibatch(Minibatch *b, Minibatch *next) {
     Model *m = b->m;
     Team *team = &m->team;
     standardize(b);
@@ -292,7 +299,21 @@ static void learn_minibatch(Minibatch *b) {
     }
     meet(team);
     pack_panels(m, (int32_t)share_of(b, m->panels.count, 0), (int32_t)share_of(b, m->panels.count, 1));
+    sum_own_advantages(next);
     meet(team);
+}
+
+// A thread's view of the first minibatch from k on that has segments, after which k is set to the one behind it. One
+// without segments: there is no further one.
+static Minibatch next_minibatch(Model *m, const Epoch *e, int64_t thread, int64_t *k) {
+    Minibatch b = {.m = m, .epoch = e, .thread = thread};
+    for (; *k < e->minibatches && !b.count; ++*k) {
+        b.count = e->edges[*k + 1] - e->edges[*k];
+        b.segments = e->segments + e->edges[*k];
+        b.weights = e->weights ? e->weights + e->edges[*k] : 0;
+    }
+    if (b.count) b.division = divide(m, b.count);
+    return b;
 }
 
 typedef struct {
@@ -305,14 +326,15 @@ static int64_t learn_in_thread(void *job, int32_t thread, int32_t end) {
     const LearnJob *j = (const LearnJob *)job;
     const Epoch *e = j->epoch;
     double step = j->step;
-    for (int64_t k = 0; k < e->minibatches; k++) {
-        int64_t first = e->edges[k], count = e->edges[k + 1] - first;
-        if (!count) continue;
-        Minibatch b = {.m = j->m, .epoch = e, .segments = e->segments + first, .thread = thread, .count = count};
-        b.weights = e->weights ? e->weights + first : 0;
-        b.division = divide(j->m, count);
+    int64_t k = 0;
+    Minibatch b = next_minibatch(j->m, e, thread, &k);
+    sum_own_advantages(&b);
+    meet(&j->m->team);
+    while (b.count) {
+        Minibatch next = next_minibatch(j->m, e, thread, &k);
         b.step = ++step;
-        learn_minibatch(&b);
+        learn_minibatch(&b, &next);
+        b = next;
     }
     if (thread == 0) *j->m->optimizer.step = (float)step;
     return end - thread - 1;  // 0: every thread runs one call
