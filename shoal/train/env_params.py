@@ -45,12 +45,14 @@ def as_text(value: Any) -> Any:
 def at(env: Any, env_options: Mapping[str, Any], done: float) -> dict[str, Any]:
     """The env options after the fraction `done` of the run: a number for each schedule.
 
-    Evaluations take those at the end of the run, 1. Distributions stay: the envs draw from them.
+    Evaluations take those at the end of the run, 1. Distributions stay: the envs draw from them. A schedule that a
+    native env does not accept raises.
     """
-    scheduled = schedules_of(env_options)
-    if not scheduled:
-        return dict(env_options)
-    kinds = _native_kinds(env)
+    scheduled, kinds = schedules_of(env_options), {}
+    if scheduled and is_native(env):
+        spec = lib.load(registry.find(env)).spec
+        check(spec, scheduled)
+        kinds = {param.name: param.kind for param in spec.params}
     numbers = {name: _number(schedule, done, kinds.get(name)) for name, schedule in scheduled.items()}
     return {**env_options, **numbers}
 
@@ -111,8 +113,10 @@ def check(spec: EnvSpec, scheduled: Mapping[str, Schedule]) -> None:
     """Raises for a schedule with a value that a native env does not accept."""
     params = {param.name: param for param in spec.params}
     for name, schedule in scheduled.items():
-        if name not in params:
+        if name in spec.const_names:
             raise ConfigError(f"{_flag(name)} {schedule}: {name} is fixed when {spec.name} is compiled. Give one int.")
+        if name not in params:
+            spec.split({name: 0})  # raises, with a suggestion
         param = params[name]
         if param.choices:
             raise ConfigError(
@@ -124,11 +128,6 @@ def check(spec: EnvSpec, scheduled: Mapping[str, Schedule]) -> None:
                 param.check(spec.name, _number(schedule, done, param.kind), 1)
             except ConfigError as error:
                 raise ConfigError(f"{_flag(name)} {schedule}, at {done:.0%} of the run: {error}") from None
-
-
-def _native_kinds(env: Any) -> dict[str, str]:
-    """Float or int, by param; empty for a Python env."""
-    return {param.name: param.kind for param in lib.load(registry.find(env)).spec.params} if is_native(env) else {}
 
 
 def _number(schedule: Schedule, done: float, kind: str | None) -> float | int:
