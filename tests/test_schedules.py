@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import shoal
 from shoal.algos import fast, learner, ops
@@ -23,7 +24,7 @@ from shoal.cli.train import parse as parse_command
 from shoal.errors import ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.schedules import Schedule, parse, parse_or_explain
-from shoal.train import options_for, train
+from shoal.train import Trainer, options_for, train
 from shoal.train.diagnosis import Setup, _try, other_rate, smaller_rate
 from shoal.train.envs import make_evaluation_vec
 from shoal.train.options import as_tables
@@ -320,7 +321,10 @@ ALL_OF_Q = {
     ids=["ppo", "ppo by priority", "ppo with vtrace", "pqn", "dqn", "dqn by priority"],
 )
 def test_the_tensors_of_a_gpu_give_the_numbers_of_a_cpu(algo, table, monkeypatch):
-    """On a GPU options with a schedule are tensors, and C does not compute. Here the tensors are on the CPU."""
+    """On a GPU options with a schedule are tensors, and C does not compute. Here the tensors are on the CPU.
+
+    An update reads none of them: it could not be captured as a CUDA graph.
+    """
     monkeypatch.setattr(fast, "native_ppo", lambda learner: None)
     monkeypatch.setattr(fast, "ppo_loss", lambda learner: None)
     monkeypatch.setattr(fast, "native_q_learning", lambda learner, rows: None)
@@ -331,8 +335,24 @@ def test_the_tensors_of_a_gpu_give_the_numbers_of_a_cpu(algo, table, monkeypatch
         return {name: torch.tensor(value) for name, value in values.items()}
 
     monkeypatch.setattr(learner.Learner, "_make_tensors", make_tensors)
+    update = ALGORITHMS.find(algo).update
+
+    def update_without_reading(learner):
+        with NoScalars():
+            return update(learner)
+
+    monkeypatch.setattr(Trainer, "_update", lambda self, number: update_without_reading(self.learners[number]))
     tensors = trained(algo, table, is_plain=True)
     assert torch.allclose(tensors[-1], numbers[-1], atol=2e-4)
+
+
+class NoScalars(TorchDispatchMode):
+    """Raises where the host reads a float of a tensor."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        is_read = function is torch.ops.aten._local_scalar_dense.default
+        assert not (is_read and args[0].is_floating_point()), "an update reads a number of a tensor"
+        return function(*args, **(kwargs or {}))
 
 
 def test_the_loss_of_one_choice_takes_tensors():
