@@ -180,6 +180,13 @@ def test_flags_take_schedules_and_distributions():
     assert options_for("cartpole", as_tables(options)) == options
 
 
+def test_flags_of_python_envs_take_them_too():
+    options = parse_command(["gymnasium:Pendulum-v1", "--env.g", "linear(5, 10)"]).options
+    assert options.env["g"] == shoal.linear(5, 10)
+    options = parse_command(["gymnasium:Pendulum-v1", "--env.g=uniform(5, 10)"]).options
+    assert as_tables(options)["env"] == {"g": "uniform(5, 10)"}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

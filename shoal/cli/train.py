@@ -111,7 +111,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     """
     from shoal import registry, runs
     from shoal.train import options_for
-    from shoal.train.options import settle_rate
+    from shoal.train.options import read_env_options, settle_rate
 
     args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -131,6 +131,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     given: dict[str, Any] = {}
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = _free_params(rest)
+        given = read_env_options(given)
         _check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
