@@ -30,6 +30,7 @@ else:
     import tomli as toml
 
 T = TypeVar("T")
+NUMBER = float | Schedule  # the type of a flag whose option is a float
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,10 @@ def _check_schedule(schedule: Schedule, field: dataclasses.Field[Any], flag: str
 
 
 def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
-    """The type of a field: a Literal of its choices, if it has any."""
+    """The type of a field: a Literal of its choices, if it has any. That of a float does not depend on `flags`."""
     choices = field.metadata.get("choices")
+    if hint == NUMBER:
+        return float
     return typing.Literal[tuple(choices())] if choices is not None else hint
 
 
@@ -150,10 +153,11 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
-        if hints[name] is float and isinstance(value, str) and is_call(value):
+        hint = hint_of(known[name], hints[name])
+        if hint is float and isinstance(value, str) and is_call(value):
             value = _parse_schedule(value, f"{where}.{name}")
-        is_schedule = hints[name] is float and isinstance(value, Schedule)  # `check` says whether it may be one
-        values[name] = value if is_schedule else _checked(value, hint_of(known[name], hints[name]), f"{where}.{name}")
+        is_schedule = hint is float and isinstance(value, Schedule)  # `check` says whether it may be one
+        values[name] = value if is_schedule else _checked(value, hint, f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
     check(config, where)
     return config
@@ -221,6 +225,7 @@ def flags(cls: type[T]) -> type[T]:
         elif hint is float:
             metavar = "FLOAT|SCHEDULE" if field.metadata.get("may_change") else "FLOAT"
             parts.append(PrimitiveConstructorSpec(1, metavar, number_from_flag, is_number, lambda value: [str(value)]))
+            hint = NUMBER  # the default may be a schedule
         cls.__annotations__[field.name] = functools.reduce(lambda t, part: Annotated[t, part], parts, hint)
     return cls
 

@@ -180,6 +180,22 @@ def test_flags_take_schedules_and_distributions():
     assert options_for("cartpole", as_tables(options)) == options
 
 
+def test_schedules_of_a_file_and_of_a_resumed_run_are_the_defaults_of_flags(tmp_path, capsys):
+    file = tmp_path / "own.toml"
+    file.write_text('[train]\nclip = "linear(0.3, 0.1)"\n[env]\ngravity = "exp(9, 12)"\nforce = "normal(10, 1)"\n')
+    options = parse_command(["cartpole", "--config", str(file)]).options
+    assert options.train.clip == shoal.linear(0.3, 0.1)
+    assert as_tables(options)["env"] == {"gravity": "exp(9, 12)", "force": "normal(10, 1)"}
+    with pytest.raises(SystemExit):
+        parse_command(["cartpole", "--config", str(file), "--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "(default: 'linear(0.3, 0.1)')" in shown
+    assert "(default: 'exp(9, 12)')" in shown
+    run = train_tiny("cartpole", tmp_path, train={"clip": "linear(0.3, 0.1)"})
+    resumed = parse_command(["--resume", str(run.folder), "--train.gamma", "linear(0.9, 0.99)"]).options
+    assert (resumed.train.clip, resumed.train.gamma) == (shoal.linear(0.3, 0.1), shoal.linear(0.9, 0.99))
+
+
 def test_flags_of_python_envs_take_them_too():
     options = parse_command(["gymnasium:Pendulum-v1", "--env.g", "linear(5, 10)"]).options
     assert options.env["g"] == shoal.linear(5, 10)

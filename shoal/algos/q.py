@@ -105,7 +105,7 @@ def check_policy(config: Any, actor: Actor) -> None:
 def set_epsilon(learner: QLearner) -> None:
     """Sets the probability of a random action, by the finished fraction of the run or by the episodes played."""
     config = learner.config
-    if "epsilon" in learner.schedules or getattr(config, "epsilon", 0.0):  # other algorithms may not have it
+    if "epsilon" in learner.schedules or getattr(config, "epsilon", None):  # other algorithms may not have it
         if isinstance(config.epsilon, Tensor):
             learner.head.epsilon.copy_(config.epsilon)
         else:

@@ -321,7 +321,7 @@ def _or_changing(kind: Any) -> Any:
         lambda value: isinstance(value, kind) or _changes(value),
         lambda value: [str(value)],
     )
-    return Annotated[kind, spec]
+    return Annotated[kind | Schedule | Distribution, spec]
 
 
 def _changes(value: Any) -> bool:
