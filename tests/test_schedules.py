@@ -15,10 +15,11 @@ from gymnasium import spaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import shoal
-from shoal.algos import fast, learner, ops
+from shoal.algos import fast, ops
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.fast import choice_loss
 from shoal.algos.fast.fused import not_covered
+from shoal.algos.learner import Learner
 from shoal.algos.ppo import PPO, Targets, clipped_loss
 from shoal.cli.train import parse as parse_command
 from shoal.errors import ConfigError
@@ -29,7 +30,8 @@ from shoal.train.diagnosis import Setup, _try, other_rate, smaller_rate
 from shoal.train.envs import make_evaluation_vec
 from shoal.train.options import as_tables
 from shoal.train.players import load_player
-from tests.training import ITERATIONS, TINY_TRAIN, contents, cut, tiny_trainer, train_tiny
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
+from tests.training import ITERATIONS, TINY_TRAIN, contents, cut, tiny_trainer, train_tiny, training
 
 # ---- values ----
 
@@ -352,12 +354,7 @@ def test_the_tensors_of_a_gpu_give_the_numbers_of_a_cpu(algo, table, monkeypatch
     monkeypatch.setattr(fast, "ppo_loss", lambda learner: None)
     monkeypatch.setattr(fast, "native_q_learning", lambda learner, rows: None)
     numbers = trained(algo, table, is_plain=True)
-
-    def make_tensors(self):
-        values = {name: value for name, value in self.scheduled.items() if name != "learning_rate"}
-        return {name: torch.tensor(value) for name, value in values.items()}
-
-    monkeypatch.setattr(learner.Learner, "_make_tensors", make_tensors)
+    monkeypatch.setattr(Learner, "_make_tensors", make_tensors)
     update = ALGORITHMS.find(algo).update
 
     def update_without_reading(learner):
@@ -367,6 +364,51 @@ def test_the_tensors_of_a_gpu_give_the_numbers_of_a_cpu(algo, table, monkeypatch
     monkeypatch.setattr(Trainer, "_update", lambda self, number: update_without_reading(self.learners[number]))
     tensors = trained(algo, table, is_plain=True)
     assert torch.allclose(tensors[-1], numbers[-1], atol=2e-4)
+
+
+def make_tensors(self):
+    """`Learner._make_tensors` of a GPU."""
+    values = {name: value for name, value in self.scheduled.items() if name != "learning_rate"}
+    return {name: torch.tensor(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(("algo", "table"), [("ppo", ALL_OF_PPO), ("pqn", ALL_OF_Q)])
+def test_a_captured_iteration_follows_schedules(algo, table, monkeypatch):
+    """A CUDA graph keeps the numbers that it was captured with: only tensors and params in memory change."""
+    use_fake_graphs(monkeypatch)
+    monkeypatch.setattr(fast, "ppo_loss", lambda learner: None)
+    monkeypatch.setattr(Learner, "_make_tensors", make_tensors)
+
+    def capture(function, generators):
+        trainer = getattr(function, "func", function).__self__
+        captured = [learner.config for learner in trainer.learners]
+
+        def replay():
+            now = [learner.config for learner in trainer.learners]
+            for learner, config in zip(trainer.learners, captured):
+                learner.config = config
+            function()
+            for learner, config in zip(trainer.learners, now):
+                learner.config = config
+
+        return replay
+
+    monkeypatch.setattr("shoal.train.graphs.capture", capture)
+    names = {f.name for f in dataclasses.fields(ALGORITHMS.find(algo).options)}
+    own = {**TINY_TRAIN[algo], **{name: value for name, value in table.items() if name in names}}
+
+    def trained_weights(is_captured):
+        vec = GpuLikeVec(shoal.make("cartpole", 16, backend="serial"))
+        vec.set_params = vec.vec.set_params
+        with training(vec, algo=algo, train=own, env={"gravity": "linear(5, 20)"}, nn={"hidden": 16}) as trainer:
+            trainer._is_captured = not is_captured
+            for _ in range(4):
+                trainer.iterate()
+            assert (trainer.graphs is not None) == is_captured
+            assert vec.get_params()["gravity"][0] == 12.5
+            return trainer.learners[0].weights.detach().clone()
+
+    assert torch.equal(trained_weights(True), trained_weights(False))
 
 
 class NoScalars(TorchDispatchMode):
