@@ -10,11 +10,25 @@ Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breako
 from shoal.entry import make
 from shoal.errors import ShoalError
 from shoal.integrations.gymnasium import register, register_stock
+from shoal.schedules import cosine, exp, linear, piecewise, steps
 from shoal.spec import unflatten
 from shoal.tune import autotune
 from shoal.vector.base import VecEnv
 
-__all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "make", "register", "unflatten"]
+__all__ = [
+    "ShoalError",
+    "VecEnv",
+    "__version__",
+    "autotune",
+    "cosine",
+    "exp",
+    "linear",
+    "make",
+    "piecewise",
+    "register",
+    "steps",
+    "unflatten",
+]
 __version__ = "0.2.0.dev0"
 
 register_stock()

@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from shoal.errors import ConfigError, did_you_mean
+from shoal.schedules import Schedule, is_call, parse_or_explain
 
 if sys.version_info >= (3, 11):
     import tomllib as toml
@@ -29,6 +30,7 @@ else:
     import tomli as toml
 
 T = TypeVar("T")
+NUMBER = float | Schedule  # the type of a flag whose option is a float
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ def opt(
     high: float | None = None,
     sweep: Uniform | LogUniform | None = None,
     is_count: bool = False,
+    may_change: bool | Literal["above 0"] = False,
     choices: Callable[[], Sequence[str]] | None = None,
     metavar: str | None = None,
 ) -> Any:
@@ -67,12 +70,15 @@ def opt(
         high: the highest value that is accepted.
         sweep: the range that a sweep draws from.
         is_count: an int that may be written as 20M, 4096 or 1e6.
+        may_change: a float that may be a schedule (shoal/schedules.py): it is read anew in every iteration. "above 0":
+            0 turns something off, which cannot happen during a run.
         choices: a function that lists the values of a str (`CORES.names`), for choices that depend on plugins. For
             fixed choices the type is a Literal.
         metavar: the placeholder of the value in `--help`: FILE.
     """
-    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
-    return dataclasses.field(default=default, metadata={**metadata, "choices": choices, "metavar": metavar})
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
+    metadata |= {"may_change": may_change, "choices": choices, "metavar": metavar}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def parse_count(text: str) -> int:
@@ -93,20 +99,46 @@ def parse_count(text: str) -> int:
 def check(config: Any, where: str) -> None:
     """Raises for a value outside its range. `where` is the flag's prefix, such as `train`."""
     for field in dataclasses.fields(config):
-        value, low, high = getattr(config, field.name), field.metadata.get("low"), field.metadata.get("high")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            name = f"--{where}.{field.name}".replace("_", "-") + f" {value}"
-            if value != value:
-                raise ConfigError(f"{name} is not a number.")
-            if low is not None and value < low:
-                raise ConfigError(f"{name} is below {low}, the lowest value.")
-            if high is not None and value > high:
-                raise ConfigError(f"{name} is above {high}, the highest value.")
+        value = getattr(config, field.name)
+        flag = f"--{where}.{field.name}".replace("_", "-")
+        if isinstance(value, Schedule):
+            _check_schedule(value, field, flag, dataclasses.fields(config))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            _check_range(value, field, f"{flag} {value}")
+
+
+def _check_range(value: float, field: dataclasses.Field[Any], name: str) -> None:
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    if value != value:
+        raise ConfigError(f"{name} is not a number.")
+    if low is not None and value < low:
+        raise ConfigError(f"{name} is below {low}, the lowest value.")
+    if high is not None and value > high:
+        raise ConfigError(f"{name} is above {high}, the highest value.")
+
+
+def _check_schedule(schedule: Schedule, field: dataclasses.Field[Any], flag: str, fields: Sequence[Any]) -> None:
+    """Raises if an option takes no schedule, or not every value of this one. The points hold the extreme values."""
+    if not field.metadata.get("may_change"):
+        others = ", ".join(other.name for other in fields if other.metadata.get("may_change")) or "none of this table"
+        raise ConfigError(
+            f"{flag} {schedule}: {field.name} is fixed for the whole run and takes no schedule. Give a number. "
+            f"Options that take a schedule: {others}."
+        )
+    for done, value in schedule.points:
+        _check_range(value, field, f"{flag} {schedule}: {value:g} at {done:.0%} of the run")
+        if field.metadata["may_change"] == "above 0" and value <= 0.0:
+            raise ConfigError(
+                f"{flag} {schedule}: {value:g} at {done:.0%} of the run. 0 turns {field.name} off, which a schedule "
+                "cannot do. Use values above 0."
+            )
 
 
 def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
-    """The type of a field: a Literal of its choices, if it has any."""
+    """The type of a field: a Literal of its choices, if it has any. That of a float does not depend on `flags`."""
     choices = field.metadata.get("choices")
+    if hint == NUMBER:
+        return float
     return typing.Literal[tuple(choices())] if choices is not None else hint
 
 
@@ -121,15 +153,27 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
-        values[name] = _checked(value, hint_of(known[name], hints[name]), f"{where}.{name}")
+        hint = hint_of(known[name], hints[name])
+        if hint is float and isinstance(value, str) and is_call(value):
+            value = _parse_schedule(value, f"{where}.{name}")
+        is_schedule = hint is float and isinstance(value, Schedule)  # `check` says whether it may be one
+        values[name] = value if is_schedule else _checked(value, hint, f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
     check(config, where)
     return config
 
 
+def _parse_schedule(text: str, where: str) -> Schedule:
+    try:
+        return parse_or_explain(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
 def to_dict(config: Any) -> dict[str, Any]:
-    """The options as a table, without those that are None, which TOML cannot express."""
+    """The options as a table, without those that are None, which TOML cannot express. A schedule becomes its text."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    values = {name: str(value) if isinstance(value, Schedule) else value for name, value in values.items()}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
@@ -178,6 +222,10 @@ def flags(cls: type[T]) -> type[T]:
         parts: list[Any] = [about]
         if field.metadata["is_count"]:
             parts.append(PrimitiveConstructorSpec(1, "N", _count_from_flag, _is_int, lambda value: [str(value)]))
+        elif hint is float:
+            metavar = "FLOAT|SCHEDULE" if field.metadata.get("may_change") else "FLOAT"
+            parts.append(PrimitiveConstructorSpec(1, metavar, number_from_flag, is_number, lambda value: [str(value)]))
+            hint = NUMBER  # the default may be a schedule
         cls.__annotations__[field.name] = functools.reduce(lambda t, part: Annotated[t, part], parts, hint)
     return cls
 
@@ -196,6 +244,19 @@ def _count_from_flag(words: list[str]) -> int:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int)
+
+
+def number_from_flag(words: list[str]) -> Any:
+    """A float, or a schedule; `check` says whether the option takes one."""
+    try:
+        return parse_or_explain(words[0]) if is_call(words[0]) else float(words[0])
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is what `number_from_flag` returns."""
+    return isinstance(value, (int, float, Schedule)) and not isinstance(value, bool)
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:

@@ -58,7 +58,7 @@ def test_help_shows_every_option_with_its_default_and_meaning(capsys):
             flag = f"--{table}.{field.name}".replace("_", "-")
             assert field.metadata["help"] in shown[flag], flag
     for flag, told in shown.items():
-        assert re.match(r"(\{.*?\}|\[.*?\]|[A-Z]+) [a-zA-Z0-9].*\(default:", told), f"{flag} has no meaning"
+        assert re.match(r"(\{.*?\}|\[.*?\]|[A-Z|]+) [a-zA-Z0-9].*\(default:", told), f"{flag} has no meaning"
     assert shown["--env.gravity"] == "FLOAT m/s^2 (default: 9.8)"
 
 

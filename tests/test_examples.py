@@ -27,7 +27,7 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py"])
+@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py"])
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
@@ -45,6 +45,15 @@ def test_your_own_env_is_trained_in_processes(tmp_path):
     assert trained.summary["status"] == "finished"
     assert "process" in out
     assert "targets a game" in out
+
+
+def test_schedules_change_options_and_params_during_the_run(tmp_path):
+    out = run("schedules.py", "--steps", "8k", "--runs", str(tmp_path))
+    table = [line.split() for line in out.splitlines()[1:-1]]
+    assert [float(column) for column in table[0][1:4]] == [0.005, 0.01, 0.5]
+    assert float(table[-1][1]) < 0.005
+    assert float(table[-1][3]) > 1.5
+    assert "with half_pole 2" in out
 
 
 def test_your_own_loop_learns(capsys):

@@ -15,6 +15,8 @@ ROOT = Path(shoal.__file__).parent
 # what each room may import of Shoal, besides itself
 WALLS = {
     "errors": set(),
+    "schedules": {"errors"},
+    "distributions": {"errors"},
     "cores": set(),
     "plugins": {"errors"},
     "seeds": set(),
@@ -29,18 +31,18 @@ WALLS = {
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
-    "config": {"errors"},
+    "config": {"errors", "schedules"},
     "runs": {"errors", "config"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins", "native"},
-    "algos": {"errors", "cores", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
+    "algos": {"errors", "cores", "memory", "spec", "schedules", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    | {"runs", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -59,6 +61,8 @@ WALLS = {
         "train",
         "bench",
         "plugins",
+        "schedules",
+        "distributions",
     },
 }
 

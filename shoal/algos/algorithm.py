@@ -26,7 +26,7 @@ class TrainOptions:
 
     total_steps: int = opt(10_000_000, "environment steps to train for, summed over all rows", low=1, is_count=True)
     horizon: int = opt(64, "steps of each row in a rollout", low=1, high=1 << 20, is_count=True)
-    learning_rate: float = opt(3e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    learning_rate: float = opt(3e-4, "learning rate", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation")
     precision: Literal["fp32", "tf32", "bf16"] = opt("fp32", "GPU: precision of matrix products")

@@ -27,7 +27,7 @@ from torch import Tensor
 from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
 from shoal.algos.algorithm import Algorithm, Metric
-from shoal.algos.learner import clip_gradient, flatten, update_obs_moments
+from shoal.algos.learner import clip_gradient, flatten, is_on, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.replay import Batch, Replay
 from shoal.config import LogUniform, Uniform, opt
@@ -53,12 +53,12 @@ class DQN:
         0, "gradient steps per update; overrides replay_ratio, 0: by replay_ratio", low=0, high=1 << 20, is_count=True
     )
     batch_size: int = opt(128, "transitions of a gradient step, for each network (by env)", low=1, is_count=True)
-    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2))
+    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("constant", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
-    max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0)
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
-    reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0)
+    max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     n_step: int = opt(1, "n-step return: rewards summed before bootstrapping (by env)", low=1, high=1000)
     loss: Literal["huber", "mse"] = opt("huber", "loss of the TD error")
     double: bool = opt(True, "double DQN: the online network selects the next action, the target network evaluates it")
@@ -72,7 +72,11 @@ class DQN:
     layer_norm: bool = opt(False, "layer normalization after each hidden layer")
     target_every: int = opt(1000, "gradient steps between two copies to the target network", low=1, is_count=True)
     target_tau: float = opt(
-        0.0, "soft update of the target network after each gradient step; 0: copies (by env)", low=0.0, high=1.0
+        0.0,
+        "soft update of the target network after each gradient step; 0: copies (by env)",
+        low=0.0,
+        high=1.0,
+        may_change="above 0",
     )
     replay_size: int = opt(100_000, "transitions in the replay, over all rows (by env)", low=1, is_count=True)
     replay_start: int = opt(1000, "transitions to collect before learning begins (by env)", low=1, is_count=True)
@@ -81,7 +85,16 @@ class DQN:
     )
     policy: Literal["shared", "per-agent"] = opt("shared", "one network for all agents, or one for each")
     priority: float = opt(0.0, "sample transitions by |TD error| to this power; 0: uniformly", low=0.0, high=4.0)
-    priority_beta: float = opt(0.4, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
+    priority_beta: float = opt(
+        0.4, "exponent of the importance weights that correct for priority", low=0.0, high=1.0, may_change=True
+    )
+    epsilon: float = opt(
+        0.0,
+        "probability of a random action, also as a schedule; 0: by the other epsilon options",
+        low=0.0,
+        high=1.0,
+        may_change=True,
+    )
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.05, "probability of a random action at the end", low=0.0, high=1.0)
     epsilon_fraction: float = opt(
@@ -126,6 +139,7 @@ class Learner(QLearner):
 
     def __init__(self, config: DQN, actor: Actor, rows: int, *, mask_size: int = 0, **options: Any) -> None:
         super().__init__(config, actor, rows, mask_size=mask_size, **options)
+        config = self.config
         self.replay = Replay(
             actor,
             config.replay_size,
@@ -153,6 +167,12 @@ class Learner(QLearner):
         groups, count = sample_groups(self)
         self.native = fast.native_q_learning(self, groups * count)
         self.rollout.acting = fast.native_q_acting(actor, self.rollout)
+
+    def set_progress(self, done: float) -> float:
+        """Sets also the exponent of the replay's importance weights."""
+        rate = super().set_progress(done)
+        self.replay.priority_beta = self.config.priority_beta
+        return rate
 
     def state_tensors(self) -> dict[str, Tensor]:
         """With the target network."""
@@ -204,7 +224,7 @@ def batches(learner: Learner) -> Iterator[Batch]:
         sizes, stream = (groups, count * at_once, config.n_step), learner.streams["minibatches"]
         batch = learner.replay.sample(*sizes, config.gamma, stream, reuse=learner.reused)
         learner.reused = batch
-        if config.reward_scale != 1.0:
+        if isinstance(config.reward_scale, Tensor) or config.reward_scale != 1.0:
             batch.returns *= config.reward_scale
         yield from batch.split(groups * count)
 
@@ -308,7 +328,7 @@ def td_errors(learner: Learner, batch: Batch) -> TDErrors:
 def update_target(learner: Learner) -> None:
     """Moves the target network by `target_tau` to the online network, or copies it every `target_every` steps."""
     config = learner.config
-    if config.target_tau:
+    if is_on(config.target_tau):
         learner.target.data.lerp_(learner.weights.data, config.target_tau)
     elif learner.device.type == "cpu":
         if int(learner.updates) % config.target_every == 0:

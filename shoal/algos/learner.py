@@ -1,11 +1,12 @@
 """Learner: an actor in training, with its flat weights, optimizer, random streams and rollout.
 
-The learners of PPO, DQN and PQN derive from it. Also here is what all updates share: learning rate schedules, gradient
+The learners of PPO, DQN and PQN derive from it. Also here is what all updates share: schedules of options, gradient
 clipping, the running mean and variance of observations. Losses and updates are in the algorithms' files.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -16,14 +17,18 @@ from shoal.algos.actor import Actor
 from shoal.algos.optimizers import make_optimizer
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
+from shoal.schedules import Schedule
 from shoal.seeds import stream_seed
 
 
 class Learner:
     """One policy in training.
 
+    `config` holds the options of the algorithm. One with a schedule is the current number there, or on a GPU a tensor
+    with that number, which CUDA graphs read.
+
     Args:
-        config: the options of the algorithm.
+        config: the options of the algorithm, with schedules.
         actor: the policy that learns.
         rows: rows of the vector env that it plays.
         seed: the seed of the run.
@@ -52,7 +57,11 @@ class Learner:
         optimizer_options: Any = None,
         device: Any = "cpu",
     ) -> None:
-        self.config, self.actor, self.head, self.device = config, actor, actor.head, torch.device(device)
+        self.actor, self.head, self.device = actor, actor.head, torch.device(device)
+        self.schedules = schedules_of(config)
+        self.scheduled = {name: schedule.at(0.0) for name, schedule in self.schedules.items()}  # the current values
+        self._tensors = self._make_tensors()
+        self.config: Any = dataclasses.replace(config, **self.scheduled | self._tensors) if self.schedules else config
         self.streams = {
             stream: torch.Generator(self.device).manual_seed(stream_seed(seed, name, stream))
             for stream in ("actions", "minibatches")
@@ -68,15 +77,39 @@ class Learner:
         )
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         optimizer = getattr(config, "optimizer", "adam")
-        self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, config, optimizer_options)
+        self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, self.config, optimizer_options)
 
     # ---- progress of the run ----
 
     def set_progress(self, done: float) -> float:
         """Sets what is scheduled by the finished fraction of the run (0 to 1); returns the learning rate."""
-        rate: float = self.config.learning_rate * schedule_factor(self.config.schedule, done)
+        if self.schedules:
+            self._follow_schedules(done)
+        rate: float = self.config.learning_rate
+        if "learning_rate" not in self.schedules:
+            rate *= schedule_factor(self.config.schedule, done)
         self.optimizer.set_rate(rate)
         return rate
+
+    def _make_tensors(self) -> dict[str, Tensor]:
+        """On a GPU: a tensor for each option with a schedule. A captured update reads it at every replay.
+
+        The learning rate has none: the optimizer has its own.
+        """
+        if self.device.type == "cpu":
+            return {}
+        values = {name: value for name, value in self.scheduled.items() if name != "learning_rate"}
+        return {name: torch.tensor(value, dtype=torch.float32, device=self.device) for name, value in values.items()}
+
+    def _follow_schedules(self, done: float) -> None:
+        self.scheduled = {name: schedule.at(done) for name, schedule in self.schedules.items()}
+        for name, tensor in self._tensors.items():
+            tensor.fill_(self.scheduled[name])
+        self.config = dataclasses.replace(self.config, **self.scheduled | self._tensors)
+
+    def schedule_metrics(self) -> dict[str, float]:
+        """The current values of options with a schedule, as metrics. The learning rate is a metric of every run."""
+        return {f"schedule/{name}": value for name, value in self.scheduled.items() if name != "learning_rate"}
 
     @property
     def has_finished(self) -> bool:
@@ -129,16 +162,26 @@ def _kinds(parameters: list[Any]) -> str:
     return ", ".join(sorted({f"{p.device} ({p.dtype})" for p in parameters})) or "no device"
 
 
+def schedules_of(config: Any) -> dict[str, Schedule]:
+    """The options that have a schedule in place of a number."""
+    return {name: value for name, value in vars(config).items() if isinstance(value, Schedule)}
+
+
+def is_on(option: Any) -> bool:
+    """Whether an option is not 0, which would turn something off. A tensor has a schedule: it is never 0."""
+    return isinstance(option, Tensor) or bool(option)
+
+
 def schedule_factor(schedule: str, done: float) -> float:
     """The factor of the learning rate after the fraction `done` (0 to 1) of the run."""
     factors = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
     return max(0.0, factors[schedule])
 
 
-def clip_gradient(gradient: Tensor, limit: float) -> Tensor:
+def clip_gradient(gradient: Tensor, limit: Any) -> Tensor:
     """Scales the gradient down to the norm `limit` (0: never), in place; returns its norm before."""
     norm = torch.linalg.vector_norm(gradient)
-    if limit:
+    if is_on(limit):
         gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
     return norm
 

@@ -18,7 +18,7 @@ from shoal.nn.launch import fresh, has_triton, launch
 BLOCK = 32  # rows of a GPU block
 
 
-def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
+def gae(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float | Tensor, lam: float | Tensor) -> Tensor:
     """Generalized advantage estimation (Schulman et al. 2016).
 
         A_t = d_t + gamma lam n_t A_{t+1},   d_t = r_t + gamma n_t V_{t+1} - V_t,   n_t = 0 if dones[t] else 1
@@ -33,10 +33,10 @@ def vtrace(
     values: Tensor,
     dones: Tensor,
     ratios: Tensor,
-    gamma: float,
-    lam: float = 1.0,
-    rho_max: float = 1.0,
-    c_max: float = 1.0,
+    gamma: float | Tensor,
+    lam: float | Tensor = 1.0,
+    rho_max: float | Tensor = 1.0,
+    c_max: float | Tensor = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """V-trace (Espeholt et al. 2018), for steps of an older policy mu; ratios = pi(a) / mu(a), (steps, rows).
 
@@ -54,13 +54,18 @@ def vtrace(
 
 
 def _advantages(
-    rewards: Tensor, values: Tensor, dones: Tensor, rho: Tensor | None, c: Tensor | None, gamma: float, lam: float
+    rewards: Tensor, values: Tensor, dones: Tensor, rho: Tensor | None, c: Tensor | None, gamma: Any, lam: Any
 ) -> Tensor:
     """GAE; with rho and c, V-trace's v - V."""
     steps, rows = rewards.shape
     if tuple(values.shape) != (steps + 1, rows) or dones.shape != rewards.shape:
         shapes = f"rewards {tuple(rewards.shape)}, values {tuple(values.shape)}, dones {tuple(dones.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps + 1, rows), (steps, rows).")
+    if isinstance(gamma, Tensor) or isinstance(lam, Tensor):  # of schedules: C and the GPU kernel take numbers
+        deltas = rewards + gamma * (~dones).to(rewards.dtype) * values[1:] - values[:-1]
+        ones = torch.ones_like(rewards)
+        decays = gamma * lam * (ones if c is None else c)  # A_t = rho_t d_t + decay_t n_t A_{t+1}
+        return _advantages(deltas, torch.zeros_like(values), dones, ones if rho is None else rho, decays, 1.0, 1.0)
     floats = [rewards, values, *([] if rho is None or c is None else [rho, c])]
     if _is_for_c(dones, *floats):
         inputs = [tensor.contiguous() for tensor in (rewards, values, dones, *floats[2:])]
@@ -86,7 +91,9 @@ def _advantages(
     return out
 
 
-def lambda_returns(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float, lam: float) -> Tensor:
+def lambda_returns(
+    rewards: Tensor, values: Tensor, dones: Tensor, gamma: float | Tensor, lam: float | Tensor
+) -> Tensor:
     """The targets of PQN's Q-values; values[t] = max over a of Q(obs[t], a).
 
         G_t = r_t + gamma n_t (lam G_{t+1} + (1 - lam) V_{t+1}),   n_t = 0 if dones[t] else 1,   G_steps = V_steps
@@ -96,7 +103,7 @@ def lambda_returns(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float,
     return gae(rewards, values, dones, gamma, lam) + values[:-1]
 
 
-def n_step(rewards: Tensor, stops: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+def n_step(rewards: Tensor, stops: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
     """Discounted sums of rewards over windows of at most n steps, and the number of steps in each.
 
         R = sum over k < m of gamma^k r_k,   m = the step of the first stop + 1, or n where there is none
@@ -144,19 +151,20 @@ def quantile_loss(quantiles: Tensor, targets: Tensor) -> Tensor:
     return ((taus.view(1, -1, 1) - (errors < 0.0).to(errors.dtype)).abs() * hubers).mean(2).sum(1)
 
 
-def running_returns(rewards: Tensor, dones: Tensor, gamma: float, carry: Tensor) -> Tensor:
+def running_returns(rewards: Tensor, dones: Tensor, gamma: float | Tensor, carry: Tensor) -> Tensor:
     """R_t = r_t + gamma R_{t-1}, from 0 after each done; `carry` (rows,) is R before step 0, updated in place."""
     steps, rows = rewards.shape
     if dones.shape != rewards.shape or tuple(carry.shape) != (rows,):
         shapes = f"rewards {tuple(rewards.shape)}, dones {tuple(dones.shape)}, carry {tuple(carry.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps, rows), (rows,).")
     out = fresh(rewards)
-    if _is_for_c(dones, rewards, carry) and carry.is_contiguous():
+    takes_number = not isinstance(gamma, Tensor)  # a tensor has a schedule: C and the GPU kernel take numbers
+    if takes_number and _is_for_c(dones, rewards, carry) and carry.is_contiguous():
         inputs = rewards.contiguous(), dones.contiguous()
         pointers = [tensor.data_ptr() for tensor in inputs]
         lib.load_core().running_returns(*pointers, gamma, steps, rows, carry.data_ptr(), out.data_ptr())
         return out
-    if _is_for_triton(dones, rewards, carry):
+    if takes_number and _is_for_triton(dones, rewards, carry):
         launch(
             _triton().running_returns, (-(-rows // BLOCK),),
             rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,

@@ -29,7 +29,7 @@ from shoal.algos import fast, ops
 from shoal.algos.actor import Actor
 from shoal.algos.algorithm import Algorithm, Metric
 from shoal.algos.learner import Learner as BaseLearner
-from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
+from shoal.algos.learner import clip_gradient, is_on, random_order, update_obs_moments
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.algos.rollout import Rollout, Truncation
 from shoal.config import LogUniform, Uniform, opt
@@ -48,7 +48,7 @@ class PPO:
     batch_size: int = opt(0, "steps of a rollout over all rows; overrides horizon", low=0, is_count=True)
     epochs: int = opt(4, "passes over each rollout (by env)", low=1, high=1000)
     minibatches: int = opt(4, "minibatches per epoch (by env)", low=1, high=1 << 20, is_count=True)
-    learning_rate: float = opt(3e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    learning_rate: float = opt(3e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     optimizer: str = opt(
         "adam", "optimizer; muon: Muon for hidden matrices, AdamW for the rest", choices=OPTIMIZERS.names
@@ -57,15 +57,22 @@ class PPO:
     adam_beta1: float = opt(0.9, "Adam: decay of the gradient's running mean", low=0.0, high=1.0)
     adam_beta2: float = opt(0.999, "Adam: decay of the running mean of its square", low=0.0, high=1.0)
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
-    max_grad_norm: float = opt(0.5, "clip gradients to this norm; 0: no clipping", low=0.0)
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
+    max_grad_norm: float = opt(0.5, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
     gae_lambda: float = opt(
-        0.95, "GAE lambda: 0 trusts the critic, 1 the returns", low=0.0, high=1.0, sweep=Uniform(0.6, 0.999)
+        0.95,
+        "GAE lambda: 0 trusts the critic, 1 the returns",
+        low=0.0,
+        high=1.0,
+        sweep=Uniform(0.6, 0.999),
+        may_change=True,
     )
-    clip: float = opt(0.2, "clip range of the probability ratio (by env)", low=0.0)
-    value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0)
-    value_coef: float = opt(0.5, "weight of the value loss", low=0.0)
-    entropy_coef: float = opt(0.01, "weight of the entropy bonus (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1))
+    clip: float = opt(0.2, "clip range of the probability ratio (by env)", low=0.0, may_change=True)
+    value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0, may_change="above 0")
+    value_coef: float = opt(0.5, "weight of the value loss", low=0.0, may_change=True)
+    entropy_coef: float = opt(
+        0.01, "weight of the entropy bonus (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True
+    )
     normalize_advantage: Literal["minibatch", "batch", "none"] = opt(
         "minibatch", "normalize advantages to mean 0 and standard deviation 1 over a minibatch or the whole batch"
     )
@@ -73,12 +80,18 @@ class PPO:
     normalize_reward: bool = opt(
         False, "divide rewards by the running standard deviation of the discounted return (by env)"
     )
-    target_kl: float = opt(0.0, "end an update early once the KL divergence exceeds this; 0: never", low=0.0)
+    target_kl: float = opt(
+        0.0, "end an update early once the KL divergence exceeds this; 0: never", low=0.0, may_change="above 0"
+    )
     vtrace: bool = opt(False, "correct advantages for steps of an older policy (V-trace)")
-    vtrace_rho: float = opt(1.0, "V-trace: clip of the importance weight of a step", low=0.0)
-    vtrace_c: float = opt(1.0, "V-trace: clip of the importance weight of later steps", low=0.0)
-    priority: float = opt(0.0, "sample segments by |advantage| to this power; 0: uniformly", low=0.0, high=4.0)
-    priority_beta: float = opt(1.0, "exponent of the importance weights that correct for priority", low=0.0, high=1.0)
+    vtrace_rho: float = opt(1.0, "V-trace: clip of the importance weight of a step", low=0.0, may_change=True)
+    vtrace_c: float = opt(1.0, "V-trace: clip of the importance weight of later steps", low=0.0, may_change=True)
+    priority: float = opt(
+        0.0, "sample segments by |advantage| to this power; 0: uniformly", low=0.0, high=4.0, may_change="above 0"
+    )
+    priority_beta: float = opt(
+        1.0, "exponent of the importance weights that correct for priority", low=0.0, high=1.0, may_change=True
+    )
     segment: int = opt(
         0, "steps of a segment; 0: 1, or the horizon for recurrent policies (by env)", low=0, is_count=True
     )
@@ -299,13 +312,13 @@ def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice
     rollout, config = learner.rollout, learner.config
     length, rows = rollout.segment, rollout.rows
     total = rollout.horizon * rows // length
-    if not config.shuffle and not config.priority and length == 1 and rollout.ready is None:
+    if not config.shuffle and not is_on(config.priority) and length == 1 and rollout.ready is None:
         size, larger = divmod(total, config.minibatches)  # the first ones are larger by one, as with shuffle
         edges = [k * size + min(k, larger) for k in range(config.minibatches + 1)]
         for lo, hi in pairwise(edges):
             yield slice(lo, hi), None
         return
-    if not config.priority:
+    if not is_on(config.priority):
         segments = segment_order(learner)
         if rollout.ready is not None:  # skip segments of rows that are not full
             segments = segments[torch.isin(segments % rows, rollout.ready)]
@@ -422,7 +435,7 @@ def clipped_loss(config: PPO, head: Any, logits: Tensor, values: Tensor, targets
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
     policy_loss = -mean(torch.minimum(targets.advantages * ratio, targets.advantages * clipped))
     errors = (values - targets.returns).square()
-    if config.value_clip:
+    if is_on(config.value_clip):
         clipped_values = targets.values + (values - targets.values).clamp(-config.value_clip, config.value_clip)
         errors = torch.maximum(errors, (clipped_values - targets.returns).square())
     value_loss, entropy = 0.5 * mean(errors), mean(entropies)

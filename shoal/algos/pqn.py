@@ -44,19 +44,31 @@ class PQN:
     minibatches: int = opt(
         0, "minibatches per epoch; overrides minibatch_size, 0: by minibatch_size", low=0, high=1 << 20, is_count=True
     )
-    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2))
+    learning_rate: float = opt(5e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-2), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
-    max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0)
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999))
-    reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0)
+    max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     q_lambda: float = opt(
-        0.65, "lambda: 0 trusts Q after one step, 1 the returns (by env)", low=0.0, high=1.0, sweep=Uniform(0.0, 1.0)
+        0.65,
+        "lambda: 0 trusts Q after one step, 1 the returns (by env)",
+        low=0.0,
+        high=1.0,
+        sweep=Uniform(0.0, 1.0),
+        may_change=True,
     )
     loss: Literal["mse", "huber"] = opt("mse", "loss of the TD error")
     dueling: bool = opt(False, "dueling network: separate value and advantage streams")
     layer_norm: bool = opt(True, "layer normalization after each hidden layer, which keeps training stable")
     policy: Literal["shared", "per-agent"] = opt("shared", "one network for all agents, or one for each")
+    epsilon: float = opt(
+        0.0,
+        "probability of a random action, also as a schedule; 0: by the other epsilon options",
+        low=0.0,
+        high=1.0,
+        may_change=True,
+    )
     epsilon_start: float = opt(1.0, "probability of a random action at the start", low=0.0, high=1.0)
     epsilon_end: float = opt(0.01, "probability of a random action at the end", low=0.0, high=1.0)
     epsilon_fraction: float = opt(

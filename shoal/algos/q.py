@@ -105,6 +105,12 @@ def check_policy(config: Any, actor: Actor) -> None:
 def set_epsilon(learner: QLearner) -> None:
     """Sets the probability of a random action, by the finished fraction of the run or by the episodes played."""
     config = learner.config
+    if "epsilon" in learner.schedules or getattr(config, "epsilon", None):  # other algorithms may not have it
+        if isinstance(config.epsilon, Tensor):
+            learner.head.epsilon.copy_(config.epsilon)
+        else:
+            learner.head.epsilon.fill_(config.epsilon)
+        return
     start, end = config.epsilon_start, config.epsilon_end
     if learner.host and not config.epsilon_decay:
         done = np.minimum(learner.host["done"] / max(config.epsilon_fraction, 1e-9), 1.0)  # float32, as in torch

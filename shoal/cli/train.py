@@ -18,7 +18,9 @@ from shoal.cli import aliases
 from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
+from shoal.distributions import Distribution
 from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv, did_you_mean
+from shoal.schedules import Schedule, is_call
 
 
 def train(args: Sequence[str]) -> int:
@@ -109,6 +111,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     """
     from shoal import registry, runs
     from shoal.train import options_for
+    from shoal.train.options import read_env_options, settle_rate
 
     args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -128,6 +131,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     given: dict[str, Any] = {}
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = _free_params(rest)
+        given = read_env_options(given)
         _check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
@@ -147,6 +151,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     changed = {}
     for name, value in _option_values(options).items():
         changed[name] = getattr(parsed, name)
+        if name == "train":
+            changed[name] = settle_rate(changed[name], _value(rest, "--train.schedule") is not None)
         if dataclasses.is_dataclass(value):
             config.check(changed[name], name)
     params_now = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
@@ -255,7 +261,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     for name, kind in loggers.items():
         tables[_field(name)] = table(kind, kind())
     if params:
-        fields = [(name, *arg(kind, text, default)) for name, kind, default, text in params]
+        fields = [(name, *arg(_or_changing(kind), text, default)) for name, kind, default, text in params]
         Env = dataclasses.make_dataclass("Env", fields, frozen=True)
         Env.__doc__ = "Params of the env."
         tables["env"] = table(Env, Env())
@@ -287,15 +293,48 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
             continue
         kind: Any = float if param.kind == "float" else int
         default = float(f"{param.default:.7g}") if kind is float else int(param.default)  # a C float has 7 digits
-        fields.append((param.name, kind, _as(kind, values.get(param.name, default), param.name), param.help))
+        value = values.get(param.name, default)
+        fields.append((param.name, kind, value if _changes(value) else _as(kind, value, param.name), param.help))
     for const in spec.consts:
         value = _as(int, values.get(const.name, const.default), const.name)
         fields.append((const.name, int, value, f"{const.help} (recompiles the env)"))
     return fields
 
 
+def _or_changing(kind: Any) -> Any:
+    """The type of a param's flag: a number may also be a schedule or a distribution."""
+    if kind not in (int, float):
+        return kind
+
+    def read(words: list[str]) -> Any:
+        from shoal.train import env_params
+
+        try:
+            return env_params.parse_or_explain(words[0]) if is_call(words[0]) else kind(words[0])
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    spec = tyro.constructors.PrimitiveConstructorSpec(
+        1,
+        kind.__name__.upper(),
+        read,
+        lambda value: isinstance(value, kind) or _changes(value),
+        lambda value: [str(value)],
+    )
+    return Annotated[kind | Schedule | Distribution, spec]
+
+
+def _changes(value: Any) -> bool:
+    """Whether a param's value changes in the run: a schedule, or a distribution."""
+    return isinstance(value, (Schedule, Distribution))
+
+
 def _as(kind: Any, value: Any, name: str) -> Any:
     """A param of a TOML file in the param's type. A value of another type raises: it is not rounded."""
+    if isinstance(value, str) and is_call(value):
+        from shoal.train import env_params
+
+        env_params.parse_or_explain(value)  # raises: `options_for` has not recognized it
     if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
         raise ConfigError(f"env.{name} = {value!r} must be {kind.__name__}, not {type(value).__name__}.")
     return kind(value)

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from shoal.log.base import exact_count, human, short
+from shoal.schedules import Schedule, parse
 
 MIN_ITERATIONS = 16  # shorter runs are not judged
 MIN_RECORDS = 4
@@ -57,7 +58,16 @@ class Setup:
     random_entropy: float = 0.0  # of a uniformly random policy; 0: unknown
 
     def option(self, name: str) -> Any:
-        """The value of an option, `train.gamma`; None if the run's algorithm does not have it."""
+        """The value of an option, `train.gamma`, at the end of its schedule; None if the algorithm does not have it."""
+        schedule = self.schedule(name)
+        return self._written(name) if schedule is None else schedule.at(1.0)
+
+    def schedule(self, name: str) -> Schedule | None:
+        """The schedule of an option; None if it has none."""
+        value = self._written(name)
+        return parse(value) if isinstance(value, str) else None
+
+    def _written(self, name: str) -> Any:
         table, _, key = name.partition(".")
         return self.tables.get(table, {}).get(key)
 
@@ -540,6 +550,8 @@ def _try(setup: Setup, *options: Option) -> str:
         now = setup.option(name)
         if now is None or (name == "train.target_kl" and setup.device.startswith("cuda")):  # GPUs do not support it
             continue
+        if setup.schedule(name) or (name == "train.schedule" and setup.schedule("train.learning_rate")):
+            continue  # the user has chosen how it changes
         if (value := next_value(now)) is not None:
             tries.append(f"--{name.replace('_', '-')} {_shown(value)} (now {_shown(now)})")
     return f"Try {', or '.join(tries[:2])}." if tries else ""

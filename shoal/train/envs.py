@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.registry import is_native
 from shoal.seeds import stream_seed
+from shoal.train import env_params
 from shoal.train.defaults import NATIVE_ENVS as NATIVE_ENVS  # health.py reads it here
 from shoal.train.defaults import PYTHON_ENVS
 from shoal.train.options import Options, Vec
@@ -46,12 +48,17 @@ def device_of(options: Options) -> str:
 
 
 def make_vec(env: Any, options: Options) -> VecEnv:
-    """The envs that a run trains on."""
+    """The envs that a run trains on. Params with a schedule have their first value."""
+    options = dataclasses.replace(options, env=env_params.at(env, options.env, 0.0))
     return _make_native(env, options) if is_native(env) else _make_python(env, options, options.vec.num_envs)
 
 
 def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) -> VecEnv:
-    """Envs for evaluation. Python envs use the backend of training, and at most as many envs."""
+    """Envs for evaluation. Python envs use the backend of training, and at most as many envs.
+
+    Params with a schedule have their last value.
+    """
+    options = dataclasses.replace(options, env=env_params.at(env, options.env, 1.0))
     if is_native(env):
         return make(env, num_envs, seed=seed, **options.env)
     count = min(num_envs, options.vec.num_envs or PYTHON_ENVS)

@@ -24,7 +24,8 @@ from shoal.nn.encoders import ENCODERS
 from shoal.nn.policy import Net
 from shoal.plugins import NoOptions, Plugins, options_type
 from shoal.registry import is_native
-from shoal.train import defaults
+from shoal.schedules import Schedule
+from shoal.train import defaults, env_params
 from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.vector.backends import BACKENDS
 
@@ -142,7 +143,10 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             options = dataclasses.replace(options, env=_over(options.env, value, has_presets))
         elif name in TABLES and isinstance(value, Mapping):
             below = getattr(options, name)
-            options = dataclasses.replace(options, **{name: config.from_dict(type(below), value, name, below)})
+            merged = config.from_dict(type(below), value, name, below)
+            if name == "train":
+                merged = settle_rate(merged, "schedule" in value)
+            options = dataclasses.replace(options, **{name: merged})
         else:
             known = [*TABLES, "env", *PLAIN]
             if name in known:
@@ -156,6 +160,22 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
         if name in tables:
             options = _merge_plugin_table(options, name, tables[name], f"{table}.{name}", where)
     return options
+
+
+def settle_rate(train: Any, names_schedule: bool) -> Any:
+    """The options of an algorithm, with `schedule` off if the learning rate is a schedule. Raises if both are chosen.
+
+    `names_schedule` says whether the user chose `schedule`, beside its default.
+    """
+    rate, schedule = getattr(train, "learning_rate", None), getattr(train, "schedule", "constant")
+    if not isinstance(rate, Schedule) or schedule == "constant":
+        return train
+    if names_schedule:
+        raise ConfigError(
+            f"--train.learning-rate {rate} and --train.schedule {schedule} both say how the learning rate changes. "
+            "Leave out --train.schedule, or give the learning rate as a number."
+        )
+    return dataclasses.replace(train, schedule="constant")
 
 
 def chosen_plugin(options: Options, table: str) -> str:
@@ -198,7 +218,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
         "segment" in _table(tables, "train") for layer in (own, *layers) for tables in (layer, _table(layer, "cuda"))
     ):
         options = _fit_segment(options)
-    return dataclasses.replace(options, env={key: decode(value) for key, value in options.env.items()})
+    return dataclasses.replace(options, env=read_env_options(options.env))
 
 
 def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]]) -> Options:
@@ -210,7 +230,8 @@ def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]])
         return options
     env_options: dict[str, Any] = {}
     for table in (layer["env"] for layer in layers if isinstance(layer.get("env"), Mapping)):
-        env_options = {key: decode(value) for key, value in _over(env_options, table, is_native(env)).items()}
+        env_options = read_env_options(_over(env_options, table, is_native(env)))
+    env_options = env_params.at(env, env_options, 0.0)
     cores = [layer["nn"]["core"] for layer in layers if "core" in _table(layer, "nn")]
     device: Any = "cuda" if on_gpu else "cpu"
     look = defaults.look_at(env, env_options, algo=algo, device=device, core=(cores or ["none"])[-1] != "none")
@@ -260,8 +281,14 @@ def as_tables(options: Options) -> dict[str, Any]:
 # ---- env options: any keyword argument, encoded so that the same value is read back ----
 
 
+def read_env_options(env_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The env options that tables hold, with schedules and distributions for texts that describe them."""
+    return {name: env_params.parse(decode(value)) for name, value in env_options.items()}
+
+
 def encode(value: Any) -> Any:
     """A value in a form that TOML can hold. Tuples, None, arrays and dicts with other keys become tagged tables."""
+    value = env_params.as_text(value)
     if isinstance(value, (np.bool_, np.integer, np.floating)):
         return value.item()
     if isinstance(value, np.ndarray):

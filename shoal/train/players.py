@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from shoal.nn.policy import NetWithOptions
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.seeds import stream_seed
-from shoal.train import seats
+from shoal.train import env_params, seats
 from shoal.train.options import Options, options_for
 
 
@@ -130,6 +131,8 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
         )
     check_env_options(run)
     options = options_for(name, run.config)
+    # evaluations take the last values of schedules
+    options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
     files, _ = checkpoint.load(path, ("weights",))
     with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
         agents, opponents = vec.agents_per_env, seats.parse(options.opponents)

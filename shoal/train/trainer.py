@@ -34,6 +34,7 @@ from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
 from shoal.train import seats
+from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.graphs import Graphs, Pace, copy_into
 from shoal.train.health import Context, check_finite, gpu_errors_explained
@@ -76,6 +77,7 @@ class Trainer:
         self.exact = True  # whether all resumes were bit-exact
         self._started = False
         self._updates = 0  # since the last drain
+        self._params_now: dict[str, float] = {}  # of the rollout: env params that have a schedule
         self._learn_s = 0.0
         self.graphs: Graphs | None = None
         self._is_captured = False
@@ -139,6 +141,7 @@ class Trainer:
         if first is not None:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
+        self.param_schedules = ParamSchedules(vec, options.env, options.vec.surplus_envs)
         self.threads = options.vec.torch_threads or (1 if self.on_gpu else self._torch_threads())
         # results depend on the order of sums, so on threads and groups: they are saved, so that a run can be repeated
         chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
@@ -242,6 +245,8 @@ class Trainer:
         torch.set_num_threads(self.threads)
         if not self._started:
             self.start()
+        done = self.step / self.options.train.total_steps
+        self._params_now = {f"schedule/env.{name}": value for name, value in self.param_schedules.set(done).items()}
         if self.graphs is not None and self.graphs.collect is not None:
             self.graphs.collect()
         else:
@@ -266,7 +271,7 @@ class Trainer:
                 self.graphs.updates[k]()
             else:
                 self._update(k)
-            self._tallies[k].add({"learning_rate": rate})
+            self._tallies[k].add({"learning_rate": rate, **learner.schedule_metrics(), **self._params_now})
         self._updates += 1
         self.iteration += 1
         self._learn_s += time.perf_counter() - before
@@ -315,7 +320,7 @@ class Trainer:
         moments = [part for actor in self.actors for part in actor.moments.values()]
         means = {f"mean of observations {k}": part.mean.sum().float() for k, part in enumerate(moments)}
         rollouts = [(seat.rollout, seat.role) for seat in self.seats]
-        context = Context(self.step, self.iteration, self.options.train.learning_rate, self.agents)
+        context = Context(self.step, self.iteration, self.learners[0].config.learning_rate, self.agents)
         check_finite({**metrics, **means}, rollouts, context)
 
     def close(self) -> None:
@@ -438,6 +443,7 @@ class Trainer:
         if "envs" in state and self.vec.can_snapshot and same_rows:
             self._restore_envs(state)
         else:
+            self.param_schedules.set(self.step / self.options.train.total_steps)
             self._restart_envs()
         self._started = True
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.algos.learner import is_on
 from shoal.native import lib
 
 
@@ -59,7 +60,7 @@ def _in_torch(logits: Tensor, values: Tensor, targets: Any, config: Any) -> tupl
     surrogate, clipped = targets.advantages * ratio, targets.advantages * clipped_ratio
     error = values - targets.returns
     squares, derivative = error.square(), error
-    if config.value_clip:
+    if is_on(config.value_clip):
         change = values - targets.values
         clipped_change = change.clamp(-config.value_clip, config.value_clip)
         clipped_error = targets.values + clipped_change - targets.returns

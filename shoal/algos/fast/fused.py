@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.algos.learner import is_on
 from shoal.algos.optimizers.adam import Adam
 from shoal.algos.optimizers.adamw import AdamW
 from shoal.algos.optimizers.muon import Muon, muon_scale
@@ -44,6 +45,7 @@ REDUCE_PART, ADAM_PART = 32, 256  # weights of one block
 # the exact types that the kernels compute: a subclass may compute something else
 CORES = (LSTM, MinGRU)
 OPTIMIZERS = (Adam, AdamW, Muon)
+LAUNCH_ARGUMENTS = ("clip", "value_clip", "value_coef", "entropy_coef", "max_grad_norm")  # fixed in a captured graph
 
 
 def not_covered(learner: Any) -> str:
@@ -54,6 +56,8 @@ def not_covered(learner: Any) -> str:
         return "a custom policy"
     if actor.is_compiled:
         return "--train.compile"
+    if fixed := [name for name in LAUNCH_ARGUMENTS if name in learner.schedules]:
+        return f"a schedule of --train.{fixed[0].replace('_', '-')}"
     if type(learner.optimizer) not in OPTIMIZERS:
         return f"--train.optimizer {config.optimizer}"
     if policy.critic_body is not None:
@@ -74,7 +78,7 @@ def not_covered(learner: Any) -> str:
         return "--nn.core other than lstm and mingru"
     if policy.core is not None and not (policy.core.size == policy.body.features == widths[0]):
         return "--nn.core-size other than --nn.hidden"
-    if config.priority or (policy.core is None and learner.rollout.segment != 1):
+    if is_on(config.priority) or (policy.core is None and learner.rollout.segment != 1):
         return "--train.priority or --train.segment"
     if learner.device.type == "cuda":
         capability = torch.cuda.get_device_capability(learner.device)

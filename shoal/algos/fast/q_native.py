@@ -129,7 +129,6 @@ class NativeLearning:
             beta1=fixed["beta1"],
             beta2=fixed["beta2"],
             eps=fixed["eps"],
-            limit=config.max_grad_norm,
         )
 
     def _describe(self, learner: Any) -> qlearn.Watch:
@@ -159,6 +158,6 @@ class NativeLearning:
         step.actions, step.returns = batch.actions.data_ptr(), batch.returns.data_ptr()
         step.discounts, step.counts = batch.discounts.data_ptr(), batch.weights.data_ptr()
         step.next_masks = None if batch.next_masks is None else batch.next_masks.data_ptr()
-        step.rate = self.learner.optimizer.rate
+        step.rate, step.limit = self.learner.optimizer.rate, self.learner.config.max_grad_norm
         self.net.lib.improve(ctypes.addressof(step))
         return self.metrics.tolist(), self.errors
