@@ -16,6 +16,7 @@ ROOT = Path(shoal.__file__).parent
 WALLS = {
     "errors": set(),
     "cores": set(),
+    "names": {"errors"},
     "plugins": {"errors"},
     "seeds": set(),
     "memory": set(),
@@ -40,7 +41,7 @@ WALLS = {
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    | {"runs", "checkpoint", "log", "plugins", "seeds", "video", "names"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
