@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shoal import checkpoint
-from shoal.runs import find
+from shoal.runs import all_runs, find
 from tests.faults.tools import ROOT
 
 EXAMPLES = Path(ROOT) / "examples"
@@ -27,7 +27,7 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py"])
+@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py", "callbacks.py"])
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
@@ -45,6 +45,16 @@ def test_your_own_env_is_trained_in_processes(tmp_path):
     assert trained.summary["status"] == "finished"
     assert "process" in out
     assert "targets a game" in out
+
+
+def test_callbacks_and_a_loop_end_their_runs(tmp_path):
+    out = run("callbacks.py", "--steps", "80k", "--runs", str(tmp_path))
+    assert "finished at step" in out
+    assert "the loop ended at step" in out
+    assert "a return of 200" in out
+    first, second = all_runs(tmp_path)
+    assert "curriculum/half_pole" in first.metrics()[-1]
+    assert second.summary["reason"] == "a return of 200"
 
 
 def test_your_own_loop_learns(capsys):
