@@ -17,6 +17,7 @@ from shoal.runs import Run, find
 from shoal.train import Callback, train
 from shoal.train.callbacks import CALLBACKS, EVENTS, specs
 from shoal.train.callbacks.early_stop import EarlyStop
+from shoal.train.callbacks.group import read_saved
 from shoal.train.callbacks.stop_at import StopAt
 from shoal.train.env_params import set_env_params
 from shoal.train.recent import LatestReturns, MergedRecord
@@ -318,6 +319,17 @@ def test_a_state_of_another_shape_is_refused(tmp_path):
         train("cartpole", resume=run.folder, runs_folder=tmp_path, console="off", callbacks=[Other()])
 
 
+def test_a_checkpoint_with_damaged_states_of_callbacks_is_refused(tmp_path):
+    for text in (b"[]", b'{"states": {"A": 1}, "env_params": {}}', b"\xff", b'{"states": {}}'):
+        with pytest.raises(CheckpointError, match="states of callbacks cannot be read"):
+            read_saved({"callbacks": checkpoint.from_bytes(text)})
+    assert read_saved({}) == ({}, {})
+    run = cut(train_tiny("cartpole", tmp_path), 3)
+    meta = json.loads((run.last / "meta.json").read_text())
+    (run.last / "meta.json").write_text(json.dumps({**meta, "evaluated_step": [1], "latest_returns": [[1]]}))
+    assert summary(train("cartpole", resume=run.folder, runs_folder=tmp_path, console="off"))["status"] == "finished"
+
+
 # ---- failing ----
 
 
@@ -504,6 +516,14 @@ def test_the_command_line_prints_the_traceback_of_a_callback(tmp_path, monkeypat
     assert "Did you mean 'gravity'" in shown
 
 
+def test_a_callback_of_another_package_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(CALLBACKS, "_registered", {})
+    CALLBACKS.register("halt", type("Halt", (), {"on_start": lambda self, context: context.stop("halted")}))
+    run = train_tiny("cartpole", tmp_path, callbacks=["halt"])
+    assert (summary(run)["reason"], summary(run)["step"]) == ("halted", 0)
+    assert "halt()" in specs.describe_stock()
+
+
 # ---- those that Shoal ships ----
 
 
@@ -596,6 +616,17 @@ def test_the_latest_returns_are_those_of_at_least_a_window():
     assert (latest.count, latest.mean) == (1000, 9.0)
     latest.add(0, math.nan)
     assert latest.mean == 9.0
+
+
+def test_the_latest_returns_of_a_short_run_do_not_reach_back_to_its_start():
+    latest = LatestReturns(100, least=10)
+    for iteration in range(1, 21):
+        latest.add(6, float(iteration), step=100 * iteration)
+    assert [step for _, _, step in latest.intervals] == [1800, 1900, 2000], "the last tenth, and at least 10 episodes"
+    latest.add(6, 99.0, step=9000)
+    assert latest.count == 12
+    again = LatestReturns(100, least=10, intervals=json.loads(json.dumps(list(latest.intervals))))
+    assert again.mean == latest.mean
 
 
 def test_the_score_of_a_checkpoint_is_that_of_the_latest_episodes(tmp_path):

@@ -6,30 +6,32 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-LATEST = 100  # episodes
+LATEST, LEAST = 100, 10  # episodes
 
 Record = dict[str, float]
 
 
 class LatestReturns:
-    """The mean return of the latest episodes: at least `window` of them, or all if there were fewer.
+    """The mean return of the latest episodes: `window` of them, or all if there were fewer.
 
     Episodes come as counts and means of intervals. An interval is never split, so the mean may cover more episodes.
+    With `least`, intervals from before the last tenth of all steps are left out while `least` episodes remain: in a
+    short run with long episodes, 100 episodes would reach back to its start.
     """
 
-    def __init__(self, window: int = LATEST, intervals: Iterable[Any] = ()) -> None:
-        self.window, self.count = window, 0
-        self.intervals: deque[tuple[int, float]] = deque()
-        for count, mean in intervals:
-            self.add(int(count), float(mean))
+    def __init__(self, window: int = LATEST, least: int | None = None, intervals: Iterable[Any] = ()) -> None:
+        self.window, self.least, self.count = window, window if least is None else least, 0
+        self.intervals: deque[tuple[int, float, int]] = deque()  # (episodes, mean return, step at its end)
+        for count, mean, step in intervals:
+            self.add(int(count), float(mean), int(step))
 
-    def add(self, count: int, mean: float) -> None:
-        """Adds the episodes of an interval, and removes intervals that are no longer needed."""
+    def add(self, count: int, mean: float, step: int = 0) -> None:
+        """Adds the episodes of an interval that ended at a step, and removes intervals that are no longer needed."""
         if count <= 0:
             return
-        self.intervals.append((count, mean))
+        self.intervals.append((count, mean, step))
         self.count += count
-        while self.count - self.intervals[0][0] >= self.window:
+        while self.count - self.intervals[0][0] >= (self.least if self.intervals[0][2] < 0.9 * step else self.window):
             self.count -= self.intervals.popleft()[0]
 
     @property
@@ -40,7 +42,7 @@ class LatestReturns:
     @property
     def mean(self) -> float:
         """The mean return; NaN without episodes."""
-        return sum(count * mean for count, mean in self.intervals) / self.count if self.count else float("nan")
+        return sum(count * mean for count, mean, _ in self.intervals) / self.count if self.count else float("nan")
 
 
 class MergedRecord:

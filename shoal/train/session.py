@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import platform
@@ -38,7 +37,8 @@ from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
-from shoal.train.recent import LatestReturns, MergedRecord
+from shoal.train.recent import LEAST, LatestReturns, MergedRecord
+from shoal.train.selection import BestCheckpoint
 from shoal.train.signals import Stopped, handled_signals
 from shoal.train.trainer import Trainer
 from shoal.train.usage import Usage
@@ -48,8 +48,6 @@ EVALUATION_ENVS = 128
 EVALUATION_EPISODES = 100  # of each mode
 EVALUATION_S, EVALUATION_SHARE = 10.0, 0.2  # the last evaluation takes at most the larger: seconds, part of training
 READ_EVERY_ON_GPU = 8  # iterations between two reads of metrics for callbacks and loops
-BY_TRAINING = "sampled return in the latest training episodes"
-BY_TRAINING_BEFORE = ("", None, "sampled return in training")  # what older versions wrote
 
 
 def open_session(
@@ -139,11 +137,12 @@ class Session:
         now = time.perf_counter()
         self.logged_at = self.saved_at = self.began = now
         self.first_step, self.logged_step, self.saved_step = trainer.step, trainer.step, trainer.step
-        self.evaluated_step = int(meta.get("evaluated_step", trainer.step))
-        self.latest = LatestReturns(intervals=meta.get("latest_returns", ()))
+        self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
+            self.evaluated_step = int(meta["evaluated_step"])
+            self.latest = LatestReturns(least=LEAST, intervals=meta["latest_returns"])
         self.has_new_episodes = False  # since the last checkpoint
-        self.selected_by = _selected_by(trainer.options)
-        self.best = _best_score(run, self.selected_by)
+        self.best = BestCheckpoint(run, trainer.options)
         self.usage = Usage()
         self.records = run.metrics()  # for the diagnosis; a resumed run has earlier ones
         self.is_diagnosed = False  # whether certain faults have been looked for
@@ -302,7 +301,7 @@ class Session:
         """Adds the episodes of a record to the latest ones. True if there are any."""
         if not record.get("episode/n"):
             return False
-        self.latest.add(int(record["episode/n"]), record["episode/return"])
+        self.latest.add(int(record["episode/n"]), record["episode/return"], self.trainer.step)
         self.has_new_episodes = True
         return True
 
@@ -389,7 +388,7 @@ class Session:
             files["state"] |= self.callbacks.save(self.env_params)
             path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
             if score is not None and not options.eval.every:
-                self._mark_best(path, score)
+                self.best.mark(path, score)
         except (CheckpointError, OSError) as error:
             if must:
                 raise
@@ -402,23 +401,17 @@ class Session:
         if calls:
             self.callbacks.call("on_checkpoint", self.context)
 
-    def _mark_best(self, path: Path, score: float) -> None:
-        if self.best is None or score >= self.best:
-            self.best = score
-            checkpoint.mark_best(self.folder, path, score, self.selected_by)
-            checkpoint.prune(self.folder, self.options.save.keep)  # the best one so far may go now
-
     def _select(self, score: float) -> None:
         """With evaluations during training: saves and marks this checkpoint if its evaluation is the best so far."""
         trainer = self.trainer
-        if not self.options.eval.every or (self.best is not None and score < self.best):
+        if not self.options.eval.every or not self.best.is_reached_by(score):
             return
         if self.saved_step != trainer.step or self.run.last is None:
             self._save()
         path = self.folder / runs.checkpoint_name(trainer.step)
         if path.is_dir():  # otherwise it could not be written, which `_save` has reported
             try:
-                self._mark_best(path, score)
+                self.best.mark(path, score)
             except CheckpointError as error:
                 self.loggers.note(f"warning: {error}")
 
@@ -473,17 +466,11 @@ class Session:
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
-        summary |= {"best": self._best_checkpoint(), "selected_by": self.selected_by}
+        summary |= {"best": self.best.facts(), "selected_by": self.best.selected_by}
         summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):
             self.run.write("summary.json", summary)
         self.loggers.close(summary)
-
-    def _best_checkpoint(self) -> dict[str, Any] | None:
-        """The step and score of the best checkpoint; None if no checkpoint has a score."""
-        if self.best is None or (path := self.run.best) is None:
-            return None
-        return {"step": runs.checkpoint_step(path), "score": self.best}
 
 
 def _read_every(trainer: Trainer) -> int:
@@ -497,23 +484,6 @@ def _random_entropy(learner: Any) -> float:
     if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
         return 0.0
     return sum(math.log(part.count) for part in head.parts)
-
-
-def _selected_by(options: Options) -> str:
-    """What the best checkpoint is chosen by."""
-    if not options.eval.every:
-        return BY_TRAINING
-    return f"{'greedy' if options.eval.greedy else 'sampled'} return in evaluation"
-
-
-def _best_score(run: Run, selected_by: str) -> float | None:
-    """The score of the best checkpoint so far; None if there is none, or if it was selected by another return."""
-    with contextlib.suppress(Exception):
-        best = json.loads((run.folder / "checkpoints" / "best.json").read_text())
-        by = best.get("by")
-        if (BY_TRAINING if by in BY_TRAINING_BEFORE else by) == selected_by:
-            return float(best["score"])
-    return None
 
 
 # ---- the run's folder ----

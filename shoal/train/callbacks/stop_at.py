@@ -36,7 +36,7 @@ class StopAt(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores them."""
-        self.latest = LatestReturns(self.latest.window, state["intervals"])
+        self.latest = LatestReturns(self.latest.window, intervals=state["intervals"])
 
 
 CALLBACK = StopAt
