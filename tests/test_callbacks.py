@@ -581,8 +581,10 @@ def test_a_param_schedule_sets_attributes_of_python_envs(tmp_path):
     assert callback.value == 2
     lengths = [record["episode/length_max"] for record in run.metrics()]
     assert max(lengths) > 6
-    with pytest.raises(ConfigError, match="Did you mean 'longest'"):
-        train_tiny(CounterEnv, tmp_path, callbacks=["param_schedule('longst', 12, 2)"], **SERIAL)
+    for name, message in (("longst", "Did you mean 'longest'"), ("name", "name is 'counter', not a number")):
+        with pytest.raises(ConfigError, match=message):
+            train_tiny(CounterEnv, tmp_path / "refused", callbacks=[f"param_schedule('{name}', 12, 2)"], **SERIAL)
+    assert not (tmp_path / "refused").exists(), "it is refused before a folder is made"
 
 
 def test_videos_are_filmed_every_so_many_steps(tmp_path):

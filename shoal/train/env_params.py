@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import ConfigError, EnvCrashed, UsageError
+from shoal.errors import ConfigError, EnvCrashed, UsageError, did_you_mean
 from shoal.vector.base import VecEnv
 
 
@@ -21,21 +21,37 @@ def set_env_params(vec: VecEnv, values: Mapping[str, Any]) -> None:
         _refuse_new_shape(vec, values)
         vec.set_params(**values)
         return
+    for name, value in values.items():
+        _call(vec, "__set_param__", name, value)
+
+
+def get_env_param(vec: VecEnv, name: str) -> Any:
+    """The value of a param in env 0. An unknown name raises ConfigError."""
+    if vec.native_spec is None:
+        return _call(vec, "__get_param__", name)[0]
+    params = vec.get_params()
+    if name not in params:
+        known = did_you_mean(name, params)
+        raise ConfigError(f"{vec.native_spec.name} has no param '{name}'.{known} It has {', '.join(params)}.")
+    return params[name][0].item()
+
+
+def _call(vec: Any, what: str, name: str, *value: Any) -> Any:
+    """Gets or sets an attribute of Python envs."""
     if not hasattr(vec, "call"):
         raise ConfigError(f"params of a {type(vec).__name__} cannot be changed during training.")
-    for name, value in values.items():
-        if not name.isidentifier() or name.startswith("_"):
-            raise ConfigError(f"'{name}' is not the name of an env param.")
-        try:
-            vec.call("__set_param__", name, value)
-        except UsageError:
-            raise ConfigError(
-                f"{name}={value!r} cannot be set: with --vec.surplus-envs some envs are always in a step. Use 0."
-            ) from None
-        except EnvCrashed as error:
-            if isinstance(error.__cause__, ConfigError):
-                raise error.__cause__ from None
-            raise
+    if not name.isidentifier() or name.startswith("_"):
+        raise ConfigError(f"'{name}' is not the name of an env param.")
+    try:
+        return vec.call(what, name, *value)
+    except UsageError:
+        raise ConfigError(
+            f"{name} cannot be set: with --vec.surplus-envs some envs are always in a step. Use 0."
+        ) from None
+    except EnvCrashed as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from None
+        raise
 
 
 def _refuse_new_shape(vec: VecEnv, values: Mapping[str, Any]) -> None:

@@ -157,8 +157,10 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             target = target.env
         setattr(target if hasattr(target, attribute) else env, attribute, value)
         return None
+    if name == "__get_param__":
+        return getattr(_owner(env, *args), *args)
     if name == "__set_param__":
-        return _set_param(env, *args)
+        return setattr(_owner(env, args[0]), *args)
     target = env
     while not hasattr(target, name) and hasattr(target, "env"):
         target = target.env
@@ -168,8 +170,8 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     return value(*args, **kwargs) if callable(value) else value
 
 
-def _set_param(env: Any, name: str, value: Any) -> None:
-    """Sets an attribute that an env, or the env that it wraps, already has. A method or an unknown name raises."""
+def _owner(env: Any, name: str) -> Any:
+    """The env that has a param as its attribute: `env` or one that it wraps. A method or an unknown name raises."""
     target = env
     while name not in dir(target) and hasattr(target, "env"):
         target = target.env
@@ -180,7 +182,7 @@ def _set_param(env: Any, name: str, value: Any) -> None:
             f"'{name}' is {what} {type(target).__name__}.{did_you_mean(name, known)} "
             f"Params of a Python env are its attributes: {', '.join(known) or 'it has none that are numbers or text'}."
         )
-    setattr(target, name, value)
+    return target
 
 
 def _is_param(value: Any) -> bool:

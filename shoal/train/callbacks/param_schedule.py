@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.errors import ConfigError, did_you_mean
+import numpy as np
+
+from shoal.errors import ConfigError
 from shoal.train.callbacks.base import Callback, Context
 from shoal.train.callbacks.checks import check_number
+from shoal.train.env_params import get_env_param
 
 
 class ParamSchedule(Callback):
@@ -26,22 +29,22 @@ class ParamSchedule(Callback):
         self.value: float | None = None
 
     def check(self, trainer: Any) -> None:
-        """A native env must have the param, with both values in its range. (Attributes are checked when set.)"""
-        spec = trainer.vec.native_spec
-        if spec is None:
+        """The env must have the param, and both values must fit it."""
+        vec, surplus = trainer.vec, trainer.options.vec.surplus_envs
+        if surplus:
+            raise ConfigError(f"param_schedule: --vec.surplus-envs {surplus} keeps some envs always in a step. Use 0.")
+        value = get_env_param(vec, self.name)
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+            raise ConfigError(f"param_schedule: {self.name} is {value!r}, not a number.")
+        if vec.native_spec is None:
             return
-        params = {param.name: param for param in spec.params}
-        if self.name not in params:
-            raise ConfigError(
-                f"param_schedule: {spec.name} has no param '{self.name}'.{did_you_mean(self.name, params)} "
-                f"It has {', '.join(params)}."
-            )
-        param = params[self.name]
+        spec = vec.native_spec
+        param = next(param for param in spec.params if param.name == self.name)
         self.is_int = param.kind == "int"
-        for value in (self.start, self.end):
-            if self.is_int and value != int(value):
-                raise ConfigError(f"param_schedule: {self.name} is an int; {value:g} is not.")
-            param.check(spec.name, int(value) if self.is_int else value, 1)
+        for end in (self.start, self.end):
+            if self.is_int and end != int(end):
+                raise ConfigError(f"param_schedule: {self.name} is an int; {end:g} is not.")
+            param.check(spec.name, int(end) if self.is_int else end, 1)
 
     def on_start(self, context: Context) -> None:
         """The value at the start, also of a resumed run."""
