@@ -12,9 +12,9 @@ import pytest
 import shoal
 from shoal import checkpoint
 from shoal.cli.main import main
-from shoal.errors import CheckpointError, ConfigError
+from shoal.errors import CheckpointError, ConfigError, TrainingError
 from shoal.runs import Run, find
-from shoal.train import Callback, train
+from shoal.train import Callback, Trainer, train
 from shoal.train.callbacks import CALLBACKS, EVENTS, specs
 from shoal.train.callbacks.early_stop import EarlyStop
 from shoal.train.callbacks.group import read_saved
@@ -279,6 +279,15 @@ def test_params_that_do_not_exist_or_do_not_fit_are_refused():
     vec.close()
 
 
+def test_a_param_that_a_checkpoint_cannot_hold_is_refused(tmp_path):
+    class Odd:
+        def on_start(self, context: Any) -> None:
+            context.set_env_params(longest=object())
+
+    with pytest.raises(ConfigError, match="longest is of type object, which a checkpoint cannot hold"):
+        train_tiny(CounterEnv, tmp_path, callbacks=[Odd()], **SERIAL)
+
+
 # ---- resuming ----
 
 
@@ -369,6 +378,24 @@ def test_an_error_of_training_itself_saves_nothing_after_it(tmp_path, monkeypatc
         train_tiny("cartpole", tmp_path, callbacks=[recorder])
     assert find("last", tmp_path).checkpoints() == []
     assert [event for event, _ in recorder.calls] == ["on_start", "on_end"]
+
+
+def test_an_error_that_only_the_last_log_finds_saves_nothing(tmp_path, monkeypatch):
+    """On a GPU numbers are checked when they are read."""
+    drain = Trainer.drain
+
+    def checked(self: Trainer) -> dict[str, float]:
+        if self.iteration == 6:
+            raise TrainingError("loss is nan.")
+        return drain(self)
+
+    monkeypatch.setattr("shoal.train.session.LOG_EVERY_S", 1e9)
+    monkeypatch.setattr(Trainer, "drain", checked)
+    with pytest.raises(TrainingError, match=f"The last checkpoint is of step {5 * STEPS}"):
+        train_tiny("cartpole", tmp_path)
+    run = find("last", tmp_path)
+    assert run.last.name == f"{5 * STEPS:012d}"
+    assert summary(run)["status"] == "failed"
 
 
 class Misspelled:

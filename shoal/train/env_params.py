@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ConfigError, EnvCrashed, UsageError, did_you_mean
+from shoal.train.options import unsaved
 from shoal.vector.base import VecEnv
 
 
@@ -34,6 +35,15 @@ def get_env_param(vec: VecEnv, name: str) -> Any:
         known = did_you_mean(name, params)
         raise ConfigError(f"{vec.native_spec.name} has no param '{name}'.{known} It has {', '.join(params)}.")
     return params[name][0].item()
+
+
+def check_saveable(values: Mapping[str, Any]) -> None:
+    """Raises for values that a checkpoint cannot hold: a resumed run could not set them again."""
+    if lost := unsaved(values):
+        kind = type(values[lost[0]]).__name__
+        raise ConfigError(
+            f"{lost[0]} is of type {kind}, which a checkpoint cannot hold. Use numbers, text, lists or arrays."
+        )
 
 
 def _call(vec: Any, what: str, name: str, *value: Any) -> Any:

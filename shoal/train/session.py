@@ -31,7 +31,7 @@ from shoal.train import diagnosis
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
 from shoal.train.callbacks.specs import absolute, make_all
-from shoal.train.env_params import set_env_params
+from shoal.train.env_params import check_saveable, set_env_params
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
@@ -95,6 +95,10 @@ def open_session(
         if env_params:  # before the envs are restored, or start new episodes
             set_env_params(trainer.vec, env_params)
         group.check(trainer)
+    except BaseException:
+        trainer.close()
+        raise
+    try:
         run = old if old is not None else runs.create(env_name(env), root)
         if old is None:
             held.enter_context(run.lock())
@@ -196,6 +200,7 @@ class Session:
             self._log()
             self._save(must=True)
         except BaseException as error:
+            self.is_broken = not self.callbacks.fault
             self.fail(error)
             raise
         self._signals.close()
@@ -346,6 +351,8 @@ class Session:
 
     def set_env_params(self, values: Mapping[str, Any]) -> None:
         """Changes params of the envs. A checkpoint holds them, so that a resumed run has them too."""
+        if self.trainer.vec.native_spec is None:
+            check_saveable(values)  # the snapshot of a native env has its params, also distributions
         set_env_params(self.trainer.vec, values)
         self.env_params |= values
 

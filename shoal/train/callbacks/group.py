@@ -13,7 +13,7 @@ from shoal import checkpoint
 from shoal.errors import CheckpointError, ConfigError
 from shoal.train.callbacks.base import EVENTS, Context
 from shoal.train.callbacks.specs import name_of, overrides
-from shoal.train.options import decode, encode
+from shoal.train.options import decode, encode, unsaved
 
 KEY = "callbacks"  # of the states, among the tensors of a checkpoint
 
@@ -93,7 +93,9 @@ class CallbackGroup:
         """What a checkpoint holds of the callbacks, and the env params that they have set; empty if nothing."""
         if not self.callbacks and not env_params:
             return {}
-        kept = {"states": self.states(), "env_params": {name: encode(value) for name, value in env_params.items()}}
+        lost = unsaved(env_params)
+        params = {name: encode(value) for name, value in env_params.items() if name not in lost}
+        kept = {"states": self.states(), "env_params": params}
         return {KEY: checkpoint.from_bytes(json.dumps(kept).encode())}
 
     def load(self, states: Mapping[str, Any]) -> list[str]:
