@@ -51,6 +51,6 @@ if __name__ == "__main__":
 
     with start("cartpole", seed=2, console="off", **tables) as trainer:
         for metrics in trainer:
-            if metrics.get("episode/return", 0.0) >= 200.0:
-                trainer.stop("a return of 200")
+            if metrics.get("episode/return", 0.0) >= 100.0:
+                trainer.stop("a return of 100")
     print(f"the loop ended at step {trainer.run.summary['step']:,}: {trainer.run.summary['reason']}")
