@@ -16,7 +16,7 @@ from shoal.log import RunFacts
 from shoal.log.console import print_summary
 from shoal.log.history import History
 from shoal.train import train
-from tests.training import tiny, train_tiny
+from tests.training import cut, tiny, train_tiny
 
 
 class Biased(gymnasium.Env):
@@ -131,3 +131,19 @@ def test_only_a_final_evaluation_that_selects_nothing_is_bounded_by_time(tmp_pat
     )
     is_told = any("12 greedy and 12 sampled episodes of 100 each fit in 0 s; --eval.episodes 100" in x for x in notes)
     assert is_told == (count == 12)
+
+
+@pytest.mark.parametrize("left", [4, 6])
+def test_a_resumed_run_evaluates_at_the_same_steps(tmp_path, biased, left):
+    """Also one that had finished, whose last evaluation came after its last checkpoint."""
+
+    def evaluated(run):
+        return [record["step"] for record in run.metrics() if "eval/return" in record]
+
+    evaluation = {"every": 96, "episodes": 1}
+    longer = {**biased, "train": {**biased["train"], "total_steps": 12 * 32}}
+    whole = train_tiny(Biased, tmp_path / "a", eval=evaluation, **longer)
+    half = cut(train_tiny(Biased, tmp_path / "b", eval=evaluation, **biased), left)
+    table = {"total_steps": 12 * 32}
+    resumed = train(Biased, resume=half.folder, runs_folder=tmp_path / "b", console="off", train=table)
+    assert evaluated(resumed) == evaluated(whole) == [96, 192, 288, 384]

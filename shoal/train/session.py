@@ -145,6 +145,8 @@ class Session:
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
             self.evaluated_step = int(meta["evaluated_step"])
             self.latest = LatestReturns(least=LEAST, intervals=meta["latest_returns"])
+        if trainer.step - self.evaluated_step >= self.options.eval.every:  # the last evaluation came after the save
+            self.evaluated_step = trainer.step
         self.has_new_episodes = False  # since the last checkpoint
         self.best = BestCheckpoint(run, trainer.options)
         self.usage = Usage()
