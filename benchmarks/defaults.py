@@ -162,7 +162,7 @@ def write_page(text: str) -> None:
 def command(task: Task, seed: int, runs: Path, device: str) -> list[str]:
     """`shoal train`. A run that was stopped is resumed."""
     start = [sys.executable, "-m", "shoal", "train"]
-    session = ["--console", "off", "--runs", str(runs)]
+    session = ["--console", "off", "--runs", str(runs), "--eval.episodes", "100"]
     if stopped := unfinished(runs):
         return [*start, "--resume", str(stopped), *session]
     given = ["--train.total-steps", str(task.steps), "--seed", str(seed), "--device", device, *task.flags]

@@ -45,6 +45,7 @@ CHANCE = {"memory, no core": 0.25}  # must not be exceeded: without a memory, on
 def one(env: str, flags: list[str], seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "shoal", "train", env, "--seed", str(seed), "--console", "off"]
+        command += ["--eval.episodes", "100"]
         began = time.perf_counter()
         subprocess.run([*command, "--runs", folder, *flags], check=True, cwd=ROOT)
         seconds = time.perf_counter() - began

@@ -106,7 +106,7 @@ def train_shoal(task: Task, core: str, seed: int) -> dict[str, Any]:
     """`shoal train` on one core."""
     with tempfile.TemporaryDirectory() as folder:
         given = ["--nn.core", core, "--train.total-steps", str(task.steps), "--seed", str(seed), "--device", "cpu"]
-        session = ["--console", "off", "--runs", folder]
+        session = ["--console", "off", "--runs", folder, "--eval.episodes", str(EPISODES)]
         command = [sys.executable, "-m", "shoal", "train", f"gymnasium:default_envs:{task.env}", *given, *session]
         subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
         summary = json.loads(next(Path(folder).glob("**/summary.json")).read_text())

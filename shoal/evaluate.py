@@ -16,6 +16,7 @@ Knows vector envs; knows nothing of torch. The trainer makes the players.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from shoal.vector.base import VecEnv
 
 HELD_OUT = 1 << 30
 MAX_STEPS = 100_000  # of an episode
+LEAST_EPISODES = 10  # of each mode, however little time there is
 PYTHON_STATS = ("is_success", "success", "score")  # keys that Python envs commonly have in the last info of an episode
 
 Episode = tuple[float, int, dict[str, float]]  # return, length, stats
@@ -224,18 +226,24 @@ def play_modes(
     num_envs: int = 128,
     max_steps: int = MAX_STEPS,
     progress: Callable[[int], None] | None = None,
+    budget_s: float | None = None,
 ) -> Evaluation:
     """Plays the same held-out seeds with each player, such as `greedy` and `sampled`, on the same envs.
 
-    The arguments are those of `play`; `chosen` names the player whose score represents the run.
+    The arguments are those of `play`; `chosen` names the player whose score represents the run. With `budget_s`, all
+    players together stop after about that many seconds: each env ends its current round of episodes, and each player
+    has at least LEAST_EPISODES. Episodes that fit in the budget are the same as without one.
     """
     for name, value in (("episodes", episodes), ("num_envs", num_envs), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ConfigError(f"{name}={value!r} must be an int of at least 1.")
     first = held_out(seed)
     vec = make if isinstance(make, VecEnv) else make(num_envs=min(episodes, num_envs), seed=first)
+    began, scores = time.perf_counter(), {}
     try:
-        scores = {name: _play(vec, player, episodes, first, max_steps, progress) for name, player in players.items()}
+        for number, (name, player) in enumerate(players.items(), 1):
+            until = math.inf if budget_s is None else began + budget_s * number / len(players)
+            scores[name] = _play(vec, player, episodes, first, max_steps, progress, until)
     finally:
         if vec is not make:
             vec.close()
@@ -250,7 +258,13 @@ def held_out(seed: int) -> int:
 
 
 def _play(
-    vec: VecEnv, player: Player, episodes: int, seed: int, max_steps: int, progress: Callable[[int], None] | None
+    vec: VecEnv,
+    player: Player,
+    episodes: int,
+    seed: int,
+    max_steps: int,
+    progress: Callable[[int], None] | None,
+    until: float = math.inf,
 ) -> Score:
     if vec.autoreset_mode != AutoresetMode.SAME_STEP:
         raise ConfigError("play() needs envs with autoreset='same_step', which is shoal.make's default.")
@@ -261,7 +275,7 @@ def _play(
     played = np.zeros(envs, np.int64)
     totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the current episodes
     results: list[list[Episode]] = [[] for _ in range(envs)]
-    cut_count = 0
+    cuts: list[tuple[int, int]] = []  # (env, number of its episode)
     obs, infos = vec.reset(seed=seed)
     alive = _alive(infos, vec.num_rows)
     player.reset(vec.num_rows)
@@ -277,8 +291,9 @@ def _play(
             rows = slice(env * agents, (env + 1) * agents)
             total, length = float(totals[rows][judged].mean()), int(ticks[env])
             results[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
+            if cut[env]:
+                cuts.append((env, int(played[env])))
             played[env] += 1
-            cut_count += int(cut[env])
             if progress:
                 progress(int(played.sum()))
         ended_rows = np.repeat(ended, agents)
@@ -288,13 +303,17 @@ def _play(
         if (again := cut & (played < quota)).any():
             obs, infos = vec.reset(options={"reset_mask": again})
             alive = _alive(infos, vec.num_rows)
-    episodes_played = [episode for by_env in results for episode in by_env]
+        if time.perf_counter() >= until:
+            # the same number for every env: those that are ahead would add mostly short episodes
+            rounds = max(int(played[:used].min()) + 1, -(-LEAST_EPISODES // used))
+            quota, until = np.minimum(quota, rounds), math.inf
+    episodes_played = [episode for by_env, count in zip(results, quota.tolist()) for episode in by_env[:count]]
     names = dict.fromkeys(name for _, _, stats in episodes_played for name in stats)
     return Score(
         tuple(total for total, _, _ in episodes_played),
         tuple(length for _, length, _ in episodes_played),
         {name: tuple(stats[name] for _, _, stats in episodes_played if name in stats) for name in names},
-        cut_count,
+        sum(number < int(quota[env]) for env, number in cuts),
     )
 
 

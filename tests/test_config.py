@@ -229,8 +229,8 @@ def test_every_option_has_help_and_a_default_within_its_range(name, field):
     assert len(text) > 3
     assert not text.endswith(".")
     default, low, high = field.default, field.metadata["low"], field.metadata["high"]
-    assert low is None or low <= default
-    assert high is None or default <= high
+    assert low is None or default is None or low <= default
+    assert high is None or default is None or default <= high
     sweep = field.metadata["sweep"]
     if sweep is not None:
         assert sweep.low < sweep.high

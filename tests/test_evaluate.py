@@ -618,3 +618,62 @@ def test_eval_says_how_many_episodes_were_cut(capsys, monkeypatch, run):
     monkeypatch.setattr(evaluate, "play_modes", partial(evaluate.play_modes, max_steps=10))
     assert main(["eval", "last", "--episodes", "3", "--video", "none"]) == 0
     assert "3 sampled episodes were stopped at" in capsys.readouterr().out
+
+
+# ---- a budget of time ----
+
+
+class _Clock:
+    """A clock on which each look takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+class Lengths(gymnasium.Env):
+    """Episodes of 2 steps in even envs and of 6 in odd ones, by their seeds."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.length = 6 if seed % 2 else 2
+            super().reset(seed=seed)
+        self.count, self.drawn = 0, float(self.np_random.random())
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.zeros(1, np.float32), self.drawn, self.count == self.length, False, {}
+
+
+def _play_lengths(budget_s=None, episodes=40):
+    make = partial(shoal.make, Lengths, backend="serial")
+    players = {mode: evaluate.ScriptedPlayer(lambda obs: np.zeros(4, np.int64)) for mode in ("greedy", "sampled")}
+    return evaluate.play_modes(make, players, episodes, 0, chosen="greedy", num_envs=4, budget_s=budget_s)
+
+
+def test_a_budget_of_time_ends_an_evaluation_after_a_round_of_all_envs(monkeypatch):
+    whole = _play_lengths()
+    monkeypatch.setattr(evaluate, "time", _Clock())
+    bounded = _play_lengths(budget_s=50.0)
+    for mode, score in bounded.scores.items():
+        rounds = len(score.returns) // 4
+        assert 3 <= rounds < 10
+        assert len(score.returns) == 4 * rounds
+        assert sorted(set(score.lengths)) == [2, 6]
+        assert score.lengths.count(2) == score.lengths.count(6), "short episodes are not over-represented"
+        kept = [whole.scores[mode].returns[10 * env + k] for env in range(4) for k in range(rounds)]
+        assert list(score.returns) == kept, "the same episodes as without a budget"
+
+
+def test_a_budget_of_time_leaves_at_least_ten_episodes_and_changes_nothing_if_it_suffices(monkeypatch):
+    whole = _play_lengths()
+    assert _play_lengths(budget_s=1e9) == whole
+    monkeypatch.setattr(evaluate, "time", _Clock())
+    assert {len(score.returns) for score in _play_lengths(budget_s=0.0).scores.values()} == {12}
+    assert {len(score.returns) for score in _play_lengths(budget_s=0.0, episodes=6).scores.values()} == {6}

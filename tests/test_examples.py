@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from shoal import checkpoint
-from shoal.runs import find
+from shoal.runs import all_runs, find
 from tests.faults.tools import ROOT
 
 EXAMPLES = Path(ROOT) / "examples"
@@ -27,7 +27,9 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py"])
+@pytest.mark.parametrize(
+    "name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py"]
+)
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
@@ -54,6 +56,16 @@ def test_schedules_change_options_and_params_during_the_run(tmp_path):
     assert float(table[-1][1]) < 0.005
     assert float(table[-1][3]) > 1.5
     assert "with half_pole 2" in out
+
+
+def test_callbacks_and_a_loop_end_their_runs(tmp_path):
+    out = run("callbacks.py", "--steps", "30k", "--runs", str(tmp_path))
+    assert "finished at step" in out
+    assert "the loop ended at step" in out
+    assert "a return of 100" in out
+    first, second = all_runs(tmp_path)
+    assert any("curriculum/half_pole" in record for record in first.metrics())
+    assert second.summary["reason"] == "a return of 100"
 
 
 def test_your_own_loop_learns(capsys):

@@ -18,6 +18,7 @@ WALLS = {
     "schedules": {"errors"},
     "distributions": {"errors"},
     "cores": set(),
+    "names": {"errors"},
     "plugins": {"errors"},
     "seeds": set(),
     "memory": set(),
@@ -42,7 +43,7 @@ WALLS = {
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"},
+    | {"runs", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions", "video", "names"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import traceback
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.distributions import Distribution
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError, UnknownEnv, did_you_mean
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv, did_you_mean
 from shoal.schedules import Schedule, is_call
 
 
@@ -35,6 +36,7 @@ def train(args: Sequence[str]) -> int:
         shoal train breakout --train.total-steps 50M --seed 2
         shoal train memory --nn.core mingru
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
+        shoal train cartpole --callback "stop_at(score=475)"
         shoal train --resume last
     """
     prebuild(args)
@@ -55,7 +57,12 @@ def train(args: Sequence[str]) -> int:
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
-    except (TrainingError, CheckpointError, EnvCrashed) as error:  # not a mistake in the command line
+    except ShoalError as error:
+        if getattr(error, "callback", ""):  # raised by code of the user
+            traceback.print_exception(error)
+            return 1
+        if not isinstance(error, (TrainingError, CheckpointError, EnvCrashed)):
+            raise  # a mistake in the command line
         report(error)
         return 1
     return 0 if (run.summary or {}).get("status") == "finished" else 1
@@ -113,7 +120,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     from shoal.train import options_for
     from shoal.train.options import read_env_options, settle_rate
 
-    args = aliases.translate(args)
+    args = _join_repeated(aliases.translate(args), "--callback")
     asks_help = any(word in ("-h", "--help") for word in args)
     env = args[0] if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
@@ -164,6 +171,25 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     return Request(str(env), options, resumed, root, log, log_options, parsed.console)
+
+
+def _join_repeated(args: list[str], flag: str) -> list[str]:
+    """`--flag a --flag=b` as `--flag a b`: tyro would keep the last one only."""
+    rest: list[str] = []
+    values: list[str] = []
+    is_value = False  # whether a word that is no flag belongs to this flag
+    for word in args:
+        if word == flag:
+            is_value = True
+        elif word.startswith(f"{flag}="):
+            values.append(word.partition("=")[2])
+            is_value = False
+        elif is_value and not word.startswith("--"):
+            values.append(word)
+        else:
+            is_value = False
+            rest.append(word)
+    return [*rest, flag, *values] if len(rest) < len(args) else rest
 
 
 def _resumed(word: str | None, env: str | None, root: Path) -> Any:
@@ -234,6 +260,7 @@ def _field(name: str) -> str:
 def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mapping[str, type]) -> Any:
     """A dataclass of all flags, with the resolved values as defaults."""
     from shoal import log
+    from shoal.train.callbacks import describe_stock
 
     def table(kind: Any, value: Any) -> tuple[Any, Any]:
         return config.flags(kind), field(default_factory=lambda: value)
@@ -252,6 +279,8 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
         else:
             kind, about = config.hint_of(declared[name], hints[name]), declared[name].metadata
             top[name] = arg(kind, about["help"], value, about.get("metavar"))
+    text = f"callbacks, each a name or module:Class with options: {describe_stock()}; the flag can be repeated"
+    top["callback"] = arg(tuple[str, ...], text, options.callback, metavar="[NAME ...]")
     hints = typing.get_type_hints(Session)
     for option in dataclasses.fields(Session):
         about = option.metadata

@@ -5,7 +5,8 @@
     run = train("cartpole", seed=1, train={"total_steps": "500k"})
     print(run.summary["eval"])
 
-`Trainer` is for your own training loop: `trainer.iterate()` is one iteration. Knows everything but the command line.
+`start` gives the same run as a loop: `with start(...) as trainer: for metrics in trainer: ...`. `Trainer` is for a
+training loop without a folder: `trainer.iterate()` is one iteration. Knows everything but the command line.
 """
 
 from __future__ import annotations
@@ -15,19 +16,26 @@ from shoal.cores import let_openmp_sleep
 let_openmp_sleep()  # before torch is imported
 
 # ruff: noqa: E402
+from shoal.train.callbacks import Callback, Context, Episodes
 from shoal.train.envs import device_of, env_seed, make_vec
+from shoal.train.loop import Training, start, train
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
 from shoal.train.players import load_player, make_actor
-from shoal.train.session import Stopped, run_to_resume, train
+from shoal.train.session import run_to_resume
+from shoal.train.signals import Stopped
 from shoal.train.trainer import Trainer
 
 __all__ = [
     "TABLES",
+    "Callback",
+    "Context",
+    "Episodes",
     "Eval",
     "Options",
     "Save",
     "Stopped",
     "Trainer",
+    "Training",
     "Vec",
     "as_tables",
     "device_of",
@@ -38,6 +46,7 @@ __all__ = [
     "merge",
     "options_for",
     "run_to_resume",
+    "start",
     "train",
     "tuned",
 ]

@@ -65,6 +65,12 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
     return _make_python(env, options, count, seed=seed, in_training=False)
 
 
+def make_filmed_vec(env: Any, options: Options) -> VecEnv:
+    """One env that can be drawn, in this process, as `evaluate.record` needs it."""
+    choices = {"backend": "serial", "autoreset": "disabled", "render_mode": "rgb_array"}
+    return make(env, 1, **{**options.env, **choices})
+
+
 def _make_native(env: Any, options: Options) -> VecEnv:
     vec = options.vec
     if vec.surplus_envs:

@@ -62,7 +62,14 @@ class Vec:
 class Eval:
     """How the policy is evaluated: the options of `--eval.*`."""
 
-    episodes: int = opt(100, "held-out episodes at the end; 0: no evaluation", low=0, high=1_000_000)
+    episodes: int | None = opt(
+        None,
+        "held-out episodes of each mode; default: 100, fewer if the final evaluation of a run would take more than "
+        "10 s and 20 % of the training time; 0: none",
+        low=0,
+        high=1_000_000,
+        metavar="N",
+    )
     every: int = opt(0, "steps between evaluations during training; 0: only at the end", low=0, is_count=True)
     greedy: bool = opt(True, "the headline score takes the most probable actions; False: samples actions")
 
@@ -83,6 +90,7 @@ class Options:
     algo: str = opt("ppo", "the algorithm", choices=ALGORITHMS.names)
     seed: int = opt(1, "seed of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
+    callback: tuple[str, ...] = opt((), "callbacks: a name or module:Class, with options: stop_at(score=475)")
     opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)

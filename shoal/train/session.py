@@ -1,18 +1,16 @@
-"""One run and its folder: `train` makes it; a session logs, saves checkpoints, evaluates and finishes it."""
+"""One run and its folder: `open_session` makes it; a session trains, logs, saves, evaluates and finishes it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import platform
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,20 +28,31 @@ from shoal.log import check as check_loggers
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
 from shoal.train import diagnosis
+from shoal.train.callbacks.base import Context, Episodes
+from shoal.train.callbacks.group import CallbackGroup, read_saved
+from shoal.train.callbacks.specs import absolute, make_all
+from shoal.train.param_changes import check_saveable, set_env_params
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
+from shoal.train.recent import LEAST, LatestReturns, MergedRecord
+from shoal.train.selection import BestCheckpoint
+from shoal.train.signals import Stopped, handled_signals
 from shoal.train.trainer import Trainer
+from shoal.train.usage import Usage
 
 LOG_EVERY_S = 0.25  # at first; later 1/200 of the elapsed time, so that a log stays small
 EVALUATION_ENVS = 128
-BY_TRAINING = "sampled return in training"
+EVALUATION_EPISODES = 100  # of each mode
+EVALUATION_S, EVALUATION_SHARE = 10.0, 0.2  # the last evaluation takes at most the larger: seconds, part of training
+READ_EVERY_ON_GPU = 8  # iterations between two reads of metrics for callbacks and loops
 
 
-def train(
+def open_session(
     env: Any,
+    held: contextlib.ExitStack,
     /,
     *,
     policy: nn.Module | Callable[..., nn.Module] | None = None,
@@ -53,118 +62,183 @@ def train(
     log: tuple[str, ...] = (),
     log_options: Mapping[str, Mapping[str, Any]] | None = None,
     console: str = "auto",
+    callbacks: Sequence[Any] | None = None,
     options: Options | None = None,
     **tables: Any,
-) -> Run:
-    """Trains a policy on an env and returns the run. The keyword tables are those of a TOML file.
-
-        train("breakout", seed=3, train={"total_steps": "20M"}, vec={"num_envs": 2048}, nn={"core": "lstm"})
-
-    Args:
-        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
-        policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
-        config_file: a TOML file that overrides the env's tuned options.
-        resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
-        runs_folder: the folder of all runs.
-        log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
-        log_options: options of those, by name.
-        console: `auto`, `dashboard`, `lines` or `off`.
-        options: all options at once, instead of tables.
-        **tables: algo, seed, device, opponents, and the tables train, vec, nn, eval, save, env; optimizer, core,
-            encoder and backend for plugins that have options of their own.
-    """
+) -> Session:
+    """The session of a new or resumed run; the arguments are those of `train`. `held` keeps the run's lock."""
     root = Path(runs_folder)
     old = run_to_resume(env, resume, root)
     if options is None:
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
+    if callbacks is None:
+        callbacks = options.callback
+    group = CallbackGroup(make_all(callbacks))
+    named = tuple(absolute(part) for part in callbacks if isinstance(part, str))
+    options = dataclasses.replace(options, callback=named)
     _, options = seat_opponents(env, options, root)
     check_loggers(log, log_options, console=console)
-    with contextlib.ExitStack() as held:
-        loaded = None
-        if old is not None:
-            held.enter_context(old.lock())
-            check_env_options(old, options.env)
-            with contextlib.suppress(OSError):
-                checkpoint.recover(old.folder / "checkpoints")
-            loaded = checkpoint.load_newest(old.checkpoints())
-        trainer = Trainer(env, options, policy=policy)
-        try:
-            run = old if old is not None else runs.create(env_name(env), root)
-            if old is None:
-                held.enter_context(run.lock())
-            if loaded is not None:
-                trainer.restore(loaded[1], loaded[2])
-            describe(run, trainer, policy, is_new=old is None)
-            loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
-        except OSError as error:
-            trainer.close()
-            raise ConfigError(f"{run.folder} cannot be written: {error.strerror or error}.") from None
-        except BaseException:
-            trainer.close()
-            raise
-        session = Session(run, trainer, loggers)
-        if old is not None and not trainer.exact:
-            loggers.note(f"{env_name(env)} cannot give its state: new episodes start, so this resume is not bit-exact")
-        return session.train()
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal ended the run after a checkpoint. `run` can be resumed; the exit code is 128 + signal."""
-
-    def __init__(self, number: int, run: Run) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; resume with --resume {run.folder}")
-        self.number, self.run = number, run
+    loaded: Any = None
+    saved_states: dict[str, Any] = {}
+    env_params: dict[str, Any] = {}
+    if old is not None:
+        held.enter_context(old.lock())
+        check_env_options(old, options.env)
+        with contextlib.suppress(OSError):
+            checkpoint.recover(old.folder / "checkpoints")
+        loaded = checkpoint.load_newest(old.checkpoints())
+        saved_states, env_params = read_saved(loaded[1]["state"])
+    trainer = Trainer(env, options, policy=policy)
+    try:
+        if env_params:  # before the envs are restored, or start new episodes
+            set_env_params(trainer.vec, env_params)
+        group.check(trainer)
+    except BaseException:
+        trainer.close()
+        raise
+    try:
+        run = old if old is not None else runs.create(env_name(env), root)
+        if old is None:
+            held.enter_context(run.lock())
+        if loaded is not None:
+            trainer.restore(loaded[1], loaded[2])
+        missing = group.load(saved_states)
+        describe(run, trainer, policy, is_new=old is None)
+        loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
+    except OSError as error:
+        trainer.close()
+        raise ConfigError(f"{run.folder} cannot be written: {error.strerror or error}.") from None
+    except BaseException:
+        trainer.close()
+        raise
+    session = Session(run, trainer, loggers, group, env_params, {} if loaded is None else loaded[2])
+    if old is not None and not trainer.exact:
+        loggers.note(f"{env_name(env)} cannot give its state: new episodes start, so this resume is not bit-exact")
+    for name in missing:
+        loggers.note(f"warning: the run had the callback {name} and is resumed without it; pass it in callbacks=[...]")
+    return session
 
 
 class Session:
-    """Trains in a run's folder."""
+    """Trains in a run's folder: `begin`, `advance` until it returns False, then `finish`; or `fail`."""
 
-    def __init__(self, run: Run, trainer: Trainer, loggers: Loggers) -> None:
+    def __init__(
+        self,
+        run: Run,
+        trainer: Trainer,
+        loggers: Loggers,
+        callbacks: CallbackGroup | None = None,
+        env_params: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
         self.run, self.trainer, self.loggers, self.options = run, trainer, loggers, trainer.options
         self.folder = run.folder / "checkpoints"
         self.signal = 0
+        self.status, self.reason = "running", ""
+        meta = meta or {}  # of the checkpoint from which the run is resumed
         now = time.perf_counter()
         self.logged_at = self.saved_at = self.began = now
-        self.first_step, self.logged_step = trainer.step, trainer.step
-        self.saved_step, self.evaluated_step = trainer.step, trainer.step
-        self.score: tuple[float, int] = (0.0, 0)  # sum and count of returns since the last checkpoint
-        self.selected_by = _selected_by(trainer.options)
-        self.best = _best_score(run, self.selected_by)
-        self.usage = _Usage()
+        self.first_step, self.logged_step, self.saved_step = trainer.step, trainer.step, trainer.step
+        self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
+            self.evaluated_step = int(meta["evaluated_step"])
+            self.latest = LatestReturns(least=LEAST, intervals=meta["latest_returns"])
+        if trainer.step - self.evaluated_step >= self.options.eval.every:  # the last evaluation came after the save
+            self.evaluated_step = trainer.step
+        self.has_new_episodes = False  # since the last checkpoint
+        self.best = BestCheckpoint(run, trainer.options)
+        self.usage = Usage()
         self.records = run.metrics()  # for the diagnosis; a resumed run has earlier ones
         self.is_diagnosed = False  # whether certain faults have been looked for
+        self.is_broken = False  # whether training itself raised: its state is not saved
+        self._signals = contextlib.ExitStack()
+        # what callbacks and loops read and ask for
+        self.callbacks, self.context = callbacks or CallbackGroup(), Context(self)
+        self.reads = bool(self.callbacks)  # whether metrics are read between logs
+        self.read_every = _read_every(trainer)  # iterations
+        self.read_at, self.read_step, self.read_iteration = now, trainer.step, trainer.iteration
+        self.merged = MergedRecord()
+        self.metrics: dict[str, float] = {}
+        self.numbers: dict[str, float] = {}  # of `context.log`, for the next record
+        self.own_names: set[str] = set()  # of those numbers
+        self.episodes: Episodes | None = None
+        self.evaluation: evaluate.Evaluation | None = None
+        self.env_params = dict(env_params or {})  # set by callbacks
+        self.stop_reason = ""
+        self.is_save_wanted = False
 
-    def train(self) -> Run:
-        """Trains to the end, or until a signal; summary.json says what happened."""
-        trainer, status, reason = self.trainer, "failed", ""
+    # ---- from the first iteration to the summary ----
+
+    def begin(self) -> None:
+        """Starts the run."""
         (self.run.folder / "summary.json").unlink(missing_ok=True)
         self._note_overshoot()
+        self._signals.enter_context(handled_signals(self._take_signal))
+        self.callbacks.call("on_start", self.context)
+        self.save_if_wanted()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no iteration follows. A signal waits until metrics are read, so that a resume is exact."""
+        return self.trainer.is_done or bool(self.stop_reason) or bool(self.signal and self.is_read)
+
+    def advance(self) -> bool:
+        """One iteration, with what follows it; False if the run is over."""
+        if self.is_over:
+            return False
         try:
-            with self._signals():
-                while not trainer.is_done and not self.signal:
-                    trainer.iterate()
-                    self._after_iteration()
-                self._log()
-                self._save(must=True)
-            status = "interrupted" if self.signal else "finished"
-            reason = signal.Signals(self.signal).name if self.signal else ""
-        except BaseException as error:
-            if isinstance(error, TrainingError):
-                error.args = (f"{error} {self._last_checkpoint()}",)
-            reason = f"{type(error).__name__}: {error}"
-            self._finish("failed", reason, None)
+            self.trainer.iterate()
+            self._after_iteration()
+        except BaseException:
+            self.is_broken = not self.callbacks.fault
             raise
+        return True
+
+    def finish(self, reason: str = "") -> Run:
+        """Ends the training: a last checkpoint, the evaluation, the summary. `reason`: why it ended before its end."""
         try:
-            result = None if self.signal or not self.options.eval.episodes else self._evaluate()
+            self._log()
+            self._save(must=True)
+        except BaseException as error:
+            self.is_broken = not self.callbacks.fault
+            self.fail(error)
+            raise
+        self._signals.close()
+        status = "interrupted" if self.signal else "finished"
+        reason = signal.Signals(self.signal).name if self.signal else self.stop_reason or reason
+        result = None
+        try:
+            result = None if self.signal or self.options.eval.episodes == 0 else self._evaluate(is_last=True)
+            self.status, self.reason = status, reason
+            self.callbacks.end(self.context)
         except BaseException as error:  # the training is done and saved
-            self._finish(status, f"no evaluation: {type(error).__name__}", None)
+            fault = self.callbacks.fault
+            self._finish("failed" if fault else status, fault or f"no evaluation: {type(error).__name__}", result)
             raise
         self._finish(status, reason, result)
         if self.signal:
             raise Stopped(self.signal, self.run)
         return self.run
+
+    def fail(self, error: BaseException) -> None:
+        """Ends a run that raised. A checkpoint is saved first, unless training itself raised."""
+        if isinstance(error, TrainingError) and self.is_broken:
+            error.args = (f"{error} {self._last_checkpoint()}",)
+        reason = self.callbacks.fault or f"{type(error).__name__}: {error}"
+        if not self.is_broken and self.trainer.step > self.saved_step:
+            with contextlib.suppress(Exception):
+                self._log()
+                self._save(calls=False)
+        self._signals.close()
+        self.status = "interrupted" if isinstance(error, KeyboardInterrupt) and not self.is_broken else "failed"
+        self.reason = reason
+        try:
+            self.callbacks.end(self.context)
+        except Exception as second:
+            self.loggers.note(f"warning: on_end raised {type(second).__name__}: {second}")
+        self._finish(self.status, reason, None)
 
     def _note_overshoot(self) -> None:
         """Notes when a run will take more steps than `total_steps`: it ends with a whole iteration."""
@@ -184,6 +258,12 @@ class Session:
         return f"The last checkpoint is of step {steps[-1]:,}; --resume continues from it."
 
     def _after_iteration(self) -> None:
+        if self.reads:
+            if self.is_read and self._read():
+                self.callbacks.call("on_episodes", self.context)
+            self.callbacks.call("on_iteration", self.context)
+            if not self.is_read:
+                return  # logs, evaluations and checkpoints come after a read, so that a resume is exact
         now, trainer, options = time.perf_counter(), self.trainer, self.options
         # the first iterations are logged at 1, 2, 4, 8 ...: a task that is solved in a second has a learning curve too
         is_early = trainer.iteration & (trainer.iteration - 1) == 0
@@ -197,6 +277,40 @@ class Session:
         if (by_time or by_steps) and not trainer.is_done:
             self._log()
             self._save()
+        self.save_if_wanted()
+
+    def save_if_wanted(self) -> None:
+        """The checkpoint that a callback or the body of a loop has asked for."""
+        if self.is_save_wanted:
+            self.is_save_wanted = False
+            if self.trainer.step > self.saved_step:
+                self._log()
+                self._save()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether metrics are read after this iteration: on a CPU after each. It depends on the iteration alone."""
+        return not self.reads or self.trainer.iteration % self.read_every == 0 or self.trainer.is_done
+
+    def _read(self) -> bool:
+        """Reads the metrics since the last read. True if episodes have ended."""
+        trainer, now = self.trainer, time.perf_counter()
+        record = trainer.drain()
+        self.merged.add(record, trainer.iteration - self.read_iteration)
+        self.metrics |= {**record, "sps": (trainer.step - self.read_step) / max(now - self.read_at, 1e-9)}
+        self.read_at, self.read_step, self.read_iteration = now, trainer.step, trainer.iteration
+        if not self._count_episodes(record):
+            return False
+        self.episodes = Episodes.of(record, None if trainer.opponents else trainer.vec.drained_returns)
+        return True
+
+    def _count_episodes(self, record: Mapping[str, float]) -> bool:
+        """Adds the episodes of a record to the latest ones. True if there are any."""
+        if not record.get("episode/n"):
+            return False
+        self.latest.add(int(record["episode/n"]), record["episode/return"], self.trainer.step)
+        self.has_new_episodes = True
+        return True
 
     def _log(self) -> None:
         trainer, now = self.trainer, time.perf_counter()
@@ -204,17 +318,21 @@ class Session:
             return
         for event in trainer.vec.drain_events():
             self.loggers.note(f"warning: {event}")
-        record = trainer.drain()
+        if self.reads and trainer.step != self.read_step:
+            self._read()
+        if self.reads:
+            record = self.merged.drain()
+        else:
+            record = trainer.drain()
+            self._count_episodes(record)
         total = now - self.logged_at
         known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
         record |= {"time/total": total, "time/other": max(0.0, total - known), "time": time.time()}
         record |= {"sps": (trainer.step - self.logged_step) / total, **self.usage.read()}
         record |= probe(trainer.learners)
-        if record.get("episode/n"):
-            total_return, count = self.score
-            n = int(record["episode/n"])
-            self.score = total_return + record["episode/return"] * n, count + n
         self.logged_at, self.logged_step = now, trainer.step
+        self.metrics |= record
+        record, self.numbers = {**self.numbers, **record}, {}
         self.loggers.log(record)
         self.records.append(record)
         if not self.is_diagnosed and trainer.step >= self.options.train.total_steps / 2:
@@ -222,6 +340,38 @@ class Session:
             for finding in self._diagnose():
                 if finding.kind in diagnosis.CERTAIN and not trainer.is_done:
                     self.loggers.note(f"warning: {finding.text}")
+
+    def _take_signal(self, number: int) -> None:
+        """SIGINT, SIGTERM and SIGUSR1 end the run after this iteration, with a checkpoint; a second SIGINT at once."""
+        if self.signal and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = number
+        again = "; press Ctrl-C again to stop immediately" if number == signal.SIGINT else ""
+        self.loggers.note(f"{signal.Signals(number).name}: saving a checkpoint after this iteration{again}")
+
+    # ---- what callbacks ask for ----
+
+    def set_env_params(self, values: Mapping[str, Any]) -> None:
+        """Changes params of the envs. A checkpoint holds them, so that a resumed run has them too."""
+        if self.trainer.vec.native_spec is None:
+            check_saveable(values)  # the snapshot of a native env has its params, also distributions
+        set_env_params(self.trainer.vec, values)
+        self.env_params |= values
+
+    def add_number(self, name: str, value: Any) -> None:
+        """Adds a number of a callback to the next record."""
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError(f"log({name!r}, ...): the name must be text: log('curriculum/level', 3).")
+        if name in self.metrics and name not in self.own_names:
+            raise ConfigError(f"log('{name}', ...): Shoal logs a metric of that name. Choose another: 'my/{name}'.")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"log('{name}', {value!r}): the value must be a number.") from None
+        self.own_names.add(name)
+        self.numbers[name] = self.metrics[name] = number
+
+    # ---- diagnosis, checkpoints, evaluation, summary ----
 
     def _diagnose(self) -> list[diagnosis.Finding]:
         """Why the run does not learn, judged by the records so far; empty if it does."""
@@ -236,128 +386,105 @@ class Session:
         )
         return diagnosis.diagnose(self.records, setup)
 
-    def _save(self, must: bool = False) -> None:
+    def _save(self, must: bool = False, calls: bool = True) -> None:
         """Writes a checkpoint. Without evaluations during training, the best one has the highest training return."""
         trainer, options = self.trainer, self.options
-        total_return, count = self.score
-        score = total_return / count if count else None
+        score = self.latest.mean if self.has_new_episodes else None
         try:
-            facts = {**trainer.counters(), "score": score}
-            path = checkpoint.save(self.folder, trainer.step, trainer.state(), facts, options.save.keep)
+            facts = {**trainer.counters(), "score": score, "evaluated_step": self.evaluated_step}
+            facts["latest_returns"] = list(self.latest.intervals)
+            files = trainer.state()
+            files["state"] |= self.callbacks.save(self.env_params)
+            path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
             if score is not None and not options.eval.every:
-                self._mark_best(path, score)
+                self.best.mark(path, score)
         except (CheckpointError, OSError) as error:
             if must:
                 raise
             self.loggers.note(f"warning: {error}")
+            calls = False
         else:
-            shown = "" if score is None else f", return {score:.4g}"
+            shown = "" if score is None else f", return {score:.4g} in the latest {self.latest.count:,} episodes"
             self.loggers.note(f"checkpoint at {trainer.step:,} steps{shown}")
-        self.saved_at, self.saved_step, self.score = time.perf_counter(), trainer.step, (0.0, 0)
-
-    def _mark_best(self, path: Path, score: float) -> None:
-        if self.best is None or score >= self.best:
-            self.best = score
-            checkpoint.mark_best(self.folder, path, score, self.selected_by)
-            checkpoint.prune(self.folder, self.options.save.keep)  # the best one so far may go now
+        self.saved_at, self.saved_step, self.has_new_episodes = time.perf_counter(), trainer.step, False
+        if calls:
+            self.callbacks.call("on_checkpoint", self.context)
 
     def _select(self, score: float) -> None:
         """With evaluations during training: saves and marks this checkpoint if its evaluation is the best so far."""
         trainer = self.trainer
-        if not self.options.eval.every or (self.best is not None and score < self.best):
+        if not self.options.eval.every or not self.best.is_reached_by(score):
             return
         if self.saved_step != trainer.step or self.run.last is None:
             self._save()
         path = self.folder / runs.checkpoint_name(trainer.step)
         if path.is_dir():  # otherwise it could not be written, which `_save` has reported
             try:
-                self._mark_best(path, score)
+                self.best.mark(path, score)
             except CheckpointError as error:
                 self.loggers.note(f"warning: {error}")
 
-    def _evaluate(self) -> evaluate.Evaluation | None:
+    def _evaluate(self, is_last: bool = False) -> evaluate.Evaluation | None:
         """Plays held-out episodes with the current policy, greedily and by sampling."""
         options, trainer = self.options, self.trainer
         make = partial(make_evaluation_vec, trainer.env, options)
-        episodes, seed = max(1, options.eval.episodes), env_seed(options.seed)
+        asked, seed = options.eval.episodes, env_seed(options.seed)
+        episodes = EVALUATION_EPISODES if asked is None else max(1, asked)
+        # time never decides which checkpoint is the best: with evaluations during training each plays all episodes
+        is_bounded = is_last and asked is None and not options.eval.every
+        budget_s = max(EVALUATION_S, EVALUATION_SHARE * trainer.wall_s) if is_bounded else None
         chosen = "greedy" if options.eval.greedy else "sampled"
         players = {mode: trainer.player(mode == "greedy") for mode in ("greedy", "sampled")}
         try:
-            result = evaluate.play_modes(make, players, episodes, seed, chosen=chosen, num_envs=EVALUATION_ENVS)
+            result = evaluate.play_modes(
+                make, players, episodes, seed, chosen=chosen, num_envs=EVALUATION_ENVS, budget_s=budget_s
+            )
         except ShoalError as error:
             self.loggers.note(f"warning: no evaluation: {error}")
             return None
-        self.evaluated_step = trainer.step
+        self.evaluated_step, self.evaluation = trainer.step, result
         self.loggers.note(f"evaluation: return {result.describe()}")
+        counts = {name: len(score.returns) for name, score in result.scores.items()}
+        if budget_s is not None and min(counts.values()) < episodes:
+            shown = " and ".join(f"{count} {name}" for name, count in counts.items())
+            self.loggers.note(
+                f"evaluation: {shown} episodes of {episodes} each fit in {budget_s:.0f} s; --eval.episodes {episodes} "
+                "plays all"
+            )
         if (better := result.better()) not in (None, chosen):
             self.loggers.note(f"warning: {better} actions return more than {chosen} ones; see --eval.greedy")
         score = result.score
         record: dict[str, float] = {"step": trainer.step, "iteration": trainer.iteration, "wall_s": trainer.wall_s}
         record |= {"eval/return": score.mean, "eval/return_min": score.min, "eval/return_max": score.max}
         record |= {f"eval/return_{name}": result.scores[name].mean for name in players}
-        self.loggers.log({**record, "eval/length": score.length, "eval/n": len(score.returns), "time": time.time()})
+        record |= {"eval/length": score.length, "eval/n": len(score.returns), "time": time.time()}
+        self.loggers.log(record)
+        self.metrics |= record
+        self.callbacks.call("on_evaluation", self.context)  # before a checkpoint, which holds the callbacks' states
         self._select(score.mean)
         return result
 
     def _finish(self, status: str, reason: str, result: evaluate.Evaluation | None) -> None:
         trainer = self.trainer
         trainer.close()
+        self.status, self.reason = status, reason
+        if self.numbers:  # of callbacks, after the last record
+            counters = {"step": trainer.step, "iteration": trainer.iteration, "wall_s": trainer.wall_s}
+            self.loggers.log({**counters, **self.numbers, "time": time.time()})
         seconds = time.perf_counter() - self.began
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
-        summary |= {"best": self._best_checkpoint(), "selected_by": self.selected_by}
+        summary |= {"best": self.best.facts(), "selected_by": self.best.selected_by}
         summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):
             self.run.write("summary.json", summary)
         self.loggers.close(summary)
 
-    def _best_checkpoint(self) -> dict[str, Any] | None:
-        """The step and score of the best checkpoint; None if no checkpoint has a score."""
-        if self.best is None or (path := self.run.best) is None:
-            return None
-        return {"step": runs.checkpoint_step(path), "score": self.best}
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGUSR1 end the run after this iteration, with a checkpoint; a second SIGINT at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def ask(number: int, _frame: Any) -> None:
-            if self.signal and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.signal = number
-            again = "; press Ctrl-C again to stop immediately" if number == signal.SIGINT else ""
-            self.loggers.note(f"{signal.Signals(number).name}: saving a checkpoint after this iteration{again}")
-
-        wanted = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
-        before = {number: signal.signal(number, ask) for number in wanted}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Usage:
-    """CPU and memory of this process and its workers."""
-
-    def __init__(self) -> None:
-        import psutil
-
-        self.process = psutil.Process()
-        psutil.cpu_percent(None)
-        self._cpu = psutil.cpu_percent
-
-    def read(self) -> dict[str, float]:
-        """Percent of all cores, and MB of this process and its children."""
-        used = self.process.memory_info().rss
-        for child in self.process.children():
-            with contextlib.suppress(Exception):
-                used += child.memory_info().rss
-        return {"cpu_percent": self._cpu(None), "memory_mb": used / 1e6}
+def _read_every(trainer: Trainer) -> int:
+    """Iterations between two reads of metrics. A read waits for the device."""
+    return READ_EVERY_ON_GPU if trainer.on_gpu else 1
 
 
 def _random_entropy(learner: Any) -> float:
@@ -366,22 +493,6 @@ def _random_entropy(learner: Any) -> float:
     if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
         return 0.0
     return sum(math.log(part.count) for part in head.parts)
-
-
-def _selected_by(options: Options) -> str:
-    """What the best checkpoint is chosen by."""
-    if not options.eval.every:
-        return BY_TRAINING
-    return f"{'greedy' if options.eval.greedy else 'sampled'} return in evaluation"
-
-
-def _best_score(run: Run, selected_by: str) -> float | None:
-    """The score of the best checkpoint so far; None if there is none, or if it was selected by another return."""
-    with contextlib.suppress(Exception):
-        best = json.loads((run.folder / "checkpoints" / "best.json").read_text())
-        if (best.get("by") or BY_TRAINING) == selected_by:  # files of older versions do not say
-            return float(best["score"])
-    return None
 
 
 # ---- the run's folder ----

@@ -91,6 +91,11 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         return self.agents_per_env > 1 or self.autoreset_mode == AutoresetMode.NEXT_STEP
 
     @property
+    def drained_returns(self) -> Array | None:
+        """The returns of the single episodes of the last `drain_stats`; None: native envs have sums only."""
+        return None
+
+    @property
     def time_limit(self) -> int:
         """The shortest time limit of any env, in steps; 0: unknown, or none."""
         return 0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from shoal.errors import BadOutput, EnvCrashed, ShoalError, WorkerDied
+from shoal.errors import BadOutput, ConfigError, EnvCrashed, ShoalError, WorkerDied, did_you_mean
 
 
 def env_crashed(
@@ -157,6 +157,10 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
             target = target.env
         setattr(target if hasattr(target, attribute) else env, attribute, value)
         return None
+    if name == "__get_param__":
+        return getattr(_owner(env, *args), *args)
+    if name == "__set_param__":
+        return setattr(_owner(env, args[0]), *args)
     target = env
     while not hasattr(target, name) and hasattr(target, "env"):
         target = target.env
@@ -164,3 +168,22 @@ def call_env(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise ShoalError(f"the env has no attribute {name!r}.")
     value = getattr(target, name)
     return value(*args, **kwargs) if callable(value) else value
+
+
+def _owner(env: Any, name: str) -> Any:
+    """The env that has a param as its attribute: `env` or one that it wraps. A method or an unknown name raises."""
+    target = env
+    while name not in dir(target) and hasattr(target, "env"):
+        target = target.env
+    if name not in dir(target) or callable(getattr(target, name)):
+        known = [word for word, held in vars(target).items() if not word.startswith("_") and _is_param(held)]
+        what = "a method of" if name in dir(target) else "no attribute of"
+        raise ConfigError(
+            f"'{name}' is {what} {type(target).__name__}.{did_you_mean(name, known)} "
+            f"Params of a Python env are its attributes: {', '.join(known) or 'it has none that are numbers or text'}."
+        )
+    return target
+
+
+def _is_param(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))

@@ -278,6 +278,11 @@ class PythonVec(VecEnv):
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
         return self._stats.drain()
 
+    @property
+    def drained_returns(self) -> Array:
+        """The returns of the single episodes of the last `drain_stats`."""
+        return self._stats.drained
+
     def current_infos(self) -> Info:
         """The "alive" of all rows."""
         return {"alive": self._alive_now(self._all)}

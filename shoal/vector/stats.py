@@ -16,6 +16,7 @@ class EpisodeSums:
         self.returns: list[Array] = []
         self.lengths: list[Array] = []
         self.low, self.high = np.inf, -np.inf  # of single agents, if a game has several
+        self.drained: Array = np.zeros(0)  # the returns of the episodes of the last `drain`
 
     def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
         """Adds episodes that ended. `low` and `high`: the extreme returns of single agents."""
@@ -28,9 +29,10 @@ class EpisodeSums:
     def drain(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
         if not self.returns:
+            self.drained = np.zeros(0)
             return {"episodes": 0}
         columns = {"return": np.concatenate(self.returns), "length": np.concatenate(self.lengths)}
-        self.returns, self.lengths = [], []
+        self.returns, self.lengths, self.drained = [], [], columns["return"]
         result: dict[str, Any] = {"episodes": len(columns["return"])}
         for name, values in columns.items():
             exact = values.astype(np.float64)

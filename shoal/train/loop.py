@@ -1,0 +1,153 @@
+"""`train` runs to the end. `start` gives the same run as a loop: `for metrics in trainer`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+
+from shoal import runs
+from shoal.errors import UsageError
+from shoal.runs import Run
+from shoal.train.callbacks.base import Context
+from shoal.train.options import Options
+from shoal.train.session import Session, open_session
+
+
+def train(
+    env: Any,
+    /,
+    *,
+    policy: nn.Module | Callable[..., nn.Module] | None = None,
+    config_file: str | Path | None = None,
+    resume: str | Path | Run | None = None,
+    runs_folder: str | Path = runs.ROOT,
+    log: tuple[str, ...] = (),
+    log_options: Mapping[str, Mapping[str, Any]] | None = None,
+    console: str = "auto",
+    callbacks: Sequence[Any] | None = None,
+    options: Options | None = None,
+    **tables: Any,
+) -> Run:
+    """Trains a policy on an env and returns the run. The keyword tables are those of a TOML file.
+
+        train("breakout", seed=3, train={"total_steps": "20M"}, vec={"num_envs": 2048}, nn={"core": "lstm"})
+
+    Args:
+        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
+        policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
+        config_file: a TOML file that overrides the env's tuned options.
+        resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
+        runs_folder: the folder of all runs.
+        log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
+        log_options: options of those, by name.
+        console: `auto`, `dashboard`, `lines` or `off`.
+        callbacks: objects with methods such as `on_iteration`, or texts: `stop_at(score=475)`, `mine:Class`. Default:
+            those of the options; of a resumed run, those that it was given as texts.
+        options: all options at once, instead of tables.
+        **tables: algo, seed, device, opponents, and the tables train, vec, nn, eval, save, env; optimizer, core,
+            encoder and backend for plugins that have options of their own.
+    """
+    arguments = {
+        "policy": policy,
+        "config_file": config_file,
+        "resume": resume,
+        "runs_folder": runs_folder,
+        "log": log,
+        "log_options": log_options,
+        "console": console,
+        "callbacks": callbacks,
+        "options": options,
+        **tables,
+    }
+    with Training(env, arguments, reads=False) as training:
+        while training.session.advance():
+            pass
+    return training.run
+
+
+def start(env: Any, /, **arguments: Any) -> Training:
+    """The run that `train` makes with the same arguments, as a loop of yours.
+
+    with start("cartpole", train={"total_steps": "500k"}) as trainer:
+        for metrics in trainer:
+            if metrics.get("episode/return", 0.0) > 475:
+                trainer.stop("solved")
+    print(trainer.run.summary)
+    """
+    return Training(env, arguments)
+
+
+class Training(Context):
+    """A run as a context manager and an iterator over its metrics; with the methods of a callback's Context.
+
+    The body of the loop runs after every iteration (on a GPU: every 8th), with the metrics since the last time. The
+    end of the `with` block saves a checkpoint, evaluates and writes the summary, also after a `break`. An exception and
+    Ctrl-C leave a checkpoint and a summary too.
+    """
+
+    def __init__(self, env: Any, arguments: Mapping[str, Any], reads: bool = True) -> None:
+        super().__init__()
+        self._env, self._arguments = env, dict(arguments)
+        self._reads = reads  # whether there is a loop that needs metrics after every iteration
+        self._held = contextlib.ExitStack()
+        self._is_open = False
+
+    @property
+    def session(self) -> Session:
+        """What trains, logs and saves."""
+        if self._opened is None:
+            raise UsageError("the run has not been started. Write: with start(...) as trainer:")
+        return self._opened
+
+    @property
+    def _session(self) -> Session:
+        return self.session
+
+    def __enter__(self) -> Training:
+        if self._opened is not None:
+            raise UsageError("this run has ended. Call start(...) again; resume=trainer.run continues it.")
+        try:
+            self._opened = open_session(self._env, self._held, **self._arguments)
+            self._opened.reads |= self._reads
+            self._is_open = True
+            self._opened.begin()
+        except BaseException as error:
+            if self._is_open:
+                self.session.fail(error)
+                self._is_open = False
+            self._held.close()
+            raise
+        return self
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        if not self._is_open:
+            raise UsageError("the run is not open. Iterate inside the block: with start(...) as trainer:")
+        return self
+
+    def __next__(self) -> dict[str, float]:
+        """Trains until metrics are read, and returns them."""
+        if not self._is_open:
+            raise UsageError("the run has ended: its `with` block is over.")
+        self.session.save_if_wanted()
+        while self.session.advance():
+            if self.session.is_read:
+                return self.metrics
+        raise StopIteration
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        session = self.session
+        try:
+            if error is not None:
+                session.fail(error)
+            else:
+                session.finish("" if session.is_over else f"the loop was left at step {session.trainer.step:,}.")
+        finally:
+            self._held.close()
