@@ -7,6 +7,7 @@
 Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breakout-v0")`) and does nothing else.
 """
 
+from shoal.distributions import choice, integers, loguniform, normal, uniform
 from shoal.entry import make
 from shoal.errors import ShoalError
 from shoal.integrations.gymnasium import register, register_stock
@@ -14,7 +15,20 @@ from shoal.spec import unflatten
 from shoal.tune import autotune
 from shoal.vector.base import VecEnv
 
-__all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "make", "register", "unflatten"]
+__all__ = [
+    "ShoalError",
+    "VecEnv",
+    "__version__",
+    "autotune",
+    "choice",
+    "integers",
+    "loguniform",
+    "make",
+    "normal",
+    "register",
+    "unflatten",
+    "uniform",
+]
 __version__ = "0.2.0.dev0"
 
 register_stock()
