@@ -97,7 +97,7 @@ def make(
     assert factory.python is not None
     if render_mode is not None:
         params = {**params, "render_mode": render_mode}
-    create = importlib.import_module("shoal.integrations.adapt").creator(maker, params)
+    create = importlib.import_module("shoal.integrations.adapt").creator(maker, params, wrappers)
     try:
         return factory.python(create, count, **given, **common)
     except (TypeError, EnvCrashed) as error:
@@ -155,7 +155,9 @@ def _find_maker(env: Any) -> Callable[..., Any]:
 def _find_python(env: str | Path) -> Callable[..., Any]:
     prefix, _, name = str(env).partition(":")
     folder = Path(__file__).parent / "integrations"
-    known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3"))
+    known = sorted(
+        path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3", "wrapped")
+    )
     if prefix not in known:
         raise UnknownEnv(f"'{env}'.{did_you_mean(prefix, known)} Known prefixes: {', '.join(known)}.")
     create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(name)

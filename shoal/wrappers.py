@@ -76,7 +76,7 @@ class Wrap:
     def words(self) -> list[str]:
         """The wrappers as `name=value`, without those that change nothing."""
         values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
-        return [f"{name}={value:g}" for name, (value, default) in values.items() if value != default]
+        return [f"{name}={value}" for name, (value, default) in values.items() if value != default]
 
     # ---- spaces ----
 
