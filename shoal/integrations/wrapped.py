@@ -188,7 +188,8 @@ class WrappedAgents(_Wrapped):
                 rewards[agent] = rewards.get(agent, 0.0) + reward
             terminations |= {agent: terminations.get(agent, False) or bool(end) for agent, end in ends.items()}
             truncations |= {agent: truncations.get(agent, False) or bool(cut) for agent, cut in cuts.items()}
-            if not any(not (ends.get(agent) or cuts.get(agent)) for agent in self.env.agents):
+            left = [agent for agent in self.env.agents if not (ends.get(agent) or cuts.get(agent))]
+            if not left or any(agent not in actions for agent in left):  # one that has just joined has no action yet
                 break
         self._steps += 1
         if self._steps == self.wrap.time_limit:

@@ -84,6 +84,7 @@ class CudaVec(NativeVecBase):
         self._sent = False
         self._params_tensor: Any = None
         self._rules: tuple[Any, Any] | None = None
+        self._may_capture = torch.cuda.is_available()
         self._is_captured = False  # whether a CUDA graph holds a step: then addresses stay as they are
         self.table.set(checked)
         self._push_params()
@@ -161,7 +162,8 @@ class CudaVec(NativeVecBase):
         `truncated`, `done`, `final_obs` and so on. With them a step writes directly into a rollout.
         """
         struct = self.struct
-        self._is_captured = self._is_captured or self._torch.cuda.is_current_stream_capturing()
+        if self._may_capture and not self._is_captured:
+            self._is_captured = self._torch.cuda.is_current_stream_capturing()
         if places:
             struct = Batch.from_buffer_copy(self.struct)
             for name, tensor in places.items():
