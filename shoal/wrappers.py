@@ -42,7 +42,7 @@ class Wrap:
         if isinstance(given, Wrap):
             return given
         pairs = _pairs(given)
-        known = {field.name: field.default for field in dataclasses.fields(cls)}
+        known: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(cls)}
         for name, value in pairs.items():
             if name not in known:
                 raise ConfigError(
@@ -108,7 +108,7 @@ class Wrap:
                 f"{spec.name}: wrap stack={self.stack} would give observations of shape {shape}. "
                 "Observations have at most 4 dimensions: leave it out."
             )
-        bounds = {
+        bounds: dict[str, Any] = {
             name: bound if bound.ndim == 0 else self.stacked([bound] * self.stack)
             for name, bound in (("obs_low", spec.obs_low), ("obs_high", spec.obs_high))
         }
@@ -129,7 +129,7 @@ class Wrap:
         if space.shape == ():
             raise ConfigError(f"wrap stack={self.stack} needs observations with a dimension; those of {env} have none.")
         low, high = (self.stacked([bound] * self.stack) for bound in (space.low, space.high))
-        return spaces.Box(low, high, dtype=space.dtype.type)  # type: ignore[union-attr]
+        return spaces.Box(low, high, dtype=space.dtype.type)
 
 
 RANGES: dict[str, tuple[float, float]] = {

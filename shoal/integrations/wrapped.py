@@ -80,7 +80,8 @@ class _Wrapped:
         noisy = np.clip(frame + self._rng.normal(0.0, self.wrap.obs_noise, frame.shape), space.low, space.high)
         if frame.dtype.kind in "iu":
             noisy = np.floor(noisy + 0.5)
-        return noisy.astype(frame.dtype)
+        rounded: Array = noisy.astype(frame.dtype)
+        return rounded
 
 
 class WrappedEnv(_Wrapped):

@@ -35,14 +35,15 @@ class Batch(ctypes.Structure):
         ),
         *((name, c_float) for name in "sticky obs_noise reward_scale reward_clip".split()),
         ("padding", c_int32),
-    ] + [
-        (name, c_void_p)
-        for name in (
-            "state rng tick ended returns stats params param_rng rules rule_values "
-            "wrap_rng applied frames final_frames history actions seeds reset_mask "
-            "obs final_obs rewards terminated truncated done alive masks final_return final_length final_stats "
-            "episodes sums lows highs"
-        ).split()
+        *(
+            (name, c_void_p)
+            for name in (
+                "state rng tick ended returns stats params param_rng rules rule_values "
+                "wrap_rng applied frames final_frames history actions seeds reset_mask "
+                "obs final_obs rewards terminated truncated done alive masks final_return final_length final_stats "
+                "episodes sums lows highs"
+            ).split()
+        ),
     ]
 
 

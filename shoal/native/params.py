@@ -135,4 +135,5 @@ def _mix(x: Array) -> Array:
     """`rng_mix` of core/env.h."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: Array = x ^ (x >> np.uint64(31))
+    return mixed
