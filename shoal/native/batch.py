@@ -26,6 +26,9 @@ class Memory:
         self.wrap = wrap or Wrap()
         layout = self._layout(module, num_envs, self.wrap)
         self.arrays = {name: aligned_zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
+        self.slide = Slide(module, num_envs, self.wrap) if slides(module, self.wrap) else None
+        if self.slide is not None:
+            self.arrays["obs"] = self.slide.window()
         self.struct = Batch(num_envs=num_envs, autoreset=autoreset, poison=poison)
         self.address = ctypes.addressof(self.struct)
         set_wrap(self.struct, module, self.wrap)
@@ -86,6 +89,17 @@ class Memory:
         """The memory of such a batch, without padding."""
         arrays = Memory._layout(module, num_envs, wrap).values()
         return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in arrays)
+
+    def move_obs(self, is_step: bool) -> bool:
+        """Moves the observations on by a frame, before a step of all envs, or back to the start of their memory.
+
+        Returns whether `arrays["obs"]` is another array now.
+        """
+        if self.slide is None or not (is_step or self.slide.offset):
+            return False
+        self.arrays["obs"] = self.slide.advance() if is_step else self.slide.rewind()
+        self.struct.obs = self.struct.history = self.slide.address + self.slide.offset * self.slide.frame_bytes
+        return True
 
     def set_params(self, values: Mapping[str, Array | Distribution]) -> None:
         """Checked values of shape () for all envs or (num_envs,) for each: the next step uses them.
@@ -164,6 +178,58 @@ class Memory:
         counts[:] = 0
         self.arrays["sums"][:] = 0
         return describe_episodes(self.module, episodes, sums, lows, highs)
+
+
+def slides(module: Module, wrap: Wrap) -> bool:
+    """Whether stacked observations can move through memory: see Slide. The conditions are those of wrap.h."""
+    spec = module.spec
+    is_whole = wrap.chunk(spec.obs_shape) == int(np.prod(spec.obs_shape))
+    return wrap.stack > 1 and wrap.obs_noise == 0 and is_whole and spec.agents == 1 and not module.is_columns
+
+
+class Slide:
+    """Stacked observations that move through memory by one frame per step, so that no older frame is copied.
+
+    With rows A and B and a stack of 3, the batch of a step and of the next one:
+
+        A1 A2 A3 B1 B2 B3 ..        the last frame of A takes the place of B1, which is too old
+        .. A2 A3 A4 B2 B3 B4        A4 and B4 are new; the others have not moved
+
+    After MOST steps the batch is copied back to the start. A step of all envs is needed: `Memory.move_obs` is called
+    before it. Steps of some envs copy the older frames instead (wrap.h).
+    """
+
+    MOST = 128
+
+    def __init__(self, module: Module, num_envs: int, wrap: Wrap) -> None:
+        self.shape = (num_envs, *wrap.stacked_shape(module.spec.obs_shape))
+        self.frame, self.count = int(np.prod(module.spec.obs_shape)), int(np.prod(self.shape))
+        self.buffer = aligned_zeros(self.count + self.MOST * self.frame, module.spec.obs_dtype)
+        self.address, self.frame_bytes = self.buffer.ctypes.data, self.frame * self.buffer.itemsize
+        self.offset = 0  # frames since the start
+        self.windows: dict[int, Array] = {}
+
+    def window(self) -> Array:
+        """The observations."""
+        if self.offset not in self.windows:
+            start = self.offset * self.frame
+            self.windows[self.offset] = self.buffer[start : start + self.count].reshape(self.shape)
+        return self.windows[self.offset]
+
+    def advance(self) -> Array:
+        """Moves on by one frame. The last frame of each row is not yet written."""
+        if self.offset == self.MOST:
+            self.rewind()
+        self.offset += 1
+        return self.window()
+
+    def rewind(self) -> Array:
+        """Copies the observations to the start."""
+        now = self.window()
+        self.offset = 0
+        start = self.window()
+        start[...] = now  # numpy copies arrays that overlap correctly
+        return start
 
 
 def extra_names(wrap: Wrap, table: ParamTable) -> list[str]:

@@ -34,7 +34,7 @@ class Batch(ctypes.Structure):
             ).split()
         ),
         *((name, c_float) for name in "sticky obs_noise reward_scale reward_clip".split()),
-        ("padding", c_int32),
+        ("slides", c_int32),
         *(
             (name, c_void_p)
             for name in (
@@ -160,7 +160,7 @@ class Module:
         texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
         self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
-        self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
+        self.action_size, self.record_bytes, self.is_columns = raw.action_size, raw.record_bytes, bool(raw.is_columns)
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
             {

@@ -155,12 +155,25 @@ class NativeVec(NativeVecBase):
         """Its memory; None if a subclass or the object itself defines `step`, `send` or `recv` in another way."""
         names = ("step", "send", "recv")
         is_own = any(name in vars(self) or getattr(type(self), name) is not getattr(NativeVec, name) for name in names)
-        return None if is_own else self.memory
+        if is_own:
+            return None
+        if not self._in_flight:
+            self._move_obs(False)  # a collector keeps the addresses of all arrays
+        return self.memory
 
     def check_idle(self) -> None:
-        """Raises unless all envs wait for actions."""
+        """Raises unless all envs wait for actions. Afterwards `arrays["obs"]` stays the same until the next step."""
         if not self._steps_all:
             self._refuse_step()
+        self._move_obs(False)
+
+    def _move_obs(self, is_step: bool) -> None:
+        """`Memory.move_obs`, with the views of all ranges."""
+        if self.memory.move_obs(is_step):
+            obs = self.memory.arrays["obs"]
+            self._all.obs = obs
+            for envs in self._ranges:
+                envs.obs = obs[envs.lo : envs.hi]  # an env has one row where observations move
 
     # ---- how a range function is run: what subclasses define ----
 
@@ -193,10 +206,19 @@ class NativeVec(NativeVecBase):
 
     def step(self, actions: Any) -> Result:
         """One transition of every env. See `VecEnv`."""
-        self.check_idle()
+        if not self._steps_all:
+            self._refuse_step()
         self._refuse_ended(self._all)
         self._take_actions(actions, self._all)
-        return self._all.result(self._run(self.module.step), self.copy)
+        if self.memory.slide is None:
+            return self._all.result(self._run(self.module.step), self.copy)
+        self._move_obs(True)
+        self.memory.struct.slides = 1
+        try:
+            finished = self._run(self.module.step)
+        finally:
+            self.memory.struct.slides = 0
+        return self._all.result(finished, self.copy)
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts episodes in every range; `recv` returns the ranges in order."""

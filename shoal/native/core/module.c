@@ -53,7 +53,7 @@ typedef struct {
     int32_t skip;          // env steps per step
     int32_t frame_limit;   // time limit in env steps; 0: none
     float sticky, obs_noise, reward_scale, reward_clip;
-    int32_t padding;
+    int32_t slides;  // 1: `obs` has moved by a frame since the last step, and the older frames need not
     // envs
     char *state;     // shoal_state_bytes(num_envs)
     Rng *rng;        // (envs)

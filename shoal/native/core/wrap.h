@@ -135,7 +135,7 @@ SHOAL_WRAP_FN int64_t shoal_step_again(ShoalBatch *b, ShoalBatch *frames, int64_
         const int64_t kept = (int64_t)(b->stack - 1) * OBS_SIZE;
         for (int64_t i = lo; i < hi; i++) {
             Obs *obs = b->obs + i * b->stack * OBS_SIZE;
-            if (is_first) shoal_move(obs, OBS_SIZE, kept);
+            if (is_first && !b->slides) shoal_move(obs, OBS_SIZE, kept);
             finished += shoal_step_env(frames, i, obs + kept);
         }
     } else {
