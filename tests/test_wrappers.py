@@ -12,7 +12,8 @@ import shoal
 from shoal import registry
 from shoal.errors import ConfigError, SnapshotError
 from shoal.integrations.wrapped import WrappedEnv
-from shoal.native import lib
+from shoal.native import build, cuda, lib
+from shoal.native.batch import Slide
 from shoal.train import options_for, train
 from shoal.train.envs import make_vec
 from shoal.train.options import as_tables
@@ -119,6 +120,30 @@ def test_wrappers_equal_a_slow_loop(env, autoreset):
     assert ends > 3 or autoreset == "next_step"
 
 
+def test_stacked_frames_are_the_same_whether_all_envs_step_or_some():
+    """A step of all envs moves the observations through memory, one of some envs copies them. Both may take turns."""
+    every, some, mixed = (shoal.make("breakout", 6, num_groups=groups, wrap={"stack": 3}) for groups in (1, 2, 1))
+    for vec in (every, mixed):
+        vec.reset(seed=0)
+    some.async_reset(seed=0)
+    actions = random_actions(every, 2 * Slide.MOST + 9)
+    for t, action in enumerate(actions):
+        obs = every.step(action)[0]
+        for _ in range(2):
+            ids = some.recv()[4]["env_id"]
+            some.send(action[ids], ids)
+        if t % 7 == 3:
+            mixed.send(action)
+            np.testing.assert_array_equal(mixed.recv()[0], obs)
+        else:
+            np.testing.assert_array_equal(mixed.step(action)[0], obs)
+        if t % 50 == 49:
+            mixed.check_idle()
+            mixed.restore(every.snapshot())
+    parts = [some.recv() for _ in range(2)]
+    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), obs)
+
+
 @pytest.mark.parametrize("env", ["breakout", "cartpole", "pendulum", "forage"])
 def test_every_backend_and_every_batch_gives_the_same_bytes(env, monkeypatch):
     vec = shoal.make(env, 6, wrap=ALL)
@@ -141,6 +166,14 @@ def test_every_backend_and_every_batch_gives_the_same_bytes(env, monkeypatch):
         gpu.launch_step(obs=place)
         np.testing.assert_array_equal(place.numpy(), expected[0][t])
         np.testing.assert_array_equal(gpu.tensors["rewards"].numpy(), expected[1][t])
+
+
+@pytest.mark.parametrize("env", ["squared"])
+def test_the_kernels_with_wrappers_compile(env, tmp_path, monkeypatch):
+    pytest.importorskip("cuda.bindings")
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
+    code = cuda.cubin(build.Source.env(registry.find(env)), "sm_90", cuda.EXTRAS)
+    assert b"shoal_step_kernel" in code
 
 
 def test_the_shape_of_a_stack():
@@ -387,6 +420,12 @@ def test_pettingzoo_envs_have_wrappers():
 
 
 # ---- training ----
+
+
+def test_a_run_with_stacked_frames_resumes_exactly(tmp_path):
+    whole = train_tiny("breakout", tmp_path / "a", wrap=["stack=3", "skip=2"])
+    part = cut(train_tiny("breakout", tmp_path / "b", wrap=["stack=3", "skip=2"]), 2)
+    assert contents(train("breakout", resume=part, runs_folder=tmp_path / "b", console="off")) == contents(whole)
 
 
 def test_a_run_keeps_its_wrappers_and_resumes_exactly(tmp_path):

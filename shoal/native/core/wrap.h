@@ -105,6 +105,17 @@ SHOAL_FN int32_t shoal_writes_in_place(const ShoalBatch *b) {
 }
 #endif
 
+// Fetches the memory of a frame that will be written soon: with a stack, the frames of a step are far apart.
+SHOAL_FN void shoal_prefetch(const Obs *frame) {
+#if defined(__GNUC__) && !defined(__CUDACC__)
+    for (int64_t at = 0; at < (int64_t)(OBS_SIZE * sizeof(Obs)) && at < 1024; at += 64) {
+        __builtin_prefetch((const char *)frame + at, 1);
+    }
+#else
+    (void)frame;
+#endif
+}
+
 // shoal_show for an env whose frame is in its place, and whose older frames have moved already.
 SHOAL_FN void shoal_show_in_place(const ShoalBatch *b, int64_t i) {
     const int64_t stack = b->stack, kept = (stack - 1) * OBS_SIZE;
@@ -136,6 +147,7 @@ SHOAL_WRAP_FN int64_t shoal_step_again(ShoalBatch *b, ShoalBatch *frames, int64_
         for (int64_t i = lo; i < hi; i++) {
             Obs *obs = b->obs + i * b->stack * OBS_SIZE;
             if (is_first && !b->slides) shoal_move(obs, OBS_SIZE, kept);
+            if (b->slides && i + 4 < hi) shoal_prefetch(obs + 4 * b->stack * OBS_SIZE + kept);
             finished += shoal_step_env(frames, i, obs + kept);
         }
     } else {
