@@ -250,6 +250,26 @@ def test_a_snapshot_continues_exactly(env):
     assert_equal(play(vec, actions[9:]), play(other, actions[9:]))
 
 
+@pytest.mark.parametrize("env", ["breakout", "pendulum"])
+def test_a_snapshot_moves_between_a_cpu_and_a_gpu(env, monkeypatch):
+    """The `cuda` backend with the CPU's functions: what a real GPU computes is in benchmarks/gpu.py."""
+    params = {"max_steps": shoal.integers(5, 30)}
+    vec, back = (shoal.make(env, 6, wrap=ALL, **params) for _ in range(2))
+    gpu = make_cuda_vec_on_host(monkeypatch, lib.load(registry.find(env)), 6, wrap=Wrap.read(ALL), params=params)
+    vec.reset(seed=0)
+    actions = random_actions(vec, 40)
+    play(vec, actions[:9])
+    assert np.array_equal(gpu.restore(vec.snapshot()).numpy(), vec.memory.arrays["obs"])
+    for action in actions[9:20]:
+        gpu.actions.copy_(gpu._torch.from_numpy(action.astype(gpu.actions.numpy().dtype)))
+        gpu.launch_step()
+        assert np.array_equal(gpu.tensors["obs"].numpy(), vec.step(action)[0])
+    back.restore(gpu.snapshot())
+    assert np.array_equal(gpu.get_params()["max_steps"], back.get_params()["max_steps"])
+    assert np.array_equal(gpu.frame(2), back.frame(2))
+    assert_equal(play(vec, actions[20:]), play(back, actions[20:]))
+
+
 def test_a_snapshot_of_other_wrappers_is_refused():
     vec, plain = shoal.make("cartpole", 2, wrap={"stack": 2}), shoal.make("cartpole", 2)
     vec.reset(seed=0), plain.reset(seed=0)
@@ -354,6 +374,13 @@ def test_python_envs_in_a_vector():
                 assert one[3].tolist() == [False, False, True, False] or one[2].any()
                 assert one[4]["final_info"]["episode"]["r"][2] == 12.0  # of the env: 6 steps of 2 rewards
                 assert one[4]["final_info"]["episode"]["l"][2] == 6
+
+
+def test_gymnasium_makes_native_envs_with_wrappers():
+    env = gymnasium.make("shoal/Breakout-v0", wrap={"stack": 2})
+    first, _ = env.reset(seed=0)
+    assert env.observation_space.shape == first.shape == (236,)
+    assert env.observation_space.contains(env.step(0)[0])
 
 
 def test_noise_and_sticky_actions_of_python_envs_are_seeded():

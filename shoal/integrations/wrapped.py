@@ -74,7 +74,7 @@ class _Wrapped:
         return min(max(scaled, -clip), clip) if clip else scaled
 
     def _noisy(self, obs: Any, space: spaces.Box) -> Array:
-        frame = np.asarray(obs)
+        frame: Array = np.asarray(obs)
         if not self.wrap.obs_noise:
             return frame.copy()  # envs may write the next observation into the same array
         noisy = np.clip(frame + self._rng.normal(0.0, self.wrap.obs_noise, frame.shape), space.low, space.high)
