@@ -7,6 +7,7 @@
 Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breakout-v0")`) and does nothing else.
 """
 
+from shoal.distributions import choice, integers, loguniform, normal, uniform
 from shoal.entry import make
 from shoal.errors import ShoalError
 from shoal.integrations.gymnasium import register, register_stock
@@ -20,14 +21,19 @@ __all__ = [
     "VecEnv",
     "__version__",
     "autotune",
+    "choice",
     "cosine",
     "exp",
+    "integers",
     "linear",
+    "loguniform",
     "make",
+    "normal",
     "piecewise",
     "register",
     "steps",
     "unflatten",
+    "uniform",
 ]
 __version__ = "0.2.0.dev0"
 

@@ -16,6 +16,7 @@ from shoal.native import lib
 from shoal.vector import backends, threads
 from shoal.vector.backends import BACKENDS
 from shoal.vector.base import AUTORESET, VecEnv, check_num_envs
+from shoal.wrappers import Wrap
 
 
 def make(
@@ -38,6 +39,7 @@ def make(
     timeout_s: float = 60.0,
     on_crash: str = "raise",
     cpu_affinity: bool | Sequence[int] = False,
+    wrap: Mapping[str, float] | Sequence[str] | str | None = None,
     **params: Any,
 ) -> VecEnv:
     """Many envs of one kind as one `gymnasium.vector.VectorEnv`.
@@ -66,8 +68,11 @@ def make(
         timeout_s: process: an env that takes longer than this many seconds raises EnvTimeout.
         on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
         cpu_affinity: process: True to bind each worker to one core, or a list of cores.
+        wrap: wrappers around every env: `{"stack": 4, "skip": 2}` or `"stack=4 skip=2"`. There are sticky, skip,
+            time_limit, reward_scale, reward_clip, obs_noise and stack (docs/wrappers.md).
         **params: keyword arguments of the env. For native envs an array of `num_envs` values gives each env its value,
-            and a compile-time const (`shoal envs NAME` marks them) recompiles the env. `preset` names a set of values;
+            a distribution such as `shoal.uniform(5, 15)` is drawn from in each episode (docs/params.md), and a
+            compile-time const (`shoal envs NAME` marks them) recompiles the env. `preset` names a set of values;
             params given besides override it.
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS and value != OPTIONS[name]}
@@ -75,6 +80,7 @@ def make(
     common: dict[str, Any] = {"seed": seed, "copy": copy, "autoreset": autoreset, "render_mode": render_mode}
     if autoreset not in AUTORESET:
         raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
+    wrappers = Wrap.read(wrap)
     kind = "native" if registry.is_native(env) else "python"
     maker = _find_maker(env) if kind == "python" else None
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
@@ -85,12 +91,13 @@ def make(
     backends.refuse_options(name, kind, given)
     if header is not None and factory.native is not None:
         module, values = _module(header, params)
-        return factory.native(module, count, params=values, **given, **common)
+        extra = {"wrap": wrappers} if wrappers else {}  # a backend of another package may not know wrappers
+        return factory.native(module, count, params=values, **given, **common, **extra)
     assert maker is not None
     assert factory.python is not None
     if render_mode is not None:
         params = {**params, "render_mode": render_mode}
-    create = importlib.import_module("shoal.integrations.adapt").creator(maker, params)
+    create = importlib.import_module("shoal.integrations.adapt").creator(maker, params, wrappers)
     try:
         return factory.python(create, count, **given, **common)
     except (TypeError, EnvCrashed) as error:
@@ -102,7 +109,7 @@ def make(
 OPTIONS: dict[str, Any] = {
     name: parameter.default
     for name, parameter in inspect.signature(make).parameters.items()
-    if name not in ("env", "num_envs", "backend", "seed", "copy", "autoreset", "render_mode", "params")
+    if name not in ("env", "num_envs", "backend", "seed", "copy", "autoreset", "render_mode", "wrap", "params")
 }
 
 
@@ -148,7 +155,9 @@ def _find_maker(env: Any) -> Callable[..., Any]:
 def _find_python(env: str | Path) -> Callable[..., Any]:
     prefix, _, name = str(env).partition(":")
     folder = Path(__file__).parent / "integrations"
-    known = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3"))
+    known = sorted(
+        path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3", "wrapped")
+    )
     if prefix not in known:
         raise UnknownEnv(f"'{env}'.{did_you_mean(prefix, known)} Known prefixes: {', '.join(known)}.")
     create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(name)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError, did_you_mean
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,8 +22,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 RESERVED_STATS = {"episode", "episodes", "length", "return"}
 RESERVED_PARAMS = set(
     "env num_envs backend seed copy autoreset render_mode num_groups num_threads num_workers envs_per_worker "
-    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps preset".split()
+    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps preset wrap".split()
 )
+
+
+MOST_CHOICES = 64  # of a param that is drawn by choice()
 
 
 def check_range(env: str, name: str, value: Any, low: float, high: float) -> None:
@@ -79,6 +83,18 @@ class Param:
         check_range(env, self.name, array, self.low, self.high)
         return array.astype(self.dtype)
 
+    def check_drawn(self, env: str, value: Distribution) -> Distribution:
+        """The distribution with checked numbers, or a ConfigError with the reason."""
+        if value.kind in ("uniform", "loguniform", "normal") and self.kind == "int":
+            raise ConfigError(f"{env}: {self.name} is an int and cannot be {value}. Use integers(…) or choice(…).")
+        if len(value.values) > MOST_CHOICES:
+            raise ConfigError(
+                f"{env}: {self.name} has {len(value.values)} choices; at most {MOST_CHOICES} are allowed."
+            )
+        limited = value.values[:1] if value.kind == "normal" else value.values  # not the standard deviation
+        checked = [self.check(env, number, 1).item() for number in limited]
+        return Distribution(value.kind, (*checked, *map(float, value.values[len(checked) :])))
+
     def number(self, env: str, word: Any) -> int:
         """The number of a choice, from its name or its number."""
         if word in self.choices:
@@ -87,6 +103,11 @@ class Param:
             return int(word)
         near = did_you_mean(str(word), self.choices)
         raise ConfigError(f"{env}: {self.name}={word!r}.{near} Choices: {self._listed()}.")
+
+    def check_any(self, env: str, value: Any, num_envs: int) -> Array | Distribution:
+        """A checked distribution, from an object or its text, or what `check` returns."""
+        drawn = parse(value) if isinstance(value, str) else value
+        return self.check_drawn(env, drawn) if isinstance(drawn, Distribution) else self.check(env, value, num_envs)
 
     def _listed(self) -> str:
         return ", ".join(f"{word} ({number})" for number, word in enumerate(self.choices))

@@ -73,6 +73,10 @@ class HostKernels:
         self.module = module
 
     def launch(self, name: str, count: int, batch: Batch, *arguments: Any, **sizes: Any) -> None:
+        if name in ("save", "load"):
+            ids, number, records = arguments
+            getattr(self.module, name)(ctypes.addressof(batch), ids, number, records)
+            return
         assert name in ("reset", "step"), name
         getattr(self.module, name)(ctypes.addressof(batch), 0, batch.num_envs)
 

@@ -28,7 +28,7 @@ def run(name: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py"]
+    "name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py", "domain_randomization.py"]
 )
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
@@ -88,3 +88,12 @@ def test_robot_vacuums_are_trained_with_the_flags_of_the_original_script(tmp_pat
     assert trained.config["train"]["epsilon_decay"] == 0.998
     assert (trained.config["env"]["charger_x_0"], trained.config["env"]["energy_1"]) == (2, 100.0)
     assert "mean return" in out
+
+
+def test_gravities_are_drawn_and_both_policies_play_on_all(tmp_path):
+    out = run("domain_randomization.py", "--steps", "2048", "--envs", "16", "--episodes", "2", "--runs", str(tmp_path))
+    head, fixed, drawn = out.splitlines()
+    assert head.split()[-5:] == ["1.6", "9.8", "25.0", "60.0", "100.0"]
+    assert fixed.startswith("9.8 ")
+    assert drawn.startswith("loguniform(1.0, 100.0) ")
+    assert find("last", tmp_path).config["env"]["gravity"] == "loguniform(1.0, 100.0)"

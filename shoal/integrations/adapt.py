@@ -11,20 +11,39 @@ import gymnasium
 from gymnasium import wrappers
 from gymnasium.vector import VectorEnv
 
+from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError
 from shoal.vector.slots import Limited
+from shoal.wrappers import Wrap
 
 # the wrappers that `gymnasium.make` adds; the runner does their work
 STANDARD = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
 
 
-def creator(make: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[[], Any]:
-    """A function without arguments that makes an env for the runner. It can be pickled if `make` can."""
+def creator(make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap | None = None) -> Callable[[], Any]:
+    """A function without arguments that makes an env for the runner. It can be pickled if `make` can.
+
+    Arguments that are distributions become attributes of the env, drawn before each episode.
+    """
+    drawn = {name: rule for name, rule in ((name, _rule(value)) for name, value in kwargs.items()) if rule is not None}
+    plain = {name: value for name, value in kwargs.items() if name not in drawn}
+    if wrap or drawn:
+        return partial(_make_wrapped, make, plain, wrap or Wrap(), drawn)
     return partial(_make, make, kwargs)
+
+
+def _rule(value: Any) -> Distribution | None:
+    """The distribution that an argument is, or is the text of."""
+    return value if isinstance(value, Distribution) else parse(value) if isinstance(value, str) else None
 
 
 def _make(make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     return adapt(make(**kwargs))
+
+
+def _make_wrapped(make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap, drawn: dict[str, Distribution]) -> Any:
+    wrapped = importlib.import_module("shoal.integrations.wrapped")
+    return wrapped.wrap_env(adapt(make(**kwargs)), wrap, drawn)
 
 
 def adapt(env: Any) -> Any:

@@ -44,7 +44,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, as in Gymnasium
 
     def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
-        if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset"}):
+        if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset", "wrap"}):
             raise ConfigError(
                 f"gymnasium.make makes one env and has no option {unfit[0]}. Use gymnasium.make_vec for many envs."
             )

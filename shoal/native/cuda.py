@@ -24,6 +24,7 @@ from shoal.native.lib import Batch
 
 FLAGS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device")
 KERNELS = ("reset", "step", "take_i32", "take_i64", "take_f32", "save", "load", "drain")
+EXTRAS = ("-DSHOAL_EXTRAS=1",)  # kernels with wrappers and params drawn per episode are larger: a build of their own
 SHARED_BYTES = 48 << 10  # shared memory that a block has by default
 _compiling = threading.Lock()
 
@@ -127,7 +128,9 @@ def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, .
 class Kernels:
     """The kernels of one env on one GPU."""
 
-    def __init__(self, header: Path, consts: Mapping[str, int] | None, device: int, row_bytes: int) -> None:
+    def __init__(
+        self, header: Path, consts: Mapping[str, int] | None, device: int, row_bytes: int, extras: bool = False
+    ) -> None:
         import torch
         from cuda.bindings import driver
 
@@ -136,7 +139,7 @@ class Kernels:
         torch.cuda.init()
         with torch.cuda.device(device):
             torch.zeros(1, device="cuda")  # creates the primary context and makes it current
-            code = cubin(build.Source.env(header, consts), f"sm_{major}{minor}")
+            code = cubin(build.Source.env(header, consts), f"sm_{major}{minor}", EXTRAS if extras else ())
             self._module = succeed(driver.cuModuleLoadData(code))
             self._functions = {
                 name: succeed(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode()))
@@ -161,6 +164,8 @@ class Kernels:
 
 
 @functools.cache
-def load(header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int) -> Kernels:
-    """The kernels of an env on a GPU, loaded once."""
-    return Kernels(header, dict(consts), device, row_bytes)
+def load(
+    header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int, extras: bool = False
+) -> Kernels:
+    """The kernels of an env on a GPU, loaded once. `extras`: with wrappers and with params drawn per episode."""
+    return Kernels(header, dict(consts), device, row_bytes, extras)

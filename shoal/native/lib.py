@@ -19,7 +19,7 @@ from shoal.errors import BuildError, ConfigError
 from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
-ABI = 3
+ABI = 4
 DRAW_KINDS = ("rect", "circle", "line", "text")
 
 
@@ -27,14 +27,23 @@ class Batch(ctypes.Structure):
     """`Batch` in core/module.c: pointers to all memory of a batch of envs."""
 
     _fields_ = [
-        (name, c_int32) for name in ("num_envs", "autoreset", "params_stride", "poison", "final_cut", "padding")
-    ] + [
-        (name, c_void_p)
-        for name in (
-            "state rng tick ended returns stats params actions seeds reset_mask "
-            "obs final_obs rewards terminated truncated done alive masks final_return final_length final_stats "
-            "episodes sums lows highs"
-        ).split()
+        *(
+            (name, c_int32)
+            for name in (
+                "num_envs autoreset params_stride poison final_cut num_rules wraps stack chunk skip frame_limit"
+            ).split()
+        ),
+        *((name, c_float) for name in "sticky obs_noise reward_scale reward_clip".split()),
+        ("slides", c_int32),
+        *(
+            (name, c_void_p)
+            for name in (
+                "state rng tick ended returns stats params param_rng rules rule_values "
+                "wrap_rng applied frames final_frames history actions seeds reset_mask "
+                "obs final_obs rewards terminated truncated done alive masks final_return final_length final_stats "
+                "episodes sums lows highs"
+            ).split()
+        ),
     ]
 
 
@@ -151,7 +160,7 @@ class Module:
         texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
         self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
-        self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
+        self.action_size, self.record_bytes, self.is_columns = raw.action_size, raw.record_bytes, bool(raw.is_columns)
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
             {

@@ -60,7 +60,7 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
     """
     options = dataclasses.replace(options, env=env_params.at(env, options.env, 1.0))
     if is_native(env):
-        return make(env, num_envs, seed=seed, **options.env)
+        return make(env, num_envs, seed=seed, **options.env_options)
     count = min(num_envs, options.vec.num_envs or PYTHON_ENVS)
     return _make_python(env, options, count, seed=seed, in_training=False)
 
@@ -87,7 +87,7 @@ def _make_native(env: Any, options: Options) -> VecEnv:
             if given := getattr(vec, name):
                 flag = f"--vec.{name.replace('_', '-')} {given}"
                 raise ConfigError(f"{flag} is for envs on the CPU. Leave it out, or use --vec.backend threads.")
-        return make(env, count, **{**options.env, "backend": "cuda"})
+        return make(env, count, **{**options.env_options, "backend": "cuda"})
     backend = vec.backend if vec.backend != "auto" else "threads" if count >= OVERLAP_FROM else "serial"
     choices: dict[str, Any] = {"backend": backend}
     keywords = find_backend(backend, "native").keywords
@@ -96,18 +96,18 @@ def _make_native(env: Any, options: Options) -> VecEnv:
     if "num_threads" in keywords:
         choices["num_threads"] = vec.num_threads or available_threads()
     choices |= config.to_dict(options.backend)
-    return make(env, count, **options.env, **choices)
+    return make(env, count, **options.env_options, **choices)
 
 
 def _make_python(env: Any, options: Options, count: int, *, in_training: bool = True, **choices: Any) -> VecEnv:
     vec, cores = options.vec, available_cores()
     count = count or PYTHON_ENVS
     is_free = vec.backend == "auto" and not asks_for_processes(vec)
-    if vec.backend == "serial" or (is_free and not pays_for_processes(env, options.env, count, cores)):
-        return make(env, count, **options.env, **choices, backend="serial")
+    if vec.backend == "serial" or (is_free and not pays_for_processes(env, options.env_options, count, cores)):
+        return make(env, count, **options.env_options, **choices, backend="serial")
     if vec.backend not in ("auto", "process"):
         choices |= {"backend": vec.backend, **config.to_dict(options.backend)}
-        return make(env, count, **options.env, **choices)
+        return make(env, count, **options.env_options, **choices)
     workers = min(vec.num_workers or count, count)
     if not vec.num_workers or count % workers:
         workers = max(w for w in range(1, min(vec.num_workers or cores, count) + 1) if count % w == 0)
@@ -118,7 +118,7 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
         choices |= {"batch_size": count // workers, "zero_copy": True}
     elif in_training and vec.overlap and workers % 2 == 0:
         choices |= {"batch_size": count // 2, "zero_copy": True}
-    return make(env, count, **options.env, **choices)
+    return make(env, count, **options.env_options, **choices)
 
 
 def pays_for_processes(env: Any, env_options: Mapping[str, Any], count: int, cores: int) -> bool:

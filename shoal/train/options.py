@@ -18,6 +18,7 @@ from shoal import config, registry
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.config import opt
+from shoal.distributions import Distribution
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 from shoal.nn.cores import CORES
 from shoal.nn.encoders import ENCODERS
@@ -28,6 +29,7 @@ from shoal.schedules import Schedule
 from shoal.train import defaults, env_params
 from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.vector.backends import BACKENDS
+from shoal.wrappers import Wrap
 
 
 def _backends() -> tuple[str, ...]:
@@ -92,6 +94,7 @@ class Options:
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
     callback: tuple[str, ...] = opt((), "callbacks: a name or module:Class, with options: stop_at(score=475)")
     opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
+    wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="NAME=N")
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
@@ -102,6 +105,14 @@ class Options:
     encoder: Any = field(default_factory=NoOptions)  # of nn.encoder
     backend: Any = field(default_factory=NoOptions)  # of vec.backend
     env: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Wrap.read(self.wrap)  # a wrong wrapper raises before any work starts
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """The keyword arguments of `shoal.make`: the env's own, and the wrappers."""
+        return {**self.env, "wrap": self.wrap} if self.wrap else self.env
 
 
 _FIELDS = dataclasses.fields(Options)
@@ -145,6 +156,8 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
     for name, value in tables.items():
         if name in ("score", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
             continue
+        if name == "wrap":
+            value = Wrap.read(value).words()
         if name in PLAIN:
             options = config.from_dict(Options, {name: value}, where, options)
         elif name == "env" and isinstance(value, Mapping):
@@ -305,6 +318,8 @@ def encode(value: Any) -> Any:
         return {"__array__": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, Distribution):
+        return str(value)  # shoal.make reads its text
     if value is None:
         return {"__none__": True}
     if isinstance(value, tuple):

@@ -134,7 +134,7 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
     # evaluations take the last values of schedules
     options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
     files, _ = checkpoint.load(path, ("weights",))
-    with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
+    with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
         agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
         roles = seats.without(assign_roles(vec, options.nn.policies), opponents, agents)
         frozen = load_opponents(opponents, vec)
@@ -143,7 +143,7 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
         load_actor(actor, files["weights"], k)
     chosen = options.eval.greedy if greedy is None else greedy
     player = seat_player(actors, roles, frozen, opponents, agents=agents, greedy=chosen, seed=options.seed)
-    return player, {"env": name, **options.env}
+    return player, {"env": name, **options.env_options}
 
 
 def check_env_options(run: Run, given: Mapping[str, Any] | None = None) -> None:

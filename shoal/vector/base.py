@@ -162,7 +162,10 @@ class VecEnv(VectorEnv[Array, Any, Array]):
         raise UsageError(self._params_refusal("get_params"))
 
     def set_params(self, **params: Any) -> None:
-        """Changes params of a native env from the next step on: one value for all envs, or one for each."""
+        """Changes params of a native env from the next step on: one value for all envs, or one for each.
+
+        A distribution such as `shoal.uniform(1, 2)` is drawn from at the start of each episode.
+        """
         raise UsageError(self._params_refusal("set_params"))
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:

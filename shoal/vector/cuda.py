@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.distributions import Distribution
+from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
 from shoal.native import cuda
-from shoal.native.batch import Memory, describe_episodes
+from shoal.native.batch import Memory, check_sizes, describe_episodes, extra_names, set_wrap
 from shoal.native.lib import Batch, Module
+from shoal.native.params import PARAM_STREAM, ParamTable, side_streams
 from shoal.spec import Array
 from shoal.vector.actions import as_array
 from shoal.vector.backends import Backend
@@ -28,6 +31,7 @@ from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.serial import SerialVec
 from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
+from shoal.wrappers import Wrap
 
 
 class CudaVec(NativeVecBase):
@@ -45,35 +49,46 @@ class CudaVec(NativeVecBase):
         autoreset: str = "same_step",
         render_mode: str | None = None,
         params: dict[str, Any] | None = None,
+        wrap: Wrap | None = None,
         device: int = 0,
     ) -> None:
         cuda.require_gpu()
         import torch
 
-        super().__init__(module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode)
+        super().__init__(
+            module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode, wrap=wrap
+        )
+        checked = check_params(self.native_spec, params or {}, self.num_envs)
         spec, self._torch, self.device = module.spec, torch, torch.device("cuda", device)
-        needed, (free, _) = Memory.bytes_needed(module, self.num_envs), torch.cuda.mem_get_info(device)
+        needed, (free, _) = Memory.bytes_needed(module, self.num_envs, self.wrap), torch.cuda.mem_get_info(device)
         if needed > free:
             raise ConfigError(
                 f"num_envs={num_envs} needs {needed:,} bytes of GPU memory, {free:,} are free. Use fewer envs."
             )
         row_bytes = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize * spec.agents
-        consts = tuple(module.source.consts)
         assert module.source.header is not None
-        self.kernels = cuda.load(module.source.header, consts, device, row_bytes)
-        layout = Memory._layout(module, self.num_envs)
+        self._load = partial(cuda.load, module.source.header, tuple(module.source.consts), device, row_bytes)
+        self.kernels = self._load(bool(self.wrap))
+        layout = Memory._layout(module, self.num_envs, self.wrap)
+        if self.wrap.changes_obs:  # a step may write `obs` into a rollout: the frames to come are stacked on these
+            layout["history"] = layout["obs"]
         self.tensors = {name: self._zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
         self.struct = Batch(num_envs=self.num_envs, autoreset=list(AUTORESET).index(autoreset))
+        set_wrap(self.struct, module, self.wrap)
         for name, tensor in self.tensors.items():
             setattr(self.struct, name, tensor.data_ptr())
-        self._params = np.zeros(1, module.params_dtype)
-        module.default_params(self._params.ctypes.data)
+        self.table = ParamTable(module, self.num_envs)
         self.actions, self.alive = self.tensors["actions"], self.tensors["alive"]
         self._bad = torch.zeros((), dtype=torch.int64, device=self.device)
         self._every = torch.ones(self.num_rows, dtype=torch.bool, device=self.device)
         self._sent = False
         self._params_tensor: Any = None
-        self.set_params(**(params or {}))
+        self._rules: tuple[Any, Any] | None = None
+        self._may_capture = torch.cuda.is_available()
+        self._is_captured = False  # whether a CUDA graph holds a step: then addresses stay as they are
+        self.table.set(checked)
+        self._push_params()
+        self.table.made = self.table.fingerprint()
 
     def _zeros(self, shape: Any, dtype: Any) -> Any:
         torch, kind = self._torch, np.dtype(dtype)
@@ -147,12 +162,14 @@ class CudaVec(NativeVecBase):
         `truncated`, `done`, `final_obs` and so on. With them a step writes directly into a rollout.
         """
         struct = self.struct
+        if self._may_capture and not self._is_captured:
+            self._is_captured = self._torch.cuda.is_current_stream_capturing()
         if places:
             struct = Batch.from_buffer_copy(self.struct)
             for name, tensor in places.items():
                 setattr(struct, name, tensor.data_ptr())
-        stage = ctypes.c_int32(1 if self.kernels.stage_bytes else 0)
-        self.kernels.launch("step", self.num_envs, struct, stage, shared=self.kernels.stage_bytes)
+        staged = 0 if struct.wraps else self.kernels.stage_bytes
+        self.kernels.launch("step", self.num_envs, struct, ctypes.c_int32(1 if staged else 0), shared=staged)
 
     def render(self) -> tuple[Array, ...]:
         """A frame of every env. `frame(env)` draws one."""
@@ -176,32 +193,68 @@ class CudaVec(NativeVecBase):
         return describe_episodes(self.module, episodes, sums.tolist(), lows, highs)
 
     def set_params(self, **params: Any) -> None:
-        """Changes params from the next step on: one value for all envs, or one for each."""
+        """Changes params from the next step on: one value for all envs, or one for each.
+
+        A distribution such as `shoal.uniform(1, 2)` is drawn from at the start of each episode.
+        """
         values = check_params(self.native_spec, params, self.num_envs)
-        if len(self._params) < self.num_envs and any(value.shape for value in values.values()):
-            self._params = np.repeat(self._params, self.num_envs)
-        for name, value in values.items():
-            self._params[name] = value
-        tensor = self._to_device(self._params.view(np.uint8))
-        if self._params_tensor is not None and self._params_tensor.shape == tensor.shape:
-            self._params_tensor.copy_(tensor)  # in place: CUDA graphs hold its address
-        else:
-            self._params_tensor = tensor
-        self.struct.params = self._params_tensor.data_ptr()
-        self.struct.params_stride = int(len(self._params) > 1)
+        drawn = [name for name, value in values.items() if isinstance(value, Distribution)]
+        each = [name for name, value in values.items() if not isinstance(value, Distribution) and value.shape]
+        new = (drawn if not self.struct.num_rules else []) or (each if not self.table.is_per_env else [])
+        if self._is_captured and new and self.num_envs > 1:
+            raise UsageError(
+                f"set_params({new[0]}=…) needs a value for each env, but a CUDA graph of the envs' steps was captured "
+                f"with one for all. Make the envs with a distribution or an array of {new[0]}, or with --device cpu."
+            )
+        self._pull_params()
+        self.table.set(values)
+        self.table.is_changed = True
+        self._push_params()
 
     def get_params(self) -> dict[str, Array]:
-        """Every param as an array of one value for each env."""
-        return {p.name: np.broadcast_to(self._params[p.name], self.num_envs).copy() for p in self.native_spec.params}
+        """Every param as an array of one value for each env; of a distribution, the value that was drawn last."""
+        self._pull_params()
+        return self.table.read()
+
+    def _pull_params(self) -> None:
+        """Reads the params that kernels have drawn."""
+        if self.table.distributions and self._params_tensor is not None:
+            self.table.values[:] = self._params_tensor.cpu().numpy().view(self.module.params_dtype)
+
+    def _push_params(self) -> None:
+        """Copies params and rules to the device; in place if they are there already: CUDA graphs hold addresses."""
+        table, struct = self.table, self.struct
+        self._params_tensor = self._put(self._params_tensor, table.values)
+        struct.params, struct.params_stride = self._params_tensor.data_ptr(), int(table.is_per_env)
+        if not (table.distributions or self._rules):
+            return
+        before = self._rules or (None, None)
+        if self._rules is None:
+            self.kernels = self._load(True)
+            streams = side_streams(self.tensors["rng"].cpu().numpy().view(np.uint32), PARAM_STREAM)
+            self.tensors["param_rng"] = self._to_device(streams.view(np.int32))
+            struct.param_rng = self.tensors["param_rng"].data_ptr()
+        rules, numbers = self._rules = (self._put(before[0], table.rules), self._put(before[1], table.numbers))
+        struct.rules, struct.rule_values = rules.data_ptr(), numbers.data_ptr()
+        struct.num_rules = len(table.rules)
+
+    def _put(self, tensor: Any, array: Array) -> Any:
+        """The bytes of an array on the device: in the tensor, if it has room for exactly them."""
+        new = self._to_device(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        return new if tensor is None or tensor.shape != new.shape else tensor.copy_(new)
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The state of some envs as bytes, which any backend can `restore`."""
         if not self._started:
             raise UsageError("snapshot() before reset(): the envs have no state.")
-        ids = self._to_device(check_ids(env_ids, self.num_envs))
+        chosen = check_ids(env_ids, self.num_envs)
+        ids = self._to_device(chosen)
         records = self._torch.zeros((len(ids), self.module.record_bytes), dtype=self._torch.uint8, device=self.device)
         self._launch_records("save", ids, records)
-        return pack_snapshot(self.module, records.cpu().numpy())
+        extras = {name: self._by_env(name)[ids].cpu().numpy() for name in extra_names(self.wrap, self.table)}
+        self._pull_params()
+        extras |= self.table.extras(chosen)
+        return pack_snapshot(self.module, records.cpu().numpy(), self.wrap, self.table, extras)
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Any:
         """Restores a snapshot into the envs `env_ids`, in order, and returns the observations."""
@@ -209,11 +262,30 @@ class CudaVec(NativeVecBase):
         ids = check_ids(env_ids, self.num_envs)
         if not self._started and len(ids) < self.num_envs:
             raise UsageError("restore() of some envs before reset(): the other envs have no state.")
-        records = read_snapshot(self.module, blob, len(ids))
-        on_host = Batch(num_envs=self.num_envs, params_stride=self.struct.params_stride)
-        on_host.params = self._params.ctypes.data
-        check_records(self.module, records, ids, ctypes.addressof(on_host))
-        self._launch_records("load", self._to_device(ids), self._to_device(records))
+        saved = read_snapshot(self.module, blob, len(ids), self.wrap)
+        self._pull_params()
+        before, table = self.table.state(), self.table
+        try:
+            if saved.params is not None and saved.has_params_for(table):
+                table.put(ids, saved.params, saved.distributions)
+            on_host = Batch(num_envs=self.num_envs, params_stride=int(table.is_per_env))
+            on_host.params = table.values.ctypes.data
+            check_records(self.module, saved.records, ids, ctypes.addressof(on_host))
+            check_sizes(saved.extras, {name: self._by_env(name) for name in extra_names(self.wrap, table)})
+        except SnapshotError:
+            table.set_state(*before)
+            raise
+        self._push_params()
+        on_device = self._to_device(ids)
+        for name in extra_names(self.wrap, table):
+            if name in saved.extras:
+                self._by_env(name)[on_device] = self._to_device(saved.extras[name])
+        if self.wrap.changes_obs:
+            self.tensors["obs"].copy_(self.tensors["history"])
+        self._launch_records("load", on_device, self._to_device(saved.records))
+        if "param_rng" in self.tensors and "param_rng" not in saved.extras:
+            own = self.tensors["rng"][on_device].cpu().numpy().view(np.uint32)
+            self.tensors["param_rng"][on_device] = self._to_device(side_streams(own, PARAM_STREAM).view(np.int32))
         self._started = True
         return self._out(self.tensors["obs"])
 
@@ -240,10 +312,14 @@ class CudaVec(NativeVecBase):
         if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
             raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
         if not hasattr(self, "_twin"):
-            self._twin = SerialVec(self.module, 1)
+            self._twin = SerialVec(self.module, 1, wrap=self.wrap)
         self._twin.set_params(**{name: values[env].item() for name, values in self.get_params().items()})
         self._twin.restore(self.snapshot([env]))
         return self._twin
+
+    def _by_env(self, name: str) -> Any:
+        """(envs, bytes) view of a tensor."""
+        return self.tensors[name].reshape(self.num_envs, -1).view(self._torch.uint8)
 
     def _launch_records(self, name: str, ids: Any, records: Any) -> None:
         count = ctypes.c_int64(len(ids))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.distributions import Distribution
+from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
 from shoal.memory import free_bytes
 from shoal.native import lib
 from shoal.native.batch import Memory
@@ -21,6 +22,7 @@ from shoal.vector.actions import as_array
 from shoal.vector.base import AUTORESET, Result, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
+from shoal.wrappers import Wrap
 
 DRAW_CAPACITY = 4096
 
@@ -117,14 +119,18 @@ class NativeVec(NativeVecBase):
         autoreset: str = "same_step",
         render_mode: str | None = None,
         params: dict[str, Any] | None = None,
+        wrap: Wrap | None = None,
     ) -> None:
-        super().__init__(module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode)
+        super().__init__(
+            module, num_envs, seed=seed, copy=copy, autoreset=autoreset, render_mode=render_mode, wrap=wrap
+        )
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or not 1 <= num_groups <= min(num_envs, 64):
             raise ConfigError(f"num_groups={num_groups!r} must be an int in 1 .. {min(num_envs, 64)}.")
         checked = self._check_params(params or {})
-        _refuse_beyond_memory(Memory.bytes_needed(module, self.num_envs), self.num_envs)
-        self.memory = Memory(module, self.num_envs, autoreset=list(AUTORESET).index(autoreset))
+        _refuse_beyond_memory(Memory.bytes_needed(module, self.num_envs, self.wrap), self.num_envs)
+        self.memory = Memory(module, self.num_envs, autoreset=list(AUTORESET).index(autoreset), wrap=self.wrap)
         self.memory.set_params(checked)
+        self.memory.table.made = self.memory.table.fingerprint()
         self.actions = self.memory.arrays["actions"]
         self.alive = self.memory.arrays["alive"]
         self.ended = self.memory.arrays["ended"]  # (num_envs,) whether an env waits for a reset; never under same_step
@@ -149,12 +155,25 @@ class NativeVec(NativeVecBase):
         """Its memory; None if a subclass or the object itself defines `step`, `send` or `recv` in another way."""
         names = ("step", "send", "recv")
         is_own = any(name in vars(self) or getattr(type(self), name) is not getattr(NativeVec, name) for name in names)
-        return None if is_own else self.memory
+        if is_own:
+            return None
+        if not self._in_flight:
+            self._move_obs(False)  # a collector keeps the addresses of all arrays
+        return self.memory
 
     def check_idle(self) -> None:
-        """Raises unless all envs wait for actions."""
+        """Raises unless all envs wait for actions. Afterwards `arrays["obs"]` stays the same until the next step."""
         if not self._steps_all:
             self._refuse_step()
+        self._move_obs(False)
+
+    def _move_obs(self, is_step: bool) -> None:
+        """`Memory.move_obs`, with the views of all ranges."""
+        if self.memory.move_obs(is_step):
+            obs = self.memory.arrays["obs"]
+            self._all.obs = obs
+            for envs in self._ranges:
+                envs.obs = obs[envs.lo : envs.hi]  # an env has one row where observations move
 
     # ---- how a range function is run: what subclasses define ----
 
@@ -187,10 +206,19 @@ class NativeVec(NativeVecBase):
 
     def step(self, actions: Any) -> Result:
         """One transition of every env. See `VecEnv`."""
-        self.check_idle()
+        if not self._steps_all:
+            self._refuse_step()
         self._refuse_ended(self._all)
         self._take_actions(actions, self._all)
-        return self._all.result(self._run(self.module.step), self.copy)
+        if self.memory.slide is None:
+            return self._all.result(self._run(self.module.step), self.copy)
+        self._move_obs(True)
+        self.memory.struct.slides = 1
+        try:
+            finished = self._run(self.module.step)
+        finally:
+            self.memory.struct.slides = 0
+        return self._all.result(finished, self.copy)
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts episodes in every range; `recv` returns the ranges in order."""
@@ -245,15 +273,18 @@ class NativeVec(NativeVecBase):
         return self.memory.drain()
 
     def set_params(self, **params: Any) -> None:
-        """Changes params from the next step on: one value for all envs, or one for each."""
+        """Changes params from the next step on: one value for all envs, or one for each.
+
+        A distribution such as `shoal.uniform(1, 2)` is drawn from at the start of each episode.
+        """
         self._refuse_in_flight("set_params")
         self.memory.set_params(self._check_params(params))
+        self.memory.table.is_changed = True
 
     def get_params(self) -> dict[str, Array]:
-        """Every param as an array of one value for each env."""
-        return {
-            p.name: np.broadcast_to(self.memory.params[p.name], self.num_envs).copy() for p in self.native_spec.params
-        }
+        """Every param as an array of one value for each env; of a distribution, the value that was drawn last."""
+        self._refuse_in_flight("get_params")
+        return self.memory.table.read()
 
     def snapshot(self, env_ids: Sequence[int] | Array | None = None) -> bytes:
         """The whole state of some envs (default: all) as bytes. `restore` continues from there to the bit."""
@@ -263,7 +294,7 @@ class NativeVec(NativeVecBase):
         ids = self._check_ids(env_ids)
         records = np.zeros((len(ids), self.module.record_bytes), np.uint8)
         self.module.save(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
-        return pack_snapshot(self.module, records)
+        return pack_snapshot(self.module, records, self.wrap, self.memory.table, self.memory.extras(ids))
 
     def restore(self, blob: bytes, env_ids: Sequence[int] | Array | None = None) -> Array:
         """Puts a snapshot's envs into the envs `env_ids` (default: all), in order, and returns the observations.
@@ -274,15 +305,26 @@ class NativeVec(NativeVecBase):
             self._refuse_step()
         self._refuse_in_flight("restore")
         ids = self._check_ids(env_ids)
-        records = read_snapshot(self.module, blob, len(ids))
-        check_records(self.module, records, ids, self._address)
+        if not self._started and len(ids) < self.num_envs:
+            raise UsageError("restore() of some envs before reset(): the other envs have no state.")
+        saved = read_snapshot(self.module, blob, len(ids), self.wrap)
+        memory, records = self.memory, saved.records
+        before = memory.table.state()
+        if saved.params is not None and saved.has_params_for(memory.table):
+            memory.put_params(ids, saved.params, saved.distributions)
+        try:
+            check_records(self.module, records, ids, self._address)
+            memory.put_extras(ids, saved.extras)
+        except SnapshotError:
+            memory.set_table(*before)
+            raise
         if not self._started:
-            if len(ids) < self.num_envs:
-                raise UsageError("restore() of some envs before reset(): the other envs have no state.")
             self._started = self._steps_all = True
             for envs in self._ranges:
                 envs.waits_for_actions = True
         self.module.load(self._address, ids.ctypes.data, len(ids), records.ctypes.data)
+        if "param_rng" not in saved.extras:
+            memory.derive_streams(ids)
         return self._all.obs.copy() if self.copy else self._all.obs
 
     def current_infos(self) -> dict[str, Any]:
@@ -331,7 +373,7 @@ class NativeVec(NativeVecBase):
 
     # ---- checks ----
 
-    def _check_params(self, params: dict[str, Any]) -> dict[str, Array]:
+    def _check_params(self, params: dict[str, Any]) -> dict[str, Array | Distribution]:
         return check_params(self.native_spec, params, self.num_envs)
 
     def _check_ids(self, env_ids: Sequence[int] | Array | None) -> Array:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from shoal.distributions import Distribution
 from shoal.errors import ConfigError
 from shoal.native.lib import Module
 from shoal.spec import AgentSpaces, Array, EnvSpec
 from shoal.vector.base import AUTORESET, VecEnv, check_num_envs, check_seeds
+from shoal.wrappers import Wrap
 
 
 class NativeVecBase(VecEnv):
@@ -31,8 +33,10 @@ class NativeVecBase(VecEnv):
         copy: bool,
         autoreset: str,
         render_mode: str | None,
+        wrap: Wrap | None = None,
     ) -> None:
-        spec = self.native_spec = module.spec
+        self.wrap = wrap or Wrap()
+        spec = self.native_spec = self.wrap.spec(module.spec)
         self.num_envs = check_num_envs(num_envs)
         if autoreset not in AUTORESET:
             raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
@@ -52,9 +56,10 @@ class NativeVecBase(VecEnv):
 
     @property
     def time_limit(self) -> int:
-        """The smallest `max_steps` of any env that is not 0."""
+        """The smallest time limit of any env in steps, of `max_steps` and the wrapper `time_limit`; 0: none."""
         limits = self.get_params().get("max_steps", np.array([self.native_spec.max_steps]))
-        return min((int(limit) for limit in limits if limit > 0), default=0)
+        steps = [-(-int(limit) // self.wrap.skip) for limit in limits if limit > 0]
+        return min([*steps, *([self.wrap.time_limit] if self.wrap.time_limit else [])], default=0)
 
     def _seeds_for_reset(self, seed: int | Sequence[int] | None) -> Array | None:
         """One seed for each env; None continues their random streams."""
@@ -65,14 +70,14 @@ class NativeVecBase(VecEnv):
         return seeds
 
 
-def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array]:
-    """Params as arrays of one value, or of one per env. A wrong name or value raises."""
+def check_params(spec: EnvSpec, params: dict[str, Any], num_envs: int) -> dict[str, Array | Distribution]:
+    """Params as arrays of one value or of one per env, or as distributions. A wrong name or value raises."""
     values, consts = spec.split(params)
     if consts:
         name = next(iter(consts))
         raise ConfigError(f"{spec.name}: {name} is a compile-time const. Pass it to shoal.make instead.")
     known = {param.name: param for param in spec.params}
-    return {name: known[name].check(spec.name, value, num_envs) for name, value in values.items()}
+    return {name: known[name].check_any(spec.name, value, num_envs) for name, value in values.items()}
 
 
 def check_ids(env_ids: Sequence[int] | Array | None, num_envs: int) -> Array:

@@ -156,7 +156,8 @@ class SingleSlot(Slot):
         row = self.row
         self.done[row] = True
         self.terminated[row], self.truncated[row] = terminated, not terminated
-        self.final_return[row], self.final_length[row] = total, length
+        # rewards may be scaled for the learner: the return is that of the env
+        self.final_return[row], self.final_length[row] = getattr(self.env, "unshaped_return", total), length
         self.final_obs.write(row, obs)
         if self.autoreset == SAME_STEP:
             if info or info is None:
@@ -260,7 +261,8 @@ class AgentsSlot(Slot):
                 truncated = True  # it left without a flag
             arrays["done"][row] = True
             arrays["terminated"][row], arrays["truncated"][row] = terminated, not terminated
-            arrays["final_return"][row], arrays["final_length"][row] = self.totals[k], self.ticks[k]
+            total = getattr(self.env, "unshaped_returns", {}).get(name, self.totals[k])
+            arrays["final_return"][row], arrays["final_length"][row] = total, self.ticks[k]
             self.ticks[k], self.totals[k] = 0, 0.0
             if name in obs:
                 self.final_obs[k].write(self.number, obs[name])

@@ -22,8 +22,21 @@ static __device__ __forceinline__ void shoal_write_stage(Obs *obs, int64_t first
     }
 }
 
+#if SHOAL_EXTRAS
+static __device__ int64_t shoal_step_frame(ShoalBatch *b, int64_t lo, int64_t hi) {
+    return shoal_step_env(b, lo, shoal_obs_of(b, lo));
+}
+#endif
+
 // stage: whether the launch has enough shared memory for the block's observations.
 SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
+#if SHOAL_EXTRAS
+    if (b.wraps) {
+        int64_t env = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+        if (env < b.num_envs) shoal_step_wrapped(&b, env, env + 1);
+        return;
+    }
+#endif
     int64_t first = (int64_t)blockIdx.x * blockDim.x, i = first + threadIdx.x;
     Obs *obs = stage ? (Obs *)(shoal_stage + (int64_t)threadIdx.x * SHOAL_ENV_OBS_BYTES) : shoal_obs_of(&b, i);
     if (i < b.num_envs) shoal_step_env(&b, i, obs);
@@ -32,7 +45,10 @@ SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
 
 SHOAL_API __global__ void shoal_reset_kernel(ShoalBatch b) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < b.num_envs && (!b.reset_mask || b.reset_mask[i])) shoal_reset_env(&b, i, b.seeds, shoal_obs_of(&b, i));
+    if (i >= b.num_envs || (b.reset_mask && !b.reset_mask[i])) return;
+    ShoalBatch frames = shoal_frames_of(&b);
+    shoal_reset_env(&frames, i, b.seeds, shoal_obs_of(&frames, i));
+    if (SHOAL_EXTRAS && b.frames) shoal_show(&b, i);
 }
 
 SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, int64_t count, ShoalRecord *records) {
@@ -43,7 +59,7 @@ SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, in
 SHOAL_API __global__ void shoal_load_kernel(ShoalBatch b, const int64_t *ids, int64_t count,
                                             const ShoalRecord *records) {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) shoal_load_env(&b, ids[k], &records[k]);
+    if (k < count) shoal_load_wrapped(&b, ids[k], &records[k]);
 }
 
 static __device__ __forceinline__ int32_t shoal_choices(int32_t element) {

@@ -4,8 +4,8 @@
 //   fuzz forge STEPS [PARAM=VALUE ...] the same, and loads snapshots with changed bytes that shoal_check accepts
 //
 // Every buffer is a separate allocation of the exact size, so that the sanitizer sees a write past its end. Covers
-// batch sizes around the SIMD block, all autoreset modes, partial resets, snapshots, drawing, and params far from
-// defaults.
+// batch sizes around the SIMD block, all autoreset modes, partial resets, snapshots, drawing, wrappers, and params far
+// from defaults.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,13 +63,20 @@ static void forge(ShoalRecord *record, uint64_t key) {
     }
 }
 
-static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t varies_params, int32_t is_forging) {
+static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t varies_params, int32_t is_forging,
+                 int32_t wraps) {
     const size_t envs = (size_t)num_envs, rows = envs * NUM_AGENTS;
     ShoalBatch b;
     memset(&b, 0, sizeof b);
     b.num_envs = num_envs;
     b.autoreset = autoreset;
     b.params_stride = varies_params;
+    b.wraps = wraps;
+    b.stack = wraps ? 3 : 1, b.skip = wraps ? 2 : 1, b.frame_limit = wraps ? 50 : 0;
+    b.chunk = wraps > 1 && SHOAL_LENGTH(shoal_obs_shape) == 3 ? shoal_obs_shape[2] : OBS_SIZE;
+    b.sticky = wraps ? 0.25f : 0.0f, b.obs_noise = wraps > 1 ? 0.1f : 0.0f;  // 1: frames are written in place
+    b.reward_scale = 0.5f, b.reward_clip = 1.0f;
+    const size_t width = (size_t)b.stack * OBS_SIZE;
     b.state = (char *)exact((size_t)shoal_state_bytes(num_envs));
     b.rng = (Rng *)exact(envs * sizeof(Rng));
     b.tick = (int32_t *)exact(envs * 4);
@@ -81,8 +88,17 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t var
     b.actions = (Action *)exact(rows * ACTION_SIZE * sizeof(Action));
     uint64_t *seeds = (uint64_t *)exact(envs * 8);
     uint8_t *reset_mask = (uint8_t *)exact(envs);
-    b.obs = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
-    b.final_obs = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
+    b.obs = (Obs *)exact(rows * width * sizeof(Obs));
+    b.final_obs = (Obs *)exact(rows * width * sizeof(Obs));
+    Rng *wrap_rng = (Rng *)exact(envs * sizeof(Rng));
+    Action *applied = (Action *)exact(rows * ACTION_SIZE * sizeof(Action));
+    Obs *frames = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
+    Obs *final_frames = (Obs *)exact(rows * OBS_SIZE * sizeof(Obs));
+    Obs *history = (Obs *)exact(rows * width * sizeof(Obs));
+    if (wraps) {
+        b.wrap_rng = wrap_rng, b.applied = applied, b.frames = frames, b.final_frames = final_frames;
+        b.history = wraps > 1 ? history : b.obs;
+    }
     b.rewards = (float *)exact(rows * 4);
     b.terminated = (uint8_t *)exact(rows);
     b.truncated = (uint8_t *)exact(rows);
@@ -137,10 +153,11 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t var
             shoal_draw(&b, i, &draw);
         }
     }
-    void *all[] = {b.state,     b.rng,  b.tick,     b.ended, b.returns,      b.stats,        params,
-                   b.actions,   seeds,  reset_mask, b.obs,   b.final_obs,    b.rewards,      b.terminated,
-                   b.truncated, b.done, b.alive,    b.masks, b.final_return, b.final_length, b.final_stats,
-                   b.episodes,  b.sums, b.lows,     b.highs, record,         digests,        items};
+    void *all[] = {b.state,     b.rng,   b.tick,     b.ended,      b.returns,      b.stats,        params,
+                   b.actions,   seeds,   reset_mask, b.obs,        b.final_obs,    b.rewards,      b.terminated,
+                   b.truncated, b.done,  b.alive,    b.masks,      b.final_return, b.final_length, b.final_stats,
+                   b.episodes,  b.sums,  b.lows,     b.highs,      record,         digests,        items,
+                   wrap_rng,    applied, frames,     final_frames, history};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) free(all[k]);
 }
 
@@ -148,11 +165,13 @@ int main(int argc, char **argv) {
     int32_t is_forging = argc > 1 && strcmp(argv[1], "forge") == 0, at = 1 + is_forging;
     int32_t steps = argc > at ? atoi(argv[at]) : 1000;
     settings = argv + (argc > at ? at + 1 : argc);
-    if (!is_forging) play(1, SHOAL_SAME_STEP, steps, 0, 0);
-    play(63, SHOAL_NEXT_STEP, steps, 0, is_forging);
-    if (!is_forging) play(65, SHOAL_SAME_STEP, steps, 0, 0);
-    if (!is_forging) play(64, SHOAL_DISABLED, steps, 0, 0);
-    play(130, SHOAL_SAME_STEP, steps, 1, is_forging);
+    if (!is_forging) play(1, SHOAL_SAME_STEP, steps, 0, 0, 0);
+    play(63, SHOAL_NEXT_STEP, steps, 0, is_forging, 0);
+    if (!is_forging) play(65, SHOAL_SAME_STEP, steps, 0, 0, 0);
+    if (!is_forging) play(64, SHOAL_DISABLED, steps, 0, 0, 0);
+    play(130, SHOAL_SAME_STEP, steps, 1, is_forging, 0);
+    if (!is_forging) play(5, SHOAL_SAME_STEP, steps, 0, 0, 1);
+    if (!is_forging) play(3, SHOAL_NEXT_STEP, steps, 0, 0, 2);
     puts("ok");
     return 0;
 }

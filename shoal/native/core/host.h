@@ -18,9 +18,10 @@
 // and the last loop have no branches and no dependence between envs, so that compilers vectorize them.
 enum { SHOAL_BLOCK = 64 };
 
-static int32_t shoal_step_block(ShoalBatch *b, const ShoalColumns *c, int64_t lo, int64_t hi) {
+static int32_t shoal_step_block(ShoalBatch *b, const ShoalColumns *all, int64_t lo, int64_t hi) {
+    const ShoalColumns columns = *all, *c = &columns;  // a copy: compilers know that nothing else writes it
     const Params params = *b->params;
-    const int32_t limit = params.max_steps > 0 ? params.max_steps : 0x7fffffff;
+    const int32_t limit = shoal_limit(b, b->params);
     const Action *actions = b->actions;
     Rng *rng = b->rng;
     int32_t *tick = b->tick;
@@ -74,10 +75,11 @@ static int32_t shoal_step_block(ShoalBatch *b, const ShoalColumns *c, int64_t lo
 }
 #endif
 
-SHOAL_API int64_t shoal_step(ShoalBatch *b, int32_t lo, int32_t hi) {
+// One step of envs [lo, hi) without wrappers. Returns the number of rows that are done.
+static int64_t shoal_step_plain(ShoalBatch *b, int32_t lo, int32_t hi) {
     int64_t finished = 0;
 #if defined(ENV_STATE) && !defined(SHOAL_SCALAR) && !defined(ENV_HAS_MASK)
-    if (NUM_AGENTS == 1 && b->autoreset == SHOAL_SAME_STEP && b->params_stride == 0) {
+    if (NUM_AGENTS == 1 && b->autoreset == SHOAL_SAME_STEP && b->params_stride == 0 && b->num_rules == 0) {
         const ShoalColumns c = shoal_columns_of(b);
         for (int64_t at = lo; at < hi; at += SHOAL_BLOCK) {
             finished += shoal_step_block(b, &c, at, at + SHOAL_BLOCK < hi ? at + SHOAL_BLOCK : hi);
@@ -89,9 +91,20 @@ SHOAL_API int64_t shoal_step(ShoalBatch *b, int32_t lo, int32_t hi) {
     return finished;
 }
 
+static int64_t shoal_step_frame(ShoalBatch *b, int64_t lo, int64_t hi) {
+    return shoal_step_plain(b, (int32_t)lo, (int32_t)hi);
+}
+
+SHOAL_API int64_t shoal_step(ShoalBatch *b, int32_t lo, int32_t hi) {
+    return b->wraps ? shoal_step_wrapped(b, lo, hi) : shoal_step_plain(b, lo, hi);
+}
+
 SHOAL_API int64_t shoal_reset(ShoalBatch *b, int32_t lo, int32_t hi) {
+    ShoalBatch frames = shoal_frames_of(b);
     for (int64_t i = lo; i < hi; i++) {
-        if (!b->reset_mask || b->reset_mask[i]) shoal_reset_env(b, i, b->seeds, shoal_obs_of(b, i));
+        if (b->reset_mask && !b->reset_mask[i]) continue;
+        shoal_reset_env(&frames, i, b->seeds, shoal_obs_of(&frames, i));
+        if (b->frames) shoal_show(b, i);
     }
     return 0;
 }
@@ -182,17 +195,18 @@ static uint64_t shoal_digest_bytes(uint64_t h, const void *bytes, int64_t count)
 
 // Adds the outputs of env i's last step to digests[i].
 SHOAL_API int64_t shoal_digest(const ShoalBatch *b, uint64_t *digests, int32_t lo, int32_t hi) {
+    const int64_t width = b->wraps ? b->stack * OBS_SIZE : OBS_SIZE;
     for (int64_t row = (int64_t)lo * NUM_AGENTS; row < (int64_t)hi * NUM_AGENTS; row++) {
         uint64_t h = digests[row / NUM_AGENTS];
         uint8_t flags[4] = {b->terminated[row], b->truncated[row], b->done[row], b->alive[row]};
-        h = shoal_digest_bytes(h, b->obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+        h = shoal_digest_bytes(h, b->obs + row * width, width * (int64_t)sizeof(Obs));
         h = shoal_digest_bytes(h, &b->rewards[row], sizeof(float));
         h = shoal_digest_bytes(h, flags, sizeof flags);
 #ifdef ENV_HAS_MASK
         h = shoal_digest_bytes(h, b->masks + row * MASK_SIZE, MASK_SIZE);
 #endif
         if (b->done[row]) {
-            h = shoal_digest_bytes(h, b->final_obs + row * OBS_SIZE, OBS_SIZE * sizeof(Obs));
+            h = shoal_digest_bytes(h, b->final_obs + row * width, width * (int64_t)sizeof(Obs));
             h = shoal_digest_bytes(h, &b->final_return[row], sizeof(float));
             h = shoal_digest_bytes(h, &b->final_length[row], sizeof(int32_t));
         }
@@ -230,7 +244,7 @@ SHOAL_API int64_t shoal_check(const ShoalBatch *b, const int64_t *ids, int64_t c
     return -1;
 }
 SHOAL_API void shoal_load(ShoalBatch *b, const int64_t *ids, int64_t count, const ShoalRecord *records) {
-    for (int64_t k = 0; k < count; k++) shoal_load_env(b, ids[k], &records[k]);
+    for (int64_t k = 0; k < count; k++) shoal_load_wrapped(b, ids[k], &records[k]);
 }
 
 SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
@@ -244,7 +258,7 @@ SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
 
 // ---- the env's description; native/lib.py mirrors these structs ----
 
-enum { SHOAL_ABI = 3 };
+enum { SHOAL_ABI = 4 };
 
 typedef struct {
     const char *name, *kind, *help;  // kind: float or int; mean, sum or last; const
@@ -280,12 +294,6 @@ static const ShoalEntry shoal_const_entries[] = {ENV_CONSTS(SHOAL_CONST_ENTRY) S
 static const ShoalEntry shoal_stat_entries[] = {ENV_STATS(SHOAL_STAT_ENTRY) SHOAL_LAST_ENTRY};
 #else
 static const ShoalEntry shoal_stat_entries[] = {SHOAL_LAST_ENTRY};
-#endif
-#ifndef ENV_OBS_LOW
-#define ENV_OBS_LOW (sizeof(Obs) == 1 ? 0.0f : -M_INF)
-#endif
-#ifndef ENV_OBS_HIGH
-#define ENV_OBS_HIGH (sizeof(Obs) == 1 ? 255.0f : M_INF)
 #endif
 static const float shoal_obs_low[] = {ENV_OBS_LOW}, shoal_obs_high[] = {ENV_OBS_HIGH};
 static const int32_t shoal_obs_shape[] = {SHOAL_TAIL(ENV_OBS)};

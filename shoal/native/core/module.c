@@ -5,6 +5,7 @@
 //
 // Does everything that an env could get wrong: time limit, autoreset, final_obs, alive, seeding, and the return, length
 // and statistics of episodes. shoal_step_env is the definition; shoal_step_block computes the same for many envs.
+// wrap.h changes what goes in and comes out; randomize.h draws params for each episode.
 #include ENV_HEADER
 
 #ifdef __CUDACC__
@@ -18,8 +19,24 @@
 #define SHOAL_FN static inline
 #endif
 
+// Whether wrappers and params drawn per episode are compiled in. On a GPU they are a build of their own, so that the
+// kernels of plain envs have no code for them.
+#if !defined(__CUDACC__) && !defined(SHOAL_EXTRAS)
+#define SHOAL_EXTRAS 1
+#elif !defined(SHOAL_EXTRAS)
+#define SHOAL_EXTRAS 0
+#endif
+
 enum { SHOAL_SAME_STEP, SHOAL_NEXT_STEP, SHOAL_DISABLED };  // ShoalBatch.autoreset
 enum { SHOAL_RETURN, SHOAL_LENGTH_METRIC, SHOAL_FIRST_STAT, SHOAL_METRICS = SHOAL_FIRST_STAT + NUM_STATS };
+
+// How one param is drawn at the start of an episode: see randomize.h.
+typedef struct {
+    int32_t kind;            // SHOAL_FIXED: it is not drawn
+    int32_t offset, is_int;  // of the param, in Params
+    int32_t first, count;    // its numbers in rule_values
+    float low, high;         // a normal draw is clipped to them
+} ShoalRule;
 
 // All memory of a batch of envs, allocated by the caller. An env's rows are [env * NUM_AGENTS, + NUM_AGENTS).
 // native/lib.py mirrors this struct field by field.
@@ -29,15 +46,30 @@ typedef struct {
     int32_t params_stride;  // 0: one Params for all envs, 1: one for each
     int32_t poison;         // State is filled with this byte before env_reset: 0, except in `shoal check`
     int32_t final_cut;      // 1: final_obs is written for truncated rows only: learners need no others
-    int32_t padding;
+    int32_t num_rules;      // params that may be drawn per episode; 0: none
+    // wrappers (wrap.h); without them `wraps` is 0 and the others are not read
+    int32_t wraps;
+    int32_t stack, chunk;  // frames per observation; neighbouring elements that belong to one frame
+    int32_t skip;          // env steps per step
+    int32_t frame_limit;   // time limit in env steps; 0: none
+    float sticky, obs_noise, reward_scale, reward_clip;
+    int32_t slides;  // 1: `obs` has moved by a frame since the last step, and the older frames need not
     // envs
-    char *state;           // shoal_state_bytes(num_envs)
-    Rng *rng;              // (envs)
-    int32_t *tick;         // (envs) steps taken in this episode
-    uint8_t *ended;        // (envs) whether an env waits for a reset; never under SHOAL_SAME_STEP
-    float *returns;        // (rows) reward so far in this episode
-    float *stats;          // (NUM_STATS, envs) so far in this episode
-    const Params *params;  // (1) or (envs)
+    char *state;     // shoal_state_bytes(num_envs)
+    Rng *rng;        // (envs)
+    int32_t *tick;   // (envs) steps taken in this episode
+    uint8_t *ended;  // (envs) whether an env waits for a reset; never under SHOAL_SAME_STEP
+    float *returns;  // (rows) reward so far in this episode
+    float *stats;    // (NUM_STATS, envs) so far in this episode
+    Params *params;  // (1) or (envs)
+    Rng *param_rng;  // (envs) the stream that params are drawn from, where num_rules > 0
+    const ShoalRule *rules;
+    const double *rule_values;
+    // wrappers: each is 0 unless a wrapper needs it
+    Rng *wrap_rng;               // (envs) the stream of sticky actions and noise
+    Action *applied;             // (rows, ACTION_SIZE) the actions that the envs took last
+    Obs *frames, *final_frames;  // (rows, OBS_SIZE) what env_observe wrote
+    Obs *history;                // (rows, stack * OBS_SIZE) the last observations; may be `obs`
     // inputs
     Action *actions;            // (rows, ACTION_SIZE)
     const uint64_t *seeds;      // (envs), or 0: random streams continue
@@ -99,6 +131,19 @@ MATH_FN void shoal_state_store(const ShoalColumns *c, int64_t i, const State *s)
 
 SHOAL_FN const Params *shoal_params_of(const ShoalBatch *b, int64_t i) { return b->params + i * b->params_stride; }
 
+#include "randomize.h"
+
+// The time limit in env steps: that of the params or of the wrapper, whichever is shorter.
+SHOAL_FN int32_t shoal_limit(const ShoalBatch *b, const Params *p) {
+    int32_t limit = p->max_steps > 0 ? p->max_steps : 0x7fffffff;
+    return SHOAL_EXTRAS && b->wraps && b->frame_limit > 0 ? i_min(limit, b->frame_limit) : limit;
+}
+
+// The steps of env i's episode: calls of shoal_step, each of which may be several env steps.
+SHOAL_FN int32_t shoal_length(const ShoalBatch *b, int64_t i) {
+    return SHOAL_EXTRAS && b->wraps ? (b->tick[i] + b->skip - 1) / b->skip : b->tick[i];
+}
+
 // ---- episodes ----
 
 #define SHOAL_STAT_INDEX(kind, name, help) stat_##name,
@@ -126,7 +171,7 @@ SHOAL_FN void shoal_metric_add(ShoalBatch *b, int64_t metric, int64_t i, float m
 // Adds the episode that env i has finished to the sums.
 SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     const float *returns = b->returns + i * NUM_AGENTS;
-    int32_t length = b->tick[i], first = b->episodes[i]++ == 0;
+    int32_t length = shoal_length(b, i), first = b->episodes[i]++ == 0;
     float total = 0.0f, low = returns[0], high = returns[0];
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         total += returns[a];
@@ -138,7 +183,7 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
 #ifdef ENV_STATS
 #define SHOAL_RECORD(kind, name, help)                                                                                 \
     {                                                                                                                  \
-        float value = SHOAL_FINAL_##kind(b->stats[(int64_t)stat_##name * b->num_envs + i], length);                    \
+        float value = SHOAL_FINAL_##kind(b->stats[(int64_t)stat_##name * b->num_envs + i], b->tick[i]);                \
         b->final_stats[(int64_t)stat_##name * b->num_envs + i] = value;                                                \
         shoal_metric_add(b, SHOAL_FIRST_STAT + stat_##name, i, value, value, value, first);                            \
     }
@@ -148,11 +193,12 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
 
 SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
     b->final_return[row] = b->returns[row];
-    b->final_length[row] = b->tick[i];
+    b->final_length[row] = shoal_length(b, i);
 }
 
 SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     memset(s, b->poison, sizeof *s);
+    if (SHOAL_EXTRAS && b->num_rules > 0) shoal_randomize(b, i);
     env_reset(s, shoal_params_of(b, i), &b->rng[i]);
     b->tick[i] = 0;
     b->ended[i] = 0;
@@ -195,7 +241,11 @@ SHOAL_FN Obs *shoal_obs_of(const ShoalBatch *b, int64_t i) { return b->obs + i *
 // Starts an episode of env i: from its seed or, where seeds is 0, with its random stream continued.
 SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds, Obs *obs) {
     STATE_OPEN(b, i);
-    if (seeds) b->rng[i] = rng_seed(seeds[i]);
+    if (seeds) {
+        b->rng[i] = rng_seed(seeds[i]);
+        if (SHOAL_EXTRAS && b->param_rng) b->param_rng[i] = rng_seed(rng_mix(seeds[i] + SHOAL_PARAM_STREAM));
+        if (SHOAL_EXTRAS && b->wrap_rng) b->wrap_rng[i] = rng_seed(rng_mix(seeds[i] + SHOAL_WRAP_STREAM));
+    }
     shoal_episode_begin(b, i, s);
     shoal_observe_env(b, i, s, obs);
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
@@ -215,7 +265,7 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     env_step(s, p, b->actions + i * NUM_AGENTS * ACTION_SIZE, &out, &b->rng[i]);
 
     int32_t tick = ++b->tick[i];
-    int32_t timeout = p->max_steps > 0 && tick >= p->max_steps;
+    int32_t timeout = tick >= shoal_limit(b, p);
     int32_t left = 0, finished = 0;
 #ifdef ENV_STATS
 #define SHOAL_KEEP(kind, name, help)                                                                                   \
@@ -256,13 +306,20 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     return finished;
 }
 
-// ---- bounds of actions ----
+// ---- bounds of actions and observations ----
 
 #ifndef ENV_ACTION_LOW
 #define ENV_ACTION_LOW -1.0f
 #endif
 #ifndef ENV_ACTION_HIGH
 #define ENV_ACTION_HIGH 1.0f
+#endif
+
+#ifndef ENV_OBS_LOW
+#define ENV_OBS_LOW (sizeof(Obs) == 1 ? 0.0f : -M_INF)
+#endif
+#ifndef ENV_OBS_HIGH
+#define ENV_OBS_HIGH (sizeof(Obs) == 1 ? 255.0f : M_INF)
 #endif
 
 SHOAL_FN float shoal_box_low(int32_t element) {
@@ -318,6 +375,8 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
+
+#include "wrap.h"
 
 #ifdef __CUDACC__
 #include "device.h"
