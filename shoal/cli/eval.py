@@ -66,14 +66,14 @@ def evaluate(
     from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
-    from shoal.runs import find
+    from shoal.runs import choose_checkpoint, find
     from shoal.train import env_seed, load_player
 
     _check(episodes, video_episodes, out)
     trained = find(run, runs)
     start = env_seed(int(trained.facts.get("seed") or 0)) if seed is None else seed
     playing.held_out(start)
-    chosen = _choose(trained, checkpoint)
+    chosen = choose_checkpoint(trained, checkpoint, f"--checkpoint {checkpoint}")
     modes = _modes(trained, greedy, sample)
     target, note = _target(trained, chosen, video, modes[0], fps)
     screen = console(stderr=json)
@@ -150,31 +150,6 @@ def _check(episodes: int, video_episodes: int, out: Path | None) -> None:
             raise ConfigError(f"--{name} {value} must be at least 1.")
     if out and (out.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK)):
         raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder that you may write to.")
-
-
-def _choose(run: Any, which: str) -> Path:
-    """The checkpoint that `best`, `last` or a step names."""
-    from shoal.errors import ConfigError
-
-    checkpoints: list[Path] = run.checkpoints()
-    if not checkpoints:
-        raise ConfigError(
-            f"{run.folder} has no checkpoint. Training saves one every --save.every-s seconds and at the end."
-        )
-    if which in ("best", "last"):
-        chosen: Path | None = run.best if which == "best" else run.last
-        return chosen or checkpoints[-1]
-    digits = which.replace("_", "").replace(",", "")
-    steps = [int(path.name) for path in checkpoints]
-    if not digits.isdecimal():
-        raise ConfigError(f"--checkpoint {which} must be best, last or a step.")
-    if int(digits) not in steps:
-        near = min(steps, key=lambda step: abs(step - int(digits)))
-        raise ConfigError(
-            f"--checkpoint {which}: {run.folder} has no checkpoint of that step. The nearest is {near}; there are "
-            f"{_count(len(steps), 'checkpoint')} from {steps[0]} to {steps[-1]}."
-        )
-    return checkpoints[steps.index(int(digits))]
 
 
 def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
