@@ -30,6 +30,7 @@ from shoal.log import check as check_loggers
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
 from shoal.train import diagnosis
+from shoal.train import init as initial_weights
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
@@ -48,8 +49,10 @@ def train(
     *,
     policy: nn.Module | Callable[..., nn.Module] | None = None,
     config_file: str | Path | None = None,
+    init: str | Path | Run | None = None,
     resume: str | Path | Run | None = None,
     runs_folder: str | Path = runs.ROOT,
+    run_id: str | None = None,
     log: tuple[str, ...] = (),
     log_options: Mapping[str, Mapping[str, Any]] | None = None,
     console: str = "auto",
@@ -64,8 +67,11 @@ def train(
         env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
         policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
         config_file: a TOML file that overrides the env's tuned options.
+        init: the run whose weights and observation normalizers the new run starts from: its folder, id, `last`, with
+            `@last` or `@STEP` another checkpoint than the best one.
         resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
         runs_folder: the folder of all runs.
+        run_id: the name of the new run's folder; default: the time.
         log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
         log_options: options of those, by name.
         console: `auto`, `dashboard`, `lines` or `off`.
@@ -75,11 +81,16 @@ def train(
     """
     root = Path(runs_folder)
     old = run_to_resume(env, resume, root)
+    if init is not None:
+        tables["init"] = str(init.folder) if isinstance(init, Run) else str(init)
+    if old is not None:
+        initial_weights.check_resume(tables.pop("init", ""), old, is_auto=str(resume) == "auto")
     if options is None:
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _, options = seat_opponents(env, options, root)
+    options = options if old is not None else initial_weights.resolve(options, root)
     check_loggers(log, log_options, console=console)
     with contextlib.ExitStack() as held:
         loaded = None
@@ -89,14 +100,16 @@ def train(
             with contextlib.suppress(OSError):
                 checkpoint.recover(old.folder / "checkpoints")
             loaded = checkpoint.load_newest(old.checkpoints())
-        trainer = Trainer(env, options, policy=policy)
+        trainer = Trainer(env, options, policy=policy, is_resumed=old is not None)
         try:
-            run = old if old is not None else runs.create(env_name(env), root)
+            run = old if old is not None else runs.create(env_name(env), root, run_id)
             if old is None:
                 held.enter_context(run.lock())
             if loaded is not None:
                 trainer.restore(loaded[1], loaded[2])
             describe(run, trainer, policy, is_new=old is None)
+            if trainer.init is not None and console != "off":
+                print("\n".join(trainer.init.lines()))
             loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
         except OSError as error:
             trainer.close()
@@ -411,6 +424,8 @@ def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
     facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
     if policy is not None:
         facts["custom_policy"] = env_name(policy)
+    if trainer.init is not None:
+        facts["init"] = trainer.init.facts()
     facts["unsaved_env_options"] = unsaved(options.env)
     facts["versions"] = {
         "shoal": shoal.__version__,
