@@ -34,6 +34,7 @@ def train(args: Sequence[str]) -> int:
         shoal train memory --nn.core mingru
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train --resume last
+        shoal train cartpole --init last@best
     """
     prebuild(args)
     from shoal.train import Stopped
@@ -109,6 +110,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     """
     from shoal import registry, runs
     from shoal.train import options_for
+    from shoal.train.init import check_resume
 
     args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -120,6 +122,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         layers.append(config.read_toml(Path(file)))
     resumed = None if asks_help else _resumed(_value(rest, "--resume"), env, root)
     if resumed is not None:
+        check_resume(_value(rest, "--init") or "", resumed, is_auto=_value(rest, "--resume") == "auto")
         layers.append(resumed.config)
         env = str(resumed.facts.get("env", resumed.env))
     if env is None and not asks_help:
@@ -154,6 +157,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     defaults = {name: default for name, _, default, _ in params}
     own = {name: value for name, value in params_now.items() if value != defaults[name] or name in options.env}
     options = dataclasses.replace(options, **changed, env={**options.env, **own, **given})
+    if resumed is not None:  # with --resume auto, --init is for a new run
+        options = dataclasses.replace(options, init=str(resumed.config.get("init", "")))
     config.check(options, "")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
