@@ -16,6 +16,7 @@ let_openmp_sleep()  # before torch is imported
 
 # ruff: noqa: E402
 from shoal.train.envs import device_of, env_seed, make_vec
+from shoal.train.evaluation import RunEvaluation, evaluate_run
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
 from shoal.train.players import load_player, make_actor
 from shoal.train.session import Stopped, run_to_resume, train
@@ -25,6 +26,7 @@ __all__ = [
     "TABLES",
     "Eval",
     "Options",
+    "RunEvaluation",
     "Save",
     "Stopped",
     "Trainer",
@@ -32,6 +34,7 @@ __all__ = [
     "as_tables",
     "device_of",
     "env_seed",
+    "evaluate_run",
     "load_player",
     "make_actor",
     "make_vec",
