@@ -130,8 +130,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     layers += _default_choosers(rest)
     given: dict[str, Any] = {}
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
-        rest, given = _free_params(rest)
-        _check_keywords(env, given)
+        rest, given = env_flags(rest)
+        check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
@@ -306,7 +306,7 @@ def _as(kind: Any, value: Any, name: str) -> Any:
     return kind(value)
 
 
-def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
+def env_flags(args: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Separates `--env.name value` from the other flags. Values are read as TOML, otherwise as text."""
     rest: list[str] = []
     given: dict[str, Any] = {}
@@ -324,7 +324,7 @@ def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
     return rest, given
 
 
-def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
+def check_keywords(env: str, given: Mapping[str, Any]) -> None:
     """Raises for a keyword that the constructor of a Gymnasium env does not have, with a suggestion."""
     import gymnasium
 
