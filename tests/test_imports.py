@@ -31,6 +31,7 @@ WALLS = {
     "conformance": {"errors", "spec", "registry", "native", "vector"},
     "config": {"errors"},
     "runs": {"errors", "config"},
+    "seed_groups": {"errors", "runs", "stats"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins", "native"},
@@ -40,7 +41,7 @@ WALLS = {
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -51,6 +52,7 @@ WALLS = {
         "tune",
         "config",
         "runs",
+        "seed_groups",
         "log",
         "stats",
         "plot",

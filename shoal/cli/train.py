@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.cli import aliases
+from shoal.cli import aliases, seed_flags
 from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
@@ -35,22 +35,26 @@ def train(args: Sequence[str]) -> int:
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train --resume last
         shoal train cartpole --init last@best
+        shoal train cartpole --seeds 1 2 3 --parallel 3
     """
     prebuild(args)
     from shoal.train import Stopped
     from shoal.train import train as start
 
-    request = parse(list(args))
+    words, group = seed_flags.read(aliases.translate(args))
+    request = parse(words)
+    common: dict[str, Any] = {
+        "options": request.options,
+        "runs_folder": request.runs,
+        "log": request.log,
+        "log_options": request.log_options,
+        "console": request.console,
+    }
     try:
-        run = start(
-            request.env,
-            options=request.options,
-            resume=request.resume,
-            runs_folder=request.runs,
-            log=request.log,
-            log_options=request.log_options,
-            console=request.console,
-        )
+        if request.seeds or group is not None:
+            seed_flags.train(request.env, request.seeds, request.parallel, group, common)
+            return 0
+        run = start(request.env, resume=request.resume, **common)
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
@@ -86,6 +90,8 @@ class Request:
     log: tuple[str, ...]
     log_options: dict[str, dict[str, Any]]
     console: str
+    seeds: tuple[int, ...] = ()
+    parallel: int = 1
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,12 @@ class Session:
     config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
     resume: str = opt(
         "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
+    )
+    seeds: tuple[int, ...] = opt(
+        (), "a run for each of these seeds, with one summary; one number is a count: 3 means 1 2 3", metavar="[N ...]"
+    )
+    parallel: int = opt(
+        1, "with --seeds: seeds that train at the same time, each in a process with its own cores", low=1
     )
     runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
@@ -162,7 +174,9 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     config.check(options, "")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
-    return Request(str(env), options, resumed, root, log, log_options, parsed.console)
+    return Request(
+        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel
+    )
 
 
 def _resumed(word: str | None, env: str | None, root: Path) -> Any:

@@ -17,6 +17,7 @@ let_openmp_sleep()  # before torch is imported
 # ruff: noqa: E402
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.evaluation import RunEvaluation, evaluate_run
+from shoal.train.many_seeds import train_seeds
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
 from shoal.train.players import load_player, make_actor
 from shoal.train.session import Stopped, run_to_resume, train
@@ -42,5 +43,6 @@ __all__ = [
     "options_for",
     "run_to_resume",
     "train",
+    "train_seeds",
     "tuned",
 ]
