@@ -64,7 +64,7 @@ class SeedGroup:
 
     @property
     def scores(self) -> dict[int, float]:
-        """The score of every seed that has one."""
+        """The score of every seed that has one. The mean is over those that have finished."""
         return {row["seed"]: row["score"] for row in self.facts.get("results", ()) if row.get("score") is not None}
 
     @property
@@ -102,9 +102,10 @@ class SeedGroup:
 
 
 def summarize(seeds: Sequence[int], runs: dict[int, Run], reasons: dict[int, str]) -> dict[str, Any]:
-    """The result of every seed, and the mean score with its interval over seeds."""
+    """The result of every seed, and the mean score with its interval over the seeds that have finished."""
     results = [_result(seed, runs.get(seed), reasons.get(seed, "")) for seed in seeds]
-    scores = [row["score"] for row in results if row["score"] is not None]
+    finished = [row for row in results if row["status"] == "finished" and row["score"] is not None]
+    scores = [row["score"] for row in finished]
     interval = ci95(scores) if scores else math.inf
     return {
         "results": results,
@@ -113,7 +114,7 @@ def summarize(seeds: Sequence[int], runs: dict[int, Run], reasons: dict[int, str
         "ci95": interval if math.isfinite(interval) else None,
         "min": min(scores, default=None),
         "max": max(scores, default=None),
-        "score_by": next((row["score_by"] for row in results if row["score"] is not None), None),
+        "score_by": finished[0]["score_by"] if finished else None,
         "steps": sum(row["step"] for row in results),
         "wall_s": sum(row["wall_s"] for row in results),
     }

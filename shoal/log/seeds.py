@@ -134,8 +134,9 @@ def mean_line(facts: Mapping[str, Any]) -> str:
     seconds = facts.get("elapsed_s") or facts["wall_s"]
     cost = f"{human(facts['steps'])} steps in {duration(seconds)}"
     if facts["mean"] is None:
-        return f"No seed has a score: {cost}."
+        return f"No seed has finished: {cost}."
     if facts["ci95"] is None:
         return f"Score {number(facts['mean'])} (1 seed: no interval), {cost}."
-    interval = f"95 % interval over {facts['n']} seeds"
+    of_all = "" if facts["n"] == len(facts["results"]) else f" of {len(facts['results'])}"
+    interval = f"95 % interval over {facts['n']}{of_all} seeds"
     return f"Mean score {number(facts['mean'])} ± {number(facts['ci95'])} ({interval}), {cost}."

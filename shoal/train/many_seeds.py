@@ -257,11 +257,11 @@ class _Work:
         if console != "off":
             screen.print_summary(self.group.facts, self.group.folder)
         if self.reasons and is_complete:
-            names = ", ".join(map(str, self.reasons))
-            reasons = " ".join(f"Seed {seed}: {reason}" for seed, reason in self.reasons.items())
+            failed = [seed for seed in self.group.seeds if seed in self.reasons]
+            reasons = " ".join(f"Seed {seed}: {self.reasons[seed].rstrip('.')}." for seed in failed)
             raise TrainingError(
-                f"{len(self.reasons)} of {len(self.group.seeds)} seeds failed: {names}. {reasons} --resume "
-                f"{self.group.folder} trains them again."
+                f"{len(failed)} of {len(self.group.seeds)} seeds failed: {', '.join(map(str, failed))}. {reasons} "
+                f"--resume {self.group.folder} trains them again."
             )
 
 
