@@ -166,7 +166,7 @@ def test_every_seed_starts_from_the_weights_of_init(group, tmp_path):
         ("--seeds 1 -2", "seed -2 must be an int in 0 .."),
         ("--parallel 2", "--parallel is for several seeds"),
         ("--seeds 2 --parallel 0", "--parallel 0 must be an int of at least 1"),
-        ("--seeds 5000 --parallel 4096", "--parallel 4096 needs as many cores; this process may use"),
+        ("--seeds 2 --parallel 4096", "--parallel 4096 needs as many cores; this process may use"),
         ("--seeds 2 --resume nowhere", "has no group of seeds by that name"),
         ("--seeds 2 --init nowhere", "--init nowhere: no run 'nowhere'"),
         ("--seeds 2 --train.horizon 0", "horizon"),
