@@ -106,6 +106,17 @@ def test_normalizers_that_the_run_does_not_have_are_reported(source):
     trainer.close()
 
 
+def test_another_activation_is_said_although_all_weights_fit(source):
+    options = options_for(
+        "cartpole", tiny(train={"normalize_obs": True}, nn={"activation": "gelu"}, init=str(source.folder))
+    )
+    trainer = Trainer("cartpole", options)
+    assert trainer.init.is_complete
+    was = source.config["nn"]["activation"]
+    assert f"  --nn.activation is gelu; the source has {was}" in trainer.init.lines()
+    trainer.close()
+
+
 def test_where_nothing_fits_the_error_names_the_options_of_the_source(source, tmp_path):
     with pytest.raises(
         ConfigError, match=r"none of its weights fits this run.*That run has --nn.hidden 16: use the same"

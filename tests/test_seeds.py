@@ -220,7 +220,10 @@ from pathlib import Path
 
 log = Path(os.readlink("/proc/self/fd/1"))  # .../<time>-seeds/seed-<n>.log
 seed, stop = int(log.stem.partition("-")[2]), []
-signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
+if seed == 15:
+    (log.parent / "starting").touch()
+    time.sleep(60)
+signal.signal(signal.SIGTERM, lambda number, frame: stop.append(number))
 if seed == 13:
     print("ConfigError: no such thing. Use another.")
     sys.exit(2)
@@ -239,13 +242,13 @@ while seed == 10 and not stop:
     time.sleep(0.02)
 status = "interrupted" if stop else "finished"
 (folder / "summary.json").write_text(json.dumps({"status": status, "step": 64, "wall_s": 1.0}))
-sys.exit(130 if stop else 0)
+sys.exit(143 if stop else 0)
 """
 
 
 @pytest.fixture
 def fake_worker(tmp_path, monkeypatch):
-    """Processes that only pretend to train: seed 10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option."""
+    """Processes that only pretend to train: 10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option, 15 starts."""
     script = tmp_path / "worker.py"
     script.write_text(FAKE)
     monkeypatch.setattr(many_seeds, "WORKER", (str(script),))
@@ -273,18 +276,19 @@ def test_side_by_side_a_mistake_in_the_options_ends_all(fake_worker):
 @needs_two_cores
 def test_side_by_side_ctrl_c_stops_all_with_checkpoints(fake_worker):
     def press() -> None:
-        while not list(fake_worker.glob("cartpole/*-seed10/metrics.jsonl")):
-            time.sleep(0.01)
+        for name in ("*-seed10/metrics.jsonl", "*-seeds/starting"):
+            while not list(fake_worker.glob(f"cartpole/{name}")):
+                time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(Stopped, match=r"stopped by SIGINT; resume with --resume .*-seeds"):
-        train_seeds("cartpole", [10, 1, 2], parallel=2, runs_folder=fake_worker, console="off", **tables())
+        train_seeds("cartpole", [10, 15, 2], parallel=2, runs_folder=fake_worker, console="off", **tables())
     presser.join()
     (made,) = all_groups(fake_worker)
-    statuses = {row["seed"]: row["status"] for row in made.facts["results"]}
-    assert statuses[10] == "interrupted"
+    statuses = [(row["seed"], row["status"], row["reason"]) for row in made.facts["results"]]
+    assert statuses == [(10, "interrupted", ""), (15, "waiting", ""), (2, "waiting", "")]  # 15 was only starting
     assert made.facts["status"] == "interrupted"
     assert not made.is_running
     assert find(made.runs[10].folder).summary["status"] == "interrupted"

@@ -37,7 +37,9 @@ class SeedScreen:
         self.console = Console(highlight=False, markup=False)
         self.title, self.is_off = title, style == "off"
         self.statuses: dict[int, str] = {}
+        self.rows: Sequence[SeedRow] = ()
         self.notes: list[str] = []
+        self.hint = "Ctrl-C saves checkpoints and stops all seeds"
         can_draw = self.console.is_terminal and not self.console.is_dumb_terminal
         self.live: Live | None = None
         if not self.is_off and (style == "dashboard" or (style == "auto" and can_draw)):
@@ -46,6 +48,7 @@ class SeedScreen:
 
     def show(self, rows: Sequence[SeedRow]) -> None:
         """Draws the table, or prints the seeds whose status changed."""
+        self.rows = rows
         if self.live is not None:
             self.live.update(self._frame(rows), refresh=True)
             return
@@ -65,6 +68,8 @@ class SeedScreen:
     def close(self) -> None:
         """Leaves the last table on the screen."""
         if self.live is not None:
+            self.hint = ""
+            self.live.update(self._frame(self.rows), refresh=True)
             self.live.stop()
 
     def _frame(self, rows: Sequence[SeedRow]) -> Any:
@@ -72,7 +77,7 @@ class SeedScreen:
         from rich.text import Text
 
         parts: list[Any] = [Text(self.title, "bold"), _progress_table(rows, self.console.width)]
-        parts += [Text(note, "dim") for note in (self.notes[-3:] or ["Ctrl-C saves checkpoints and stops all seeds"])]
+        parts += [Text(note, "dim") for note in self.notes[-3:] or filter(None, [self.hint])]
         return Group(*parts)
 
 

@@ -52,6 +52,7 @@ class InitReport:
     source: str  # RUN@STEP
     loaded: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the tensors, by name
     skipped: list[Skipped] = field(default_factory=list)
+    differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # options of the network: here, in the source
 
     @property
     def is_complete(self) -> bool:
@@ -64,13 +65,17 @@ class InitReport:
             "source": self.source,
             "loaded": {name: list(shape) for name, shape in self.loaded.items()},
             "not_loaded": [dataclasses.asdict(part) for part in self.skipped],
+            "differing": {name: list(values) for name, values in self.differing.items()},
         }
 
     def lines(self) -> list[str]:
         """What was loaded and what was not, for the screen."""
         here = len(self.loaded) + sum(part.here is not None for part in self.skipped)
+        others = [
+            f"  --nn.{name.replace('_', '-')} is {a}; the source has {b}" for name, (a, b) in self.differing.items()
+        ]
         if self.is_complete:
-            return [f"Initialized from {self.source}: all {here} tensors."]
+            return [f"Initialized from {self.source}: all {here} tensors.", *others]
         lines = [f"Initialized from {self.source}: {len(self.loaded)} of {here} tensors."]
         named = [f"{name} {shape}" for name, shape in self.loaded.items()]
         for title, texts in (("loaded", named), ("not loaded", [str(part) for part in self.skipped])):
@@ -78,7 +83,7 @@ class InitReport:
             lines += [f"    {text}" for text in texts[:SHOWN]]
             if len(texts) > SHOWN:
                 lines.append(f"    and {len(texts) - SHOWN} more, listed under init in run.json")
-        return lines
+        return lines + others
 
 
 def find_source(source: str | Path | Run, root: str | Path = runs.ROOT) -> tuple[Run, Path]:
@@ -126,7 +131,7 @@ def load(actors: Sequence[Actor], options: Options) -> InitReport:
     """
     run, path = find_source(options.init)
     files, meta = checkpoint.load(path, ("weights",))
-    report = InitReport(f"{run.folder}@{meta['step']}")
+    report = InitReport(f"{run.folder}@{meta['step']}", differing=_differing(run, options))
     plans = [
         _plan(actor, _policy_weights(files["weights"], k), f"{k}." * (len(actors) > 1))
         for k, actor in enumerate(actors)
@@ -193,17 +198,21 @@ def _module(name: str) -> str:
     return name if module == PARTS else module
 
 
+def _differing(run: Run, options: Options) -> dict[str, tuple[Any, Any]]:
+    """The options of the network in which two runs differ: here, there. Weights may fit and still compute another
+    function, with another activation.
+    """
+    theirs = run.config.get("nn", {}) if (run.folder / "config.toml").is_file() else {}
+    ours = dataclasses.asdict(options.nn)
+    names = [name for name in theirs if name in ours and name not in ("policies", "log_std")]
+    return {name: (ours[name], theirs[name]) for name in names if ours[name] != theirs[name]}
+
+
 def _nothing_fits(run: Run, options: Options, report: InitReport) -> str:
     """The error, with an example and the options of the network in which the two runs differ."""
     example = next((part for part in report.skipped if part.here and part.there), report.skipped[0])
     text = f"--init {report.source}: none of its weights fits this run. For example, {example}."
-    theirs = run.config.get("nn", {}) if (run.folder / "config.toml").is_file() else {}
-    ours = dataclasses.asdict(options.nn)
-    flags = [
-        f"--nn.{name.replace('_', '-')} {value}"
-        for name, value in theirs.items()
-        if name in ours and ours[name] != value and name not in ("policies", "log_std")
-    ]
+    flags = [f"--nn.{name.replace('_', '-')} {there}" for name, (_, there) in report.differing.items()]
     algo = run.facts.get("algo")
     if algo is not None and algo != options.algo:
         flags.insert(0, f"--algo {algo}")

@@ -215,7 +215,8 @@ class _Work:
         child.close()
         if code == 0:
             return "finished"
-        if code > 128 and self.signal:
+        stops = {signal.SIGTERM, signal.SIGINT, self.signal}
+        if self.signal and (code - 128 in stops or -code in stops):  # the second: while it was starting
             return "interrupted"
         said = child.last_line()
         if code == 2 and seed not in self.group.runs:
@@ -232,10 +233,12 @@ class _Work:
 
         def ask(number: int, _frame: Any) -> None:
             again = "" if self.signal else "; press Ctrl-C again to stop immediately"
+            # a process that is starting may ignore Ctrl-C, as jobs in the background do
+            passed_on = number if self.signal else signal.SIGTERM
             self.signal = self.signal or number
             display.note(f"{signal.Signals(number).name}: every seed saves a checkpoint and stops{again}")
             for child in children.values():
-                child.process.send_signal(number)
+                child.process.send_signal(passed_on)
 
         wanted = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
         before = {number: signal.signal(number, ask) for number in wanted}
