@@ -248,7 +248,7 @@ sys.exit(143 if stop else 0)
 
 @pytest.fixture
 def fake_worker(tmp_path, monkeypatch):
-    """Processes that only pretend to train: 10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option, 15 starts."""
+    """Processes that only pretend: 10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option, 15 starts."""
     script = tmp_path / "worker.py"
     script.write_text(FAKE)
     monkeypatch.setattr(many_seeds, "WORKER", (str(script),))
