@@ -12,7 +12,7 @@ from shoal import checkpoint, registry
 from shoal.cli.main import main
 from shoal.errors import CheckpointError, ConfigError
 from shoal.runs import find
-from shoal.train import Trainer, options_for
+from shoal.train import Trainer, options_for, train
 from shoal.train.init import find_source
 from tests.training import ENVS, HORIZON, cut, tiny, train_tiny
 
@@ -104,6 +104,12 @@ def test_normalizers_that_the_run_does_not_have_are_reported(source):
     trainer = Trainer("cartpole", options)
     assert "moments.0.mean (4,) of the source: this run has none" in [str(part) for part in trainer.init.skipped]
     trainer.close()
+
+
+def test_init_is_taken_with_ready_options_too(source, tmp_path):
+    options = options_for("cartpole", tiny(train={"normalize_obs": True}))
+    run = train("cartpole", options=options, init=source, runs_folder=tmp_path, console="off")
+    assert run.facts["init"]["not_loaded"] == []
 
 
 def test_another_activation_is_said_although_all_weights_fit(source):

@@ -143,6 +143,8 @@ def test_a_group_is_continued_by_its_name_and_takes_new_seeds(tmp_path):
     cut(made.runs[1], 1)
     assert main(["train", "--resume", made.id, "--runs", str(tmp_path), "--console", "off"]) == 0
     assert made.is_finished
+    words = f"train --seeds 1 9 --resume {made.id} --runs {tmp_path} --console off".split()
+    assert main(words) == 0
     more = train_seeds("cartpole", [1, 9], resume="last", runs_folder=tmp_path, console="off")
     assert more.folder == made.folder
     assert list(more.runs) == [1, 9]
@@ -181,6 +183,19 @@ def test_mistakes_are_errors_before_any_work(tmp_path, capsys, words, message):
     assert message in " ".join((captured.err + captured.out).replace("│", " ").split())
     assert not all_groups(root)
     assert not (root / "cartpole").exists()
+
+
+def test_a_mistake_that_only_training_finds_leaves_no_folders(tmp_path):
+    with pytest.raises(ConfigError, match="surplus"):
+        train_seeds(
+            "cartpole", 2, runs_folder=tmp_path, console="off", **tables(vec={"num_envs": 8, "surplus_envs": 4})
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_seeds_are_for_training_only(capsys):
+    assert main(["bench", "train", "cartpole", "--seeds", "2"]) == 2
+    assert "--seeds is for 'shoal train'" in capsys.readouterr().err
 
 
 def test_seeds_from_python_are_checked():

@@ -172,6 +172,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if resumed is not None:  # with --resume auto, --init is for a new run
         options = dataclasses.replace(options, init=str(resumed.config.get("init", "")))
     config.check(options, "")
+    if verb != "train" and parsed.seeds:
+        raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     return Request(

@@ -103,6 +103,13 @@ def find_source(source: str | Path | Run, root: str | Path = runs.ROOT) -> tuple
     return run, runs.choose_checkpoint(run, which or "best", f"--init {text}")
 
 
+def with_init(options: Options, init: str | Path | Run | None) -> Options:
+    """The options with another source; None leaves them as they are."""
+    if init is None:
+        return options
+    return dataclasses.replace(options, init=str(init.folder) if isinstance(init, Run) else str(init))
+
+
 def resolve(options: Options, root: str | Path = runs.ROOT) -> Options:
     """The options with the source of `--init` as the folder of its run and a step, so that config.toml names it."""
     if not options.init:

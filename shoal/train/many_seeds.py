@@ -81,14 +81,12 @@ def train_seeds(
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         if group is not None:
             layers += [run.config for run in list(group.runs.values())[:1]]
-        elif init is not None:
-            tables["init"] = str(init.folder) if isinstance(init, Run) else str(init)
         options = options_for(env, *layers, tables)
     if group is not None and init is not None and resume != "auto":
         initial_weights.check_resume(str(init), Run(group.folder), is_auto=False)
     check_loggers(log, log_options, console=console)
     if group is None:
-        options = initial_weights.resolve(options, root)
+        options = initial_weights.resolve(initial_weights.with_init(options, init), root)
         group = seed_groups.create(env_name(env), wanted, root, algo=options.algo, parallel=parallel)
     with Run(group.folder).lock():
         busy = [str(seed) for seed, run in group.runs.items() if run.is_running]
@@ -98,7 +96,7 @@ def train_seeds(
             )
         added = [seed for seed in wanted if seed not in group.seeds]
         group.write({**group.facts, "seeds": [*group.seeds, *added], "status": "running", "parallel": parallel})
-        todo = _Work(env, group, options, root)
+        todo = _Work(env, group, options, root, wanted)
         todo.arguments = {"policy": policy, "log": log, "log_options": log_options}
         try:
             train_all = todo.one_by_one if len(cores) == 1 else lambda style: todo.side_by_side(style, cores)
@@ -133,13 +131,13 @@ class _Work:
 
     arguments: dict[str, Any]
 
-    def __init__(self, env: Any, group: SeedGroup, options: Options, root: Path) -> None:
+    def __init__(self, env: Any, group: SeedGroup, options: Options, root: Path, wanted: Sequence[int]) -> None:
         self.env, self.group, self.options, self.root = env, group, options, root
         self.began = time.monotonic()
         self.reasons: dict[int, str] = {}  # why seeds failed
         self.signal = 0
         finished = {seed for seed, run in group.runs.items() if (run.summary or {}).get("status") == "finished"}
-        self.seeds = [seed for seed in group.seeds if seed not in finished]
+        self.seeds = [seed for seed in group.seeds if seed in wanted and seed not in finished]
 
     def request(self, seed: int) -> dict[str, Any]:
         """The arguments of `train` for a seed: a new run, or the rest of one that has a checkpoint."""
@@ -364,3 +362,5 @@ def _remove_empty(place: Run | SeedGroup) -> None:
     import shutil
 
     shutil.rmtree(place.folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the env's folder, if it has no other runs
+        place.folder.parent.rmdir()

@@ -81,16 +81,15 @@ def train(
     """
     root = Path(runs_folder)
     old = run_to_resume(env, resume, root)
-    if init is not None:
-        tables["init"] = str(init.folder) if isinstance(init, Run) else str(init)
     if old is not None:
-        initial_weights.check_resume(tables.pop("init", ""), old, is_auto=str(resume) == "auto")
+        given = tables.pop("init", "") if init is None else str(init)
+        initial_weights.check_resume(given, old, is_auto=str(resume) == "auto")
     if options is None:
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _, options = seat_opponents(env, options, root)
-    options = options if old is not None else initial_weights.resolve(options, root)
+    options = options if old is not None else initial_weights.resolve(initial_weights.with_init(options, init), root)
     check_loggers(log, log_options, console=console)
     with contextlib.ExitStack() as held:
         loaded = None
