@@ -134,6 +134,14 @@ def test_groups_of_seeds_are_listed_with_their_mean(three, capsys):
     assert group.id not in ids(capsys, "--env", "cartpole")
 
 
+def test_an_interrupted_group_of_seeds_is_continued_as_a_whole(three, capsys):
+    group = create("maze", [1, 2], three)
+    started = "2999-01-01T12:00:00"
+    fake_run(three, "maze", group.run_id(1), seed=1, status="interrupted", started=started, count=5)
+    assert main(["runs"]) == 0
+    assert f"shoal train --resume {group.id} " in capsys.readouterr().out
+
+
 # ---- compare ----
 
 

@@ -95,7 +95,10 @@ def list_runs(
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
     hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
     if last["status"] in ("interrupted", "killed"):
-        hints = {f"shoal train {last['env']} --resume {name}": "continue the newest run", **hints}
+        group = next((group for group in groups if group.id == last.get("group")), None)
+        whole = name if group is None else group.id if runs == ROOT else shlex.quote(str(group.folder))
+        command = f"shoal train {last['env']} --resume {whole}" if group is None else f"shoal train --resume {whole}"
+        hints = {command: f"continue the newest {'run' if group is None else 'seeds'}", **hints}
     suggest(out, hints)
     return 0
 
