@@ -211,30 +211,14 @@ def test_seeds_from_python_are_checked():
 # ---- side by side ----
 
 
-@needs_two_cores
-def test_side_by_side_gives_the_same_runs_on_disjoint_cores(group, tmp_path, capfd):
-    """Real processes."""
-    before = os.sched_getaffinity(0)
-    made = train_seeds("cartpole", [3, 5], parallel=2, runs_folder=tmp_path, console="lines", **tables())
-    assert os.sched_getaffinity(0) == before
-    for seed, run in made.runs.items():
-        assert contents(run) == contents(group.runs[seed])
-    cores = available_cores() // 2
-    assert [run.facts["machine"]["cores"] for run in made.runs.values()] == [cores, cores]
-    assert [run.facts["command"] for run in made.runs.values()] == [sys.argv] * 2
-    assert made.facts["status"] == "finished"
-    out = capfd.readouterr().out
-    starts = [line.partition("cores ")[2] for line in out.splitlines() if "starting" in line]
-    assert len(set(starts)) == 2
-    assert "Mean score" in out
-
-
 FAKE = """
 import json, os, signal, sys, time
 from pathlib import Path
 
 log = Path(os.readlink("/proc/self/fd/1"))  # .../<time>-seeds/seed-<n>.log
 seed, stop = int(log.stem.partition("-")[2]), []
+if seed == 5:  # a real one
+    os.execv(sys.executable, [sys.executable, "-m", "shoal.train.seed_worker"])
 if seed == 15:
     (log.parent / "starting").touch()
     time.sleep(60)
@@ -263,12 +247,32 @@ sys.exit(143 if stop else 0)
 
 @pytest.fixture
 def fake_worker(tmp_path, monkeypatch):
-    """Processes that only pretend: 10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option, 15 starts."""
+    """Processes that only pretend to train, which is fast; that of seed 5 is a real one.
+
+    10 waits for Ctrl-C, 11 fails, 12 is killed, 13 has a bad option, 15 is still starting.
+    """
     script = tmp_path / "worker.py"
     script.write_text(FAKE)
     monkeypatch.setattr(many_seeds, "WORKER", (str(script),))
     monkeypatch.setattr(many_seeds, "POLL_S", 0.02)
     return tmp_path / "runs"
+
+
+@needs_two_cores
+def test_side_by_side_gives_the_run_of_one_seed_on_cores_of_its_own(fake_worker, group, capfd):
+    before = os.sched_getaffinity(0)
+    made = train_seeds("cartpole", [1, 5], parallel=2, runs_folder=fake_worker, console="lines", **tables())
+    assert os.sched_getaffinity(0) == before
+    run = made.runs[5]
+    assert contents(run) == contents(group.runs[5])
+    assert run.facts["machine"]["cores"] == available_cores() // 2
+    assert run.facts["command"] == sys.argv
+    assert made.facts["status"] == "finished"
+    out = capfd.readouterr().out
+    cores = [line.partition("cores ")[2] for line in out.splitlines() if "starting" in line]
+    assert len(cores) == 2
+    assert cores[0] != cores[1]
+    assert "Mean score" in out
 
 
 @needs_two_cores
