@@ -230,10 +230,36 @@ def checkpoint_step(path: str | Path) -> int | None:
     return int(name)
 
 
-def create(env: str, root: str | Path = ROOT) -> Run:
-    """Makes a new folder for a run of this env."""
+def choose_checkpoint(run: Run, which: str, flag: str) -> Path:
+    """The checkpoint that `best`, `last` or a step names. `flag` is the user's word for it, for errors."""
+    paths = run.checkpoints()
+    if not paths:
+        raise ConfigError(
+            f"{run.folder} has no checkpoint. Training saves one every --save.every-s seconds and at the end."
+        )
+    if which in ("best", "last"):
+        chosen = run.best if which == "best" else run.last
+        return chosen or paths[-1]
+    digits = which.replace("_", "").replace(",", "")
+    steps = [int(path.name) for path in paths]
+    if not (digits.isascii() and digits.isdecimal()):
+        raise ConfigError(f"{flag} must be best, last or a step.")
+    if int(digits) not in steps:
+        near = min(steps, key=lambda step: abs(step - int(digits)))
+        count = f"{len(steps)} checkpoint{'s' * (len(steps) > 1)}"
+        raise ConfigError(
+            f"{flag}: {run.folder} has no checkpoint of that step. The nearest is {near}; there are {count} from "
+            f"{steps[0]} to {steps[-1]}."
+        )
+    return paths[steps.index(int(digits))]
+
+
+def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
+    """Makes a new folder for a run of this env, named `id` or by the time."""
     root, name = Path(root), folder_name(env)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    if id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", id):
+        raise ConfigError(f"run_id={id!r} must consist of letters, digits, dots, dashes and underscores.")
+    stamp = id if id is not None else time.strftime("%Y%m%d-%H%M%S")
     for number in range(10_000):
         folder = root / name / (stamp if number == 0 else f"{stamp}-{number}")
         try:

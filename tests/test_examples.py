@@ -68,6 +68,13 @@ def test_callbacks_and_a_loop_end_their_runs(tmp_path):
     assert second.summary["reason"] == "a return of 100"
 
 
+def test_seeds_other_params_and_the_weights_of_another_run(tmp_path):
+    out = run("seeds_and_init.py", "--steps", "4k", "--seeds", "2", "--runs", str(tmp_path))
+    assert "95 % interval over 2 seeds" in out
+    assert "under gravity 29.4 (training: 9.8):" in out
+    assert find("last", tmp_path).facts["init"]["not_loaded"] == []
+
+
 def test_your_own_loop_learns(capsys):
     """From about 20 to over 100 in a few seconds; it reaches 500 in full."""
     before = torch.get_num_threads()

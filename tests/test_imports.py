@@ -35,6 +35,7 @@ WALLS = {
     "conformance": {"errors", "spec", "registry", "native", "vector"},
     "config": {"errors", "schedules"},
     "runs": {"errors", "config"},
+    "seed_groups": {"errors", "runs", "stats"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins", "native"},
@@ -44,7 +45,8 @@ WALLS = {
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions", "wrappers", "video", "names"},
+    | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
+    | {"wrappers", "video", "names"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -55,6 +57,7 @@ WALLS = {
         "tune",
         "config",
         "runs",
+        "seed_groups",
         "log",
         "stats",
         "plot",

@@ -5,8 +5,10 @@ shoal/evaluate.py plays the episodes; shoal.train makes the player.
 
 from __future__ import annotations
 
+import inspect
 import json as jsonlib
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,13 +16,44 @@ from typing import Annotated, Any
 import tyro
 
 from shoal.cli.command import Command
+from shoal.cli.screen import show_help
+from shoal.cli.train import check_keywords, env_flags
 
 GREEDY, SAMPLED = "greedy", "sampled"
 ADVICE = {SAMPLED: "The final evaluation of a run samples with --eval.greedy False."}
 NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # the most envs at a time; Python envs are slow to make
 
 
-def evaluate(
+def evaluate(words: list[str]) -> int:
+    """Evaluate a run: its return on held-out seeds, and a video.
+
+    Plays whole episodes on seeds that training has not used, and prints the mean return with its 95 % confidence
+    interval: once with the most likely action at each step (greedy), once with actions sampled from the policy.
+    Each env plays a fixed number of episodes, so that short episodes are not preferred.
+
+    --env.NAME VALUE plays under other params than those of training, any that 'shoal envs ENV' lists. Params that
+    change the observations or the actions are refused.
+
+    Try:
+        shoal eval last
+        shoal eval cartpole --episodes 1000 --greedy
+        shoal eval last --env.gravity 15 --seed 7
+        shoal eval runs/breakout/20250101-120000 --checkpoint last --video breakout.gif
+    """
+    rest, given = env_flags(words)
+    if any(word in ("-h", "--help") for word in words):
+        rest = ["--help"]  # without the other words, or tyro omits the arguments that they give
+        show_help(inspect.getdoc(evaluate) or "")
+    return tyro.cli(
+        partial(evaluate_under, env=given),
+        prog="shoal eval",
+        args=rest,
+        description="",
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def evaluate_under(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     /,
     *,
@@ -31,21 +64,13 @@ def evaluate(
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: by the run's)")] = None,
     video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
     video_episodes: int = 1,
+    env: tyro.conf.Suppress[tyro.conf.Fixed[dict[str, Any] | None]] = None,
     fps: Annotated[float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the env's)")] = None,
     json: bool = False,
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: no file)")] = None,
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
 ) -> int:
-    """Evaluate a run: its return on held-out seeds, and a video.
-
-    Plays whole episodes on seeds that training has not used, and prints the mean return with its 95 % confidence
-    interval: once with the most likely action at each step (greedy), once with actions sampled from the policy.
-    Each env plays a fixed number of episodes, so that short episodes are not preferred.
-
-    Try:
-        shoal eval last
-        shoal eval cartpole --episodes 1000 --greedy
-        shoal eval runs/breakout/20250101-120000 --checkpoint last --video breakout.gif
+    """Evaluates a run under the env params of training, overridden by `env`.
 
     Args:
         run: The run: its folder, its id, the name of its env (its newest run), or last.
@@ -55,6 +80,7 @@ def evaluate(
         greedy: Greedy actions only. By default both are played, and the video follows the run's --eval.greedy.
         sample: Sampled actions only.
         seed: The envs start from this seed + 2^30, which training does not use.
+        env: Env params that override those of training.
         video: The video file. auto is a file in RUN/videos/: MP4 if its encoder is installed, otherwise GIF.
         video_episodes: The number of episodes in the video.
         fps: Frames per second of the video.
@@ -66,21 +92,24 @@ def evaluate(
     from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
-    from shoal.runs import find
+    from shoal.runs import choose_checkpoint, find
     from shoal.train import env_seed, load_player
 
     _check(episodes, video_episodes, out)
     trained = find(run, runs)
     start = env_seed(int(trained.facts.get("seed") or 0)) if seed is None else seed
     playing.held_out(start)
-    chosen = _choose(trained, checkpoint)
+    chosen = choose_checkpoint(trained, checkpoint, f"--checkpoint {checkpoint}")
     modes = _modes(trained, greedy, sample)
-    target, note = _target(trained, chosen, video, modes[0], fps)
+    given = dict(env or {})
+    check_keywords(str(trained.facts.get("env", trained.env)), given)
+    target, note = _target(trained, chosen, video, modes[0], fps, given)
     screen = console(stderr=json)
     players: dict[str, Any] = {}
     kwargs: dict[str, Any] = {}
     for mode in modes:
-        players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY)
+        players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY, **({"env": given} if given else {}))
+    changed = _changed(trained, kwargs) if given else []
     maker = partial(make, **kwargs)
     limit = NATIVE_ENVS if registry.is_native(kwargs["env"]) else PYTHON_ENVS
     failed: Exception | None = None
@@ -107,6 +136,7 @@ def evaluate(
         "checkpoint": chosen.name,
         "greedy": modes[0] == GREEDY,
         "seed": start,
+        "params": {change.name: {"training": change.training, "evaluation": change.evaluation} for change in changed},
         **result.facts(),
         "cut": score.cut,
         "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
@@ -121,7 +151,7 @@ def evaluate(
     if json:
         print(line)
     else:
-        _show(screen, trained, chosen, result)
+        _show(screen, trained, chosen, result, changed)
     if failed is not None and video != "auto":
         raise failed  # --video named a file
     if note is not None:
@@ -152,31 +182,6 @@ def _check(episodes: int, video_episodes: int, out: Path | None) -> None:
         raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder that you may write to.")
 
 
-def _choose(run: Any, which: str) -> Path:
-    """The checkpoint that `best`, `last` or a step names."""
-    from shoal.errors import ConfigError
-
-    checkpoints: list[Path] = run.checkpoints()
-    if not checkpoints:
-        raise ConfigError(
-            f"{run.folder} has no checkpoint. Training saves one every --save.every-s seconds and at the end."
-        )
-    if which in ("best", "last"):
-        chosen: Path | None = run.best if which == "best" else run.last
-        return chosen or checkpoints[-1]
-    digits = which.replace("_", "").replace(",", "")
-    steps = [int(path.name) for path in checkpoints]
-    if not digits.isdecimal():
-        raise ConfigError(f"--checkpoint {which} must be best, last or a step.")
-    if int(digits) not in steps:
-        near = min(steps, key=lambda step: abs(step - int(digits)))
-        raise ConfigError(
-            f"--checkpoint {which}: {run.folder} has no checkpoint of that step. The nearest is {near}; there are "
-            f"{_count(len(steps), 'checkpoint')} from {steps[0]} to {steps[-1]}."
-        )
-    return checkpoints[steps.index(int(digits))]
-
-
 def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
     """The ways to choose actions: that of the flag, or both, that of the run first."""
     from shoal.errors import ConfigError
@@ -190,7 +195,16 @@ def _modes(run: Any, greedy: bool, sample: bool) -> list[str]:
     return [GREEDY, SAMPLED] if is_greedy else [SAMPLED, GREEDY]
 
 
-def _target(run: Any, checkpoint: Path, where: str, mode: str, fps: float | None) -> tuple[Path | None, str | None]:
+def _changed(run: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The params that differ from those of training."""
+    from shoal.train.evaluation import changed_params
+
+    return changed_params(run, kwargs)
+
+
+def _target(
+    run: Any, checkpoint: Path, where: str, mode: str, fps: float | None, env: dict[str, Any]
+) -> tuple[Path | None, str | None]:
     """The video's file, or why there is none. Raises if --video names a file that cannot be written."""
     from shoal import video
 
@@ -206,10 +220,14 @@ def _target(run: Any, checkpoint: Path, where: str, mode: str, fps: float | None
         folder.mkdir(exist_ok=True)
     except OSError as error:
         return None, f"No video: cannot make {folder}: {error.strerror}. Choose a file with --video FILE."
-    return video.check(folder / f"{checkpoint.name}{'-greedy' if mode == GREEDY else ''}", rate), None
+    name = f"{checkpoint.name}{'-greedy' if mode == GREEDY else ''}"
+    if env:  # beside the video under the params of training
+        words = "-".join(f"{param}={value}" for param, value in env.items())
+        name += f"-{re.sub(r'[^A-Za-z0-9_=.-]+', '_', words)[:80]}".rstrip(".")
+    return video.check(folder / name, rate), None
 
 
-def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
+def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -221,6 +239,10 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any) -> None:
     if summary.get("selected_by") and (summary.get("best") or {}).get("step") == int(checkpoint.name):
         head += f", the best by its {summary['selected_by']}"
     screen.print(Text(head, "bold"), soft_wrap=True)
+    if changed:
+        screen.print(
+            Text(f"under other params than in training: {', '.join(map(str, changed))}", "yellow"), soft_wrap=True
+        )
     per_mode = " each" if len(result.scores) > 1 else ""
     screen.print(
         Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{per_mode}\n", "dim"), soft_wrap=True
@@ -256,4 +278,6 @@ def _conclude(screen: Any, run: Any) -> None:
     suggest(screen, hints)
 
 
-COMMAND = Command(evaluate, order=20, examples={"shoal eval last": "evaluate the newest run, with a video"})
+COMMAND = Command(
+    evaluate, order=20, examples={"shoal eval last": "evaluate the newest run, with a video"}, parses_words=True
+)

@@ -1,11 +1,11 @@
-"""`shoal runs`: lists the runs with their progress and results."""
+"""`shoal runs`: lists the runs with their progress and results, and the groups of seeds."""
 
 from __future__ import annotations
 
 import json as jsonlib
-import math
 import shlex
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,59 +14,80 @@ import tyro
 
 from shoal.cli.command import Command
 
-Key = Literal["started", "env", "status", "step", "return", "best", "eval", "sps", "wall_s"]
+Key = Literal["started", "env", "algo", "seed", "status", "step", "return", "best", "eval", "score", "sps", "wall_s"]
+Status = Literal["running", "finished", "interrupted", "failed", "killed"]
 
 STATUS_STYLES = {"running": "green", "finished": "", "interrupted": "yellow", "failed": "bold red", "killed": "red"}
+ALL = "(default: all)"
 
 
 def list_runs(
     *,
-    env: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    env: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=ALL)] = None,
+    status: Annotated[Status | None, tyro.conf.arg(help_behavior_hint=ALL)] = None,
+    algo: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint=ALL)] = None,
+    min_score: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint=ALL)] = None,
+    since: Annotated[str | None, tyro.conf.arg(metavar="{12h,7d,DATE}", help_behavior_hint=ALL)] = None,
+    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint=ALL)] = (),
     sort: Key = "started",
+    limit: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint=ALL)] = None,
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
     json: bool = False,
 ) -> int:
     """List the runs: env, status, steps, returns, speed.
 
     The newest run is last, next to the prompt. 'return' is the mean return of the last interval, 'best' that of the
-    best interval, 'eval' that of the evaluation at the end. If the newest run did not learn, the reason is shown below.
+    best interval, 'eval' that of the evaluation at the end. Groups of seeds ('shoal train --seeds') are listed below,
+    with the mean over seeds. If the newest run did not learn, the reason is shown.
 
     Try:
         shoal runs
         shoal runs --env cartpole --sort eval
+        shoal runs --status finished --min-score 400 --since 7d
+        shoal runs --where train.learning_rate=0.001 "train.total_steps>=1M"
         shoal runs --json
 
     Args:
         env: List only the runs of this env.
+        status: List only the runs with this status.
+        algo: List only the runs of this algorithm.
+        min_score: List only the runs with at least this score: 'eval', or 'return' without an evaluation.
+        since: List only the runs that started in this time, such as 12h, 7d or 2w, or since a date.
+        where: List only the runs with these options. The signs are = != < > <= >=.
         sort: The column to sort by, the greatest value last.
+        limit: List only so many runs, the last ones.
         runs: The folder that the runs are in.
-        json: Print one line of JSON per run.
+        json: Print one line of JSON per run and per group of seeds.
     """
+    from shoal.cli.run_rows import Filters, select
     from shoal.cli.screen import console, suggest
-    from shoal.errors import ConfigError, did_you_mean
-    from shoal.runs import ROOT, all_runs, folder_name
+    from shoal.errors import ConfigError
+    from shoal.runs import ROOT
 
-    rows = [describe(run) for run in all_runs(runs)]
-    names = {row["env"] for row in rows}
-    if env is not None:
-        wanted = (env, folder_name(env))
-        matching = [row for row in rows if row["env"] in wanted or row["folder"].parent.name in wanted]
-        if rows and not matching:
-            raise ConfigError(
-                f"no runs of '{env}'.{did_you_mean(env, names)} There are runs of {', '.join(sorted(names))}."
-            )
-        rows = matching
+    if limit is not None and limit < 1:
+        raise ConfigError(f"--limit {limit} must be at least 1.")
+    filters = Filters(env, status, algo, min_score, since, where=where)
+    rows = select(runs, filters)
+    groups = _groups(runs, rows)
     rows.sort(key=lambda row: _rank(row[sort]))
+    rows = rows if limit is None else rows[-limit:]
     if json:
         for row in rows:
             print(jsonlib.dumps({**row, "folder": str(row["folder"])}))
+        for group in groups:
+            print(jsonlib.dumps({"kind": "seeds", **group.facts, "folder": str(group.folder)}))
         return 0
     out = console()
     if not rows:
-        out.print(f"No runs in {runs}/.", soft_wrap=True)
-        suggest(out, {f"shoal train {env or 'cartpole'}": "start one"})
+        what = "No runs" if filters.is_empty else "No such runs"
+        out.print(f"{what} in {runs}/.", soft_wrap=True)
+        hints = {f"shoal train {env or 'cartpole'}": "start one"} if filters.is_empty else {"shoal runs": "list all"}
+        suggest(out, hints)
         return 0
     out.print(_table(rows, out.width, sort))
+    if groups:
+        out.print()
+        out.print(_group_table(groups, out.width))
     last = max(rows, key=lambda row: (row["started"], row["id"]))
     out.print(f"\n{len(rows)} run{'s' * (len(rows) > 1)} in {runs}/.", soft_wrap=True)
     for finding in last["diagnosis"]:
@@ -74,35 +95,51 @@ def list_runs(
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
     hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
     if last["status"] in ("interrupted", "killed"):
-        hints = {f"shoal train {last['env']} --resume {name}": "continue the newest run", **hints}
+        group = next((group for group in groups if group.id == last.get("group")), None)
+        whole = name if group is None else group.id if runs == ROOT else shlex.quote(str(group.folder))
+        command = f"shoal train {last['env']} --resume {whole}" if group is None else f"shoal train --resume {whole}"
+        hints = {command: f"continue the newest {'run' if group is None else 'seeds'}", **hints}
     suggest(out, hints)
     return 0
 
 
-def describe(run: Any) -> dict[str, Any]:
-    """One run as plain values; None if a value is unknown."""
-    records, facts, summary = run.metrics(), run.facts, run.summary or {}
-    last = records[-1] if records else {}
-    returns = [record["episode/return"] for record in records if _is_number(record.get("episode/return"))]
-    evaluation = summary.get("eval") or {}
-    step, wall = summary.get("step", last.get("step", 0)), summary.get("wall_s", last.get("wall_s"))
-    sps = summary.get("sps") or (step / wall if wall else None)
-    return {
-        "id": run.id,
-        "env": str(facts.get("env", run.env)),
-        "algo": facts.get("algo"),
-        "seed": facts.get("seed"),
-        "status": summary.get("status") or ("running" if run.is_running else "killed"),
-        "step": step,
-        "return": returns[-1] if returns else None,
-        "best": max(returns) if returns else None,
-        "eval": evaluation.get("return") if _is_number(evaluation.get("return")) else None,
-        "diagnosis": summary.get("diagnosis") or [],
-        "sps": sps,
-        "wall_s": wall,
-        "started": str(facts.get("started", "")),
-        "folder": run.folder,
-    }
+def _groups(root: Path, rows: Sequence[dict[str, Any]]) -> list[Any]:
+    """The groups of seeds of which a run is listed. Each such row gets the id of its group."""
+    from shoal.seed_groups import all_groups
+
+    by_folder = {(row["env"], row["id"]): row for row in rows}
+    listed = []
+    for group in all_groups(root):
+        env = str(group.facts.get("env", group.env))
+        members = [row for seed in group.seeds if (row := by_folder.get((env, group.run_id(seed)))) is not None]
+        for row in members:
+            row["group"] = group.id
+        listed += [group] if members else []
+    return listed
+
+
+def _group_table(groups: Sequence[Any], width: int) -> Any:
+    """One row for each group of seeds."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from shoal.log.base import human, number
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("seeds", "env", "status", "n", "mean", "95 %", "min", "max", "steps"):
+        table.add_column(name, justify="left" if name in ("seeds", "env", "status") else "right", no_wrap=True)
+    for group in groups:
+        facts = group.facts
+        status = str(facts.get("status", ""))
+        if status == "running" and not group.is_running:
+            status = "killed"
+        interval = facts.get("ci95")
+        cells = [number(facts.get("mean")), "-" if interval is None else f"± {number(interval)}"]
+        cells += [number(facts.get("min")), number(facts.get("max")), human(facts.get("steps") or 0)]
+        count = f"{facts.get('n', 0)}/{len(group.seeds)}"
+        style = Text(status, STATUS_STYLES.get(status, ""))
+        table.add_row(Text(group.id, "cyan"), str(facts.get("env", group.env)), style, count, *cells)
+    return table
 
 
 def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
@@ -154,10 +191,6 @@ def _age(started: str) -> str:
 def _rank(value: Any) -> tuple[bool, Any]:
     """Unknown values come first."""
     return (value is not None, value if value is not None else 0)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 COMMAND = Command(list_runs, order=40, examples={})

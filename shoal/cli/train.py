@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.cli import aliases
+from shoal.cli import aliases, seed_flags
 from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
@@ -38,22 +38,27 @@ def train(args: Sequence[str]) -> int:
         shoal train gymnasium:LunarLander-v3 --vec.num-envs 16
         shoal train cartpole --callback "stop_at(score=475)"
         shoal train --resume last
+        shoal train cartpole --init last@best
+        shoal train cartpole --seeds 1 2 3 --parallel 3
     """
     prebuild(args)
     from shoal.train import Stopped
     from shoal.train import train as start
 
-    request = parse(list(args))
+    words, group = seed_flags.read(aliases.translate(args))
+    request = parse(words)
+    common: dict[str, Any] = {
+        "options": request.options,
+        "runs_folder": request.runs,
+        "log": request.log,
+        "log_options": request.log_options,
+        "console": request.console,
+    }
     try:
-        run = start(
-            request.env,
-            options=request.options,
-            resume=request.resume,
-            runs_folder=request.runs,
-            log=request.log,
-            log_options=request.log_options,
-            console=request.console,
-        )
+        if request.seeds or group is not None:
+            seed_flags.train(request.env, request.seeds, request.parallel, group, common)
+            return 0
+        run = start(request.env, resume=request.resume, **common)
     except Stopped as stop:
         console(stderr=True).print(f"\n{stop}", style="dim", soft_wrap=True)
         return 128 + stop.number
@@ -94,6 +99,8 @@ class Request:
     log: tuple[str, ...]
     log_options: dict[str, dict[str, Any]]
     console: str
+    seeds: tuple[int, ...] = ()
+    parallel: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,12 @@ class Session:
     config: str = opt("", "TOML file whose tables override the tuned options of the env", metavar="FILE")
     resume: str = opt(
         "", "run to continue: its folder, its id, 'last', or 'auto' for the newest unfinished one", metavar="RUN"
+    )
+    seeds: tuple[int, ...] = opt(
+        (), "a run for each of these seeds, with one summary; one number is a count: 3 means 1 2 3", metavar="[N ...]"
+    )
+    parallel: int = opt(
+        1, "with --seeds: seeds that train at the same time, each in a process with its own cores", low=1
     )
     runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
@@ -118,6 +131,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     """
     from shoal import registry, runs
     from shoal.train import options_for
+    from shoal.train.init import check_resume
     from shoal.train.options import read_env_options, settle_rate
 
     args = _join_repeated(aliases.translate(args), "--callback")
@@ -130,6 +144,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         layers.append(config.read_toml(Path(file)))
     resumed = None if asks_help else _resumed(_value(rest, "--resume"), env, root)
     if resumed is not None:
+        check_resume(_value(rest, "--init") or "", resumed, is_auto=_value(rest, "--resume") == "auto")
         layers.append(resumed.config)
         env = str(resumed.facts.get("env", resumed.env))
     if env is None and not asks_help:
@@ -137,9 +152,9 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     layers += _default_choosers(rest)
     given: dict[str, Any] = {}
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
-        rest, given = _free_params(rest)
+        rest, given = env_flags(rest)
         given = read_env_options(given)
-        _check_keywords(env, given)
+        check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
@@ -167,10 +182,16 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     defaults = {name: default for name, _, default, _ in params}
     own = {name: value for name, value in params_now.items() if value != defaults[name] or name in options.env}
     options = dataclasses.replace(options, **changed, env={**options.env, **own, **given})
+    if resumed is not None:  # with --resume auto, --init is for a new run
+        options = dataclasses.replace(options, init=str(resumed.config.get("init", "")))
     config.check(options, "")
+    if verb != "train" and parsed.seeds:
+        raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
-    return Request(str(env), options, resumed, root, log, log_options, parsed.console)
+    return Request(
+        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel
+    )
 
 
 def _join_repeated(args: list[str], flag: str) -> list[str]:
@@ -369,7 +390,7 @@ def _as(kind: Any, value: Any, name: str) -> Any:
     return kind(value)
 
 
-def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
+def env_flags(args: list[str]) -> tuple[list[str], dict[str, Any]]:
     """Separates `--env.name value` from the other flags. Values are read as TOML, otherwise as text."""
     rest: list[str] = []
     given: dict[str, Any] = {}
@@ -387,7 +408,7 @@ def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
     return rest, given
 
 
-def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
+def check_keywords(env: str, given: Mapping[str, Any]) -> None:
     """Raises for a keyword that the constructor of a Gymnasium env does not have, with a suggestion."""
     import gymnasium
 

@@ -24,8 +24,10 @@ def train(
     *,
     policy: nn.Module | Callable[..., nn.Module] | None = None,
     config_file: str | Path | None = None,
+    init: str | Path | Run | None = None,
     resume: str | Path | Run | None = None,
     runs_folder: str | Path = runs.ROOT,
+    run_id: str | None = None,
     log: tuple[str, ...] = (),
     log_options: Mapping[str, Mapping[str, Any]] | None = None,
     console: str = "auto",
@@ -41,8 +43,11 @@ def train(
         env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
         policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
         config_file: a TOML file that overrides the env's tuned options.
+        init: the run whose weights and observation normalizers the new run starts from: its folder, id, `last`, with
+            `@last` or `@STEP` another checkpoint than the best one.
         resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
         runs_folder: the folder of all runs.
+        run_id: the name of the new run's folder; default: the time.
         log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
         log_options: options of those, by name.
         console: `auto`, `dashboard`, `lines` or `off`.
@@ -55,8 +60,10 @@ def train(
     arguments = {
         "policy": policy,
         "config_file": config_file,
+        "init": init,
         "resume": resume,
         "runs_folder": runs_folder,
+        "run_id": run_id,
         "log": log,
         "log_options": log_options,
         "console": console,

@@ -20,7 +20,7 @@ from shoal.nn.policy import NetWithOptions
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.seeds import stream_seed
-from shoal.train import env_params, seats
+from shoal.train import env_params, params, seats
 from shoal.train.options import Options, options_for
 
 
@@ -114,8 +114,13 @@ def seat_player(
     )
 
 
-def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) -> tuple[PolicyPlayer, dict[str, Any]]:
-    """A run's policy as a player, and the keyword arguments of `shoal.make` for its env."""
+def load_player(
+    run: Run, at: Path | None = None, greedy: bool | None = None, env: Mapping[str, Any] | None = None
+) -> tuple[PolicyPlayer, dict[str, Any]]:
+    """A run's policy as a player, and the keyword arguments of `shoal.make` for its env.
+
+    `env` are env params that override those of training. Other spaces than those of training raise ConfigError.
+    """
     from shoal.train.opponents import load_opponents
 
     name = run.facts.get("env", run.env)
@@ -129,10 +134,11 @@ def load_player(run: Run, at: Path | None = None, greedy: bool | None = None) ->
             f"{run.id} was trained with a custom policy ({run.facts['custom_policy']}), which a run folder does not "
             f"hold. Make the policy in Python and load its weights from {path / 'weights.safetensors'}."
         )
-    check_env_options(run)
+    check_env_options(run, env)
     options = options_for(name, run.config)
     # evaluations take the last values of schedules
     options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
+    options = dataclasses.replace(options, env=params.override(name, options.env, env or {}))
     files, _ = checkpoint.load(path, ("weights",))
     with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
         agents, opponents = vec.agents_per_env, seats.parse(options.opponents)

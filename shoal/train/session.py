@@ -28,6 +28,7 @@ from shoal.log import check as check_loggers
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
 from shoal.train import diagnosis
+from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
 from shoal.train.callbacks.specs import absolute, make_all
@@ -57,8 +58,10 @@ def open_session(
     *,
     policy: nn.Module | Callable[..., nn.Module] | None = None,
     config_file: str | Path | None = None,
+    init: str | Path | Run | None = None,
     resume: str | Path | Run | None = None,
     runs_folder: str | Path = runs.ROOT,
+    run_id: str | None = None,
     log: tuple[str, ...] = (),
     log_options: Mapping[str, Mapping[str, Any]] | None = None,
     console: str = "auto",
@@ -69,6 +72,9 @@ def open_session(
     """The session of a new or resumed run; the arguments are those of `train`. `held` keeps the run's lock."""
     root = Path(runs_folder)
     old = run_to_resume(env, resume, root)
+    if old is not None:
+        given = tables.pop("init", "") if init is None else str(init)
+        initial_weights.check_resume(given, old, is_auto=str(resume) == "auto")
     if options is None:
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         layers += [old.config] if old is not None else []
@@ -79,6 +85,7 @@ def open_session(
     named = tuple(absolute(part) for part in callbacks if isinstance(part, str))
     options = dataclasses.replace(options, callback=named)
     _, options = seat_opponents(env, options, root)
+    options = options if old is not None else initial_weights.resolve(initial_weights.with_init(options, init), root)
     check_loggers(log, log_options, console=console)
     loaded: Any = None
     saved_states: dict[str, Any] = {}
@@ -90,7 +97,7 @@ def open_session(
             checkpoint.recover(old.folder / "checkpoints")
         loaded = checkpoint.load_newest(old.checkpoints())
         saved_states, env_params = read_saved(loaded[1]["state"])
-    trainer = Trainer(env, options, policy=policy)
+    trainer = Trainer(env, options, policy=policy, is_resumed=old is not None)
     try:
         if env_params:  # before the envs are restored, or start new episodes
             set_env_params(trainer.vec, env_params)
@@ -99,13 +106,15 @@ def open_session(
         trainer.close()
         raise
     try:
-        run = old if old is not None else runs.create(env_name(env), root)
+        run = old if old is not None else runs.create(env_name(env), root, run_id)
         if old is None:
             held.enter_context(run.lock())
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
         missing = group.load(saved_states)
         describe(run, trainer, policy, is_new=old is None)
+        if trainer.init is not None and console != "off":
+            print("\n".join(trainer.init.lines()))
         loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
     except OSError as error:
         trainer.close()
@@ -522,6 +531,8 @@ def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
     facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
     if policy is not None:
         facts["custom_policy"] = env_name(policy)
+    if trainer.init is not None:
+        facts["init"] = trainer.init.facts()
     facts["unsaved_env_options"] = unsaved(options.env)
     facts["versions"] = {
         "shoal": shoal.__version__,

@@ -33,6 +33,7 @@ from shoal.errors import CheckpointError, ConfigError, ShoalError
 from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
+from shoal.train import init as initial_weights
 from shoal.train import seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
@@ -56,6 +57,7 @@ class Trainer:
         vec: a vector env to train on, instead of one made from env and options.
         policy: a custom `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
         first_seed: the seed of the envs' first reset; default: derived from the run's seed.
+        is_resumed: `restore` follows, so the weights of `--init` are not loaded.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Trainer:
         vec: Any = None,
         policy: nn.Module | Callable[..., nn.Module] | None = None,
         first_seed: Any = None,
+        is_resumed: bool = False,
     ) -> None:
         keep_freed_memory()
         self.torch_settings = TorchSettings()
@@ -74,6 +77,7 @@ class Trainer:
         self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
         self.step = self.iteration = 0
         self.wall_s = 0.0
+        self.is_resumed = is_resumed
         self.exact = True  # whether all resumes were bit-exact
         self._started = False
         self._updates = 0  # since the last drain
@@ -116,6 +120,9 @@ class Trainer:
         first = None if vec.native_spec is not None else vec.reset(seed=self.first_seed)
         infos = {} if first is None else first[1]
         self.actors = make_actors(self.roles, options, policy, self.device, self.agents)
+        # before the learners are made: they copy weights (DQN's target network)
+        has_init = bool(options.init) and not self.is_resumed
+        self.init = initial_weights.load(self.actors, options) if has_init else None
         self.learners = [
             self.algorithm.learner(
                 options.train,
