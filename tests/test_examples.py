@@ -28,7 +28,8 @@ def run(name: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py", "domain_randomization.py"]
+    "name",
+    ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py", "domain_randomization.py"],
 )
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60

@@ -30,8 +30,10 @@ from shoal.log.seeds import SeedRow
 from shoal.runs import Run
 from shoal.seed_groups import SeedGroup, parse_seeds
 from shoal.train import init as initial_weights
+from shoal.train.loop import train
 from shoal.train.options import Options, options_for
-from shoal.train.session import Stopped, env_name, train
+from shoal.train.session import env_name
+from shoal.train.signals import Stopped
 
 POLL_S = 0.25  # between two looks at the processes
 WORKER = ("-m", "shoal.train.seed_worker")  # the program of a process

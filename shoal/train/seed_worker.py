@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 import cloudpickle
 
 from shoal.errors import ConfigError, ShoalError
+from shoal.train.loop import train
 from shoal.train.many_seeds import SIZE_BYTES
-from shoal.train.session import Stopped, train
+from shoal.train.signals import Stopped
 
 
 def main() -> int:

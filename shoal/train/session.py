@@ -32,10 +32,10 @@ from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
 from shoal.train.callbacks.specs import absolute, make_all
-from shoal.train.param_changes import check_saveable, set_env_params
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
+from shoal.train.param_changes import check_saveable, set_env_params
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord

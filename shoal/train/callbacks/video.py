@@ -9,8 +9,8 @@ from shoal import evaluate, video
 from shoal.errors import ConfigError
 from shoal.train.callbacks.base import Callback, Context
 from shoal.train.callbacks.checks import check_count
-from shoal.train.param_changes import of_one_env, set_env_params
 from shoal.train.envs import env_seed, make_filmed_vec
+from shoal.train.param_changes import of_one_env, set_env_params
 
 FOLDER = "videos"  # in the run's folder
 
