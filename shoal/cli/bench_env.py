@@ -315,7 +315,7 @@ def _bar(share: float, width: int) -> str:
 
 
 def _note_simd(screen: Any, env: str) -> None:
-    """Warns where the compiler did not vectorize a user's env, and names the line. Tests cover stock envs."""
+    """Says whether the compiler vectorized a user's env, and which line prevents it. Tests cover stock envs."""
     from shoal import registry
     from shoal.errors import BuildError
     from shoal.native import build, lib, simd
@@ -327,8 +327,8 @@ def _note_simd(screen: Any, env: str) -> None:
         report = simd.report(build.Source.env(header), lib.best_variant())
     except BuildError:  # no compiler on this machine: the library was compiled elsewhere
         return
-    if report.is_simd is False:
-        screen.print(f"\n{env}: {report.text}.", style="yellow")
+    text = f"the step is vectorized, {report.text}" if report.is_simd else report.text
+    screen.print(f"\n{env}: {text}.", style="yellow" if report.is_simd is False else "")
 
 
 def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:
