@@ -91,7 +91,7 @@ ENV_FN void draw_shape(Draw *d, const float *points, int32_t count, float x, flo
 // A letter is 5/7 of its height wide, and 1/7 is left free after it.
 ENV_FN float draw_text_width(float height, const char *text) {
     int32_t count = 0;
-    while (text[count]) count++;
+    while (count < 1024 && text[count]) count++;  // without a limit, compilers make a call of strlen of it
     return count ? height * (float)(6 * count - 1) / 7.0f : 0.0f;
 }
 // Text from (x, y), the left end of the letters' middle line. Printable ASCII; a text that is longer than an item can
