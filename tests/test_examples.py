@@ -27,7 +27,7 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py"])
+@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py", "gallery.py"])
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
@@ -45,6 +45,13 @@ def test_your_own_env_is_trained_in_processes(tmp_path):
     assert trained.summary["status"] == "finished"
     assert "process" in out
     assert "targets a game" in out
+
+
+def test_the_gallery_is_drawn(tmp_path):
+    out = run("gallery.py", "--out", str(tmp_path / "new"), "--steps", "3", "--width", "64")
+    names = sorted(path.stem for path in (EXAMPLES / "gallery").glob("*.h"))
+    assert sorted(path.stem for path in (tmp_path / "new").glob("*.png")) == names
+    assert out.count("shapes") == len(names) == 5
 
 
 def test_your_own_loop_learns(capsys):

@@ -1,7 +1,7 @@
 // pegs.h: peg solitaire on a triangle of 15 holes: jump pegs over pegs until one is left.
 //
 // A peg jumps in a straight line over its neighbour into an empty hole, and the neighbour is taken from the board. The
-// episode ends when no jump is possible. Random jumps leave 4 to 5 pegs; every start can be solved, with one peg left.
+// episode ends when no jump is possible. Random jumps leave about 4 pegs; every start can be solved, with one peg left.
 //
 // obs: for each hole 1 if it holds a peg, then the share of pegs that are left. action: one of 36 jumps (the table
 // below). mask: the jumps that are possible now; others change nothing. reward: 1/13 for a jump, and 1 for the last
@@ -132,6 +132,6 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         draw_line(d, x0, y0, x0 + 0.85f * (x1 - x0), y0 + 0.85f * (y1 - y0), 0.08f, 0xe4572e);
         draw_shape(d, head, 3, x1, y1, angle, 1.0f, 0xe4572e);
     }
-    draw_value(d, -3.1f, -1.1f, 0.35f, "pegs ", count_pegs(s), 0xffffff);
-    draw_value(d, 1.3f, -1.1f, 0.35f, "jumps ", count_jumps(s), 0x8fa3c7);
+    draw_value(d, -3.0f, -1.1f, 0.3f, "pegs ", count_pegs(s), 0xffffff);
+    draw_value(d, 1.0f, -1.1f, 0.3f, "jumps ", count_jumps(s), 0x8fa3c7);
 }

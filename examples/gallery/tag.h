@@ -2,7 +2,7 @@
 //
 // Two agents with continuous actions. Agent 0 chases, agent 1 runs; one policy can play both, because an observation
 // says whose it is. The field is closed, and the chaser is faster: good chasers catch good runners in nearly every
-// episode. A random chaser catches a random runner in few.
+// episode, a random chaser catches a random runner in a third of them.
 //
 // obs: 1 for the chaser or -1 for the runner; the own velocity; the direction to the other (x, y) and the distance; the
 // velocity of the other; the own place; the direction to the pond. action: the push (x, y), from -1 to 1.
