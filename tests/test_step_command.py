@@ -208,6 +208,34 @@ def test_python_envs_with_structured_spaces(step):
     assert "4 is out of range 1 .. 3" in out
 
 
+def test_a_terminal_has_a_prompt_and_colours(monkeypatch, capsys):
+    """At a prompt a mistake is no failure, and the end of the input ends the session."""
+    lines = iter(["4", "9", "p 16"])
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+
+    def read(prompt: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", read)
+    assert main(["step", "squared"]) == 0
+    out = capsys.readouterr().out
+    assert "9 is out of range 0 .. 4" in out
+    assert out.count("▀") == 16 * 8
+
+
+def test_agents_with_different_actions(step):
+    pytest.importorskip("mpe2")
+    code, out = step("pettingzoo:mpe2/simple_speaker_listener_v4", "2 | 4", "2 5")
+    assert code == 1
+    assert "An action is a number in 0 .. 2 for speaker_0, a number in 0 .. 4 for listener_0." in out
+    assert "action 2 | 4  reward" in out
+    assert "5 is out of range 0 .. 4. The action of listener_0" in out
+
+
 def test_unknown_envs_and_widths_are_refused_before_any_work(step):
     assert step("cartpol", "1")[0] == 2
     assert "Give 8 to 400 columns" in step("cartpole", "1", flags=("--width", "5"))[1]

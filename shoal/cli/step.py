@@ -140,10 +140,8 @@ class Session:
 
     def _introduction(self) -> str:
         stepper = self.stepper
-        spec = stepper.vec.native_spec
-        name = spec.name if spec is not None else "a Python env"
         agents = f", {len(stepper.agents)} agents" if len(stepper.agents) > 1 else ""
-        return f"{name}{agents}. An action is {stepper.describe_action(0)}. h lists the commands.\n{self._obs_line()}"
+        return f"{stepper.name}{agents}. {stepper.describe_actions()} h lists the commands.\n{self._obs_line()}"
 
     # ---- commands ----
 

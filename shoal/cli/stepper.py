@@ -36,6 +36,7 @@ class Stepper:
     """One env and its episode so far."""
 
     def __init__(self, env: str, seed: int, params: dict[str, Any]) -> None:
+        self.name = env
         self.vec = make_one(env, params)
         self.view = self.vec.agents()
         self.agents: tuple[str, ...] = self.vec.agent_spaces.agents
@@ -148,7 +149,9 @@ class Stepper:
             actions.append(self._read_action(agent, words[:size]))
             words = words[size:]
         if words:
-            raise ConfigError(f"'{' '.join(words)}' is left over. {self._needs()} Type x10 for ten random steps.")
+            raise ConfigError(
+                f"'{' '.join(words)}' is left over. {self.describe_actions()} Type x10 for ten random steps."
+            )
         return actions
 
     def _read_action(self, agent: int, words: list[str]) -> Any:
@@ -178,12 +181,12 @@ class Stepper:
     def _whose(self, agent: int) -> str:
         return f"The action of {self.agents[agent]}" if len(self.agents) > 1 else "The action"
 
-    def _needs(self) -> str:
-        if len(self.agents) == 1:
-            return f"An action is {self.describe_action(0)}."
-        return "An action for each agent: " + "; ".join(
-            f"{name} {self.describe_action(agent)}" for agent, name in enumerate(self.agents)
-        )
+    def describe_actions(self) -> str:
+        """What a step needs: an action, or one for each agent."""
+        texts = [self.describe_action(agent) for agent in range(len(self.agents))]
+        if len(set(texts)) == 1:
+            return f"An action is {texts[0]}{'' if len(texts) == 1 else ', for each agent'}."
+        return f"An action is {', '.join(f'{text} for {name}' for name, text in zip(self.agents, texts))}."
 
     def describe_action(self, agent: int) -> str:
         """What an action is: `one of 0 .. 4`, or `2 numbers: -1 .. 1, -1 .. 1`."""
