@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -128,10 +129,14 @@ def test_check_and_bench_say_it(tmp_path, capsys):
     assert slow.status == "warned"
     assert f"quiet.h:{NUMBER}:" in slow.text
     assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
-    bench_env._note_simd(cli.console(), str(path))
+    words = ["--seconds", "0.01", "--repeats", "1", "--num-envs", "64", "--backends", "serial"]
+    assert cli.main(["bench", "env", str(path), *words]) == 0
     assert f"quiet.h:{NUMBER}" in capsys.readouterr().out
-    bench_env._note_simd(cli.console(), str(header(tmp_path, "")))
-    assert "the step is vectorized" in capsys.readouterr().out.replace("\n", " ")
+    assert cli.main(["bench", "env", str(header(tmp_path, "")), *words, "--json"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["simd"].values()
+    assert note["is_simd"] is True
+    assert note["text"].startswith("the step is vectorized")
+    assert bench_env._simd_note("cartpole") is None
 
 
 @gcc
