@@ -131,7 +131,10 @@ def check_cuda(subject: Subject) -> str:
     try:
         build.run_compiler(command, subject.source)
     except CompileFailed as error:
-        raise Failure(f"{error}\nFunctions of libc or of the host cannot be called on a GPU.") from None
+        advice = "Functions of libc or of the host cannot be called on a GPU."
+        if "undefined in device code" in str(error):
+            advice = "A GPU does not have this table or function. Declare tables with ENV_DATA, functions with ENV_FN."
+        raise Failure(f"{error}\n{advice}") from None
     return f"sm_90, {out.stat().st_size // 1024} KiB"
 
 

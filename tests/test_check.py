@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from shoal import conformance
+from shoal.errors import CompileFailed
+from shoal.native import build, cuda
 
 from .conftest import BROKEN
 
@@ -39,3 +42,58 @@ def test_finds_and_explains(name, check, says, monkeypatch):
 
 def test_every_broken_header_is_a_case():
     assert {path.stem for path in BROKEN.glob("*.h")} == {case[0] for case in CASES}
+
+
+TABLE = """// table.h: walk along a table.
+#define ENV_OBS OBS_F32(1)
+#define ENV_ACTION ACT_DISCRETE(3)
+#define ENV_MAX_STEPS 20
+#define ENV_NO_DRAW
+#include "core/env.h"
+KIND char level[2][6] = {"#..##", "#.#.#"};
+KIND float pays[2][5] = {{0.5f, -1.0f, 2.0f, 3.0f, 1.0f}, {1.0f, 2.0f, 3.0f, 4.0f, 5.0f}};
+KIND int32_t unused_table[2] = {1, 2};
+typedef struct {
+    int32_t x, level;
+} State;
+ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
+    (void)p;
+    s->level = rng_int(rng, 2);
+    s->x = 0;
+}
+ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
+    (void)p, (void)rng;
+    s->x = i_clamp(s->x + (*a == 2) - (*a == 1), 0, 4);
+    out->reward = pays[s->level][s->x];
+    out->terminated = level[s->level][s->x] == '.';
+}
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
+    (void)p, (void)agent;
+    obs[0] = pays[s->level][s->x];
+}
+"""
+
+
+def test_env_data_is_a_table_in_every_language(tmp_path):
+    """C11, C++17 and a GPU: without a warning, without a global variable, also where a table is not used."""
+    header = tmp_path / "table.h"
+    header.write_text(TABLE.replace("KIND", "ENV_DATA"))
+    subject = conformance.Subject(header, 200, tmp_path)
+    for check in (conformance.check_c11, conformance.check_cpp17, conformance.check_symbols):
+        assert check(subject)
+    vec = subject.vec(1)
+    assert vec.step(np.array([2]))[1].tolist() in ([-1.0], [2.0])
+    pytest.importorskip("cuda.bindings")
+    assert cuda.cubin(subject.source, "sm_90")[:4] == b"\x7fELF"
+
+
+def test_a_table_that_a_gpu_does_not_have_is_explained(tmp_path, monkeypatch):
+    def refuse(command, source):
+        raise CompileFailed('table.h(21): error: identifier "level" is undefined in device code')
+
+    monkeypatch.setattr(conformance.shutil, "which", lambda name: name)
+    monkeypatch.setattr(build, "run_compiler", refuse)
+    header = tmp_path / "table.h"
+    header.write_text(TABLE.replace("KIND", "static const"))
+    with pytest.raises(conformance.Failure, match="Declare tables with ENV_DATA"):
+        conformance.check_cuda(conformance.Subject(header, 200, tmp_path))

@@ -29,7 +29,15 @@ def run(name: str, *words: str) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["custom_policy.py", "custom_env.py", "own_loop.py", "schedules.py", "callbacks.py", "domain_randomization.py"],
+    [
+        "custom_policy.py",
+        "custom_env.py",
+        "own_loop.py",
+        "schedules.py",
+        "callbacks.py",
+        "domain_randomization.py",
+        "gallery.py",
+    ],
 )
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
@@ -74,6 +82,13 @@ def test_seeds_other_params_and_the_weights_of_another_run(tmp_path):
     assert "95 % interval over 2 seeds" in out
     assert "under gravity 29.4 (training: 9.8):" in out
     assert find("last", tmp_path).facts["init"]["not_loaded"] == []
+
+
+def test_the_gallery_is_drawn(tmp_path):
+    out = run("gallery.py", "--out", str(tmp_path / "new"), "--steps", "3", "--width", "64")
+    names = sorted(path.stem for path in (EXAMPLES / "gallery").glob("*.h"))
+    assert sorted(path.stem for path in (tmp_path / "new").glob("*.png")) == names
+    assert out.count("shapes") == len(names) == 5
 
 
 def test_your_own_loop_learns(capsys):

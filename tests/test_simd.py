@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -18,7 +19,7 @@ HEADER = """// quiet.h: come to rest.
 #define ENV_STATE(X) X(float, x) X(float, v) X(int32_t, still)
 #define ENV_NO_DRAW
 #include "core/env.h"
-
+static __attribute__((noinline, unused)) float twice(float x) { return 2.0f * x + m_sin(x); }
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     (void)p;
     s->x = rng_int(rng, 2) ? rng_uniform(rng, -1.0f, 1.0f) : 0.0f;
@@ -73,19 +74,51 @@ def test_these_forms_become_simd_code(tmp_path, line):
 
 @gcc
 @pytest.mark.parametrize(
-    "line",
+    ("line", "says"),
     [
-        "if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);",
-        "while (s->x > 1.0f) s->x -= 1.0f;",
-        "if (quiet) { out->terminated = 1; return; }",
-        "switch (*a) { case 0: s->x += 1.0f; break; case 1: s->v = 0.0f; break; default: break; }",
+        ("if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);", "a random draw in a branch. Draw always"),
+        ("while (s->x > 1.0f) s->x -= 1.0f;", "a loop whose length depends on the env. Give it a fixed length"),
+        ("if (quiet) { out->terminated = 1; return; }", "a return before the end. Let the function end in one place"),
+        (
+            "switch (*a) { case 0: s->x += 1.0f; break; case 1: s->v = 0.0f; break; default: break; }",
+            "a switch. Compute each case and select",
+        ),
+        ("s->still = s->still / (*a + 1);", "a division of ints. SIMD has none: divide by a constant"),
+        ("s->x = __builtin_sinf(s->x);", "a call of sinf() of libm. Use m_sin"),
+        ("float own[3] = {s->x, s->v, 1.0f}; s->x = own[i_clamp(s->still, 0, 2)];", "an array indexed by a computed"),
+        ("s->x = twice(s->x);", "a call of twice(), which is not inlined. Define it as ENV_FN"),
     ],
 )
-def test_these_forms_do_not_and_the_line_is_named(tmp_path, line):
+def test_these_forms_do_not_and_the_line_and_the_reason_are_named(tmp_path, line, says):
     found = simd.report(build.Source.env(header(tmp_path, line)), lib.best_variant())
     assert found.is_simd is False
-    assert f"quiet.h:{NUMBER}:" in found.text
+    assert f"quiet.h:{NUMBER}: {says}" in found.text
     assert "the loop over env_step is not vectorized" in found.text
+
+
+@gcc
+def test_a_line_of_an_included_file_is_named(tmp_path):
+    (tmp_path / "part.h").write_text("\nENV_FN int32_t cut(int32_t n, int32_t by) { return n % (by + 3); }\n")
+    path = header(tmp_path, "s->still = cut(s->still, *a);")
+    path.write_text(path.read_text().replace('#include "core/env.h"', '#include "core/env.h"\n#include "part.h"'))
+    assert "part.h:2: a remainder of ints" in simd.report(build.Source.env(path), lib.best_variant()).text
+
+
+def test_with_clang_it_is_unknown_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "is_clang", lambda command: True)
+    found = simd.report(build.Source.env(header(tmp_path, "")), lib.best_variant())
+    assert found.is_simd is None
+    assert "only gcc reports it" in found.text
+
+
+def test_without_env_state_the_next_move_is_said(tmp_path):
+    path = header(tmp_path, "")
+    text = path.read_text().replace("#define ENV_STATE(X) X(float, x) X(float, v) X(int32_t, still)\n", "")
+    struct = '#include "core/env.h"\ntypedef struct { float x, v; int32_t still; } State;'
+    path.write_text(text.replace('#include "core/env.h"', struct))
+    found = simd.report(build.Source.env(path), lib.best_variant())
+    assert found.is_simd is None
+    assert "can be listed in ENV_STATE" in found.text
 
 
 @gcc
@@ -96,8 +129,14 @@ def test_check_and_bench_say_it(tmp_path, capsys):
     assert slow.status == "warned"
     assert f"quiet.h:{NUMBER}:" in slow.text
     assert [outcome for outcome in outcomes.values() if outcome.status == "failed"] == []
-    bench_env._note_simd(cli.console(), str(path))
+    words = ["--seconds", "0.01", "--repeats", "1", "--num-envs", "64", "--backends", "serial"]
+    assert cli.main(["bench", "env", str(path), *words]) == 0
     assert f"quiet.h:{NUMBER}" in capsys.readouterr().out
+    assert cli.main(["bench", "env", str(header(tmp_path, "")), *words, "--json"]) == 0
+    (note,) = json.loads(capsys.readouterr().out)["simd"].values()
+    assert note["is_simd"] is True
+    assert note["text"].startswith("the step is vectorized")
+    assert bench_env._simd_note("cartpole") is None
 
 
 @gcc

@@ -9,15 +9,18 @@ import itertools
 import json as jsonlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from shoal.cli.command import Command
 from shoal.cores import available_cores, available_threads
 from shoal.measure import CALIBRATION_S, Sample, Stepper, describe_machine, measure
+
+if TYPE_CHECKING:
+    from shoal.native.simd import Simd
 
 POOL_SIZE = 64  # batches of random actions, drawn before measuring and used in turn
 POOL_BYTES = 64 << 20  # limit on their total size: fewer batches where they are large
@@ -122,10 +125,11 @@ def bench_env(
         screen.print(_table(configs, samples, machine, screen.width))
     for env, reason in broken.items():
         screen.print(f"\n{env} was skipped: {reason}", style="red")
+    notes = {env: note for env in agents if (note := _simd_note(env))}
     if results and not json:
         _conclude(screen, results)
-        for env in agents:
-            _note_simd(screen, env)
+        for env, note in notes.items():
+            screen.print(f"\n{env}: {note.text}.", style="yellow" if note.is_simd is False else "")
     line = jsonlib.dumps(
         {
             "bench": "env",
@@ -133,6 +137,7 @@ def bench_env(
             "seconds": seconds,
             "repeats": repeats,
             "results": [_result(config, sample) for config, sample in results],
+            **({"simd": {env: vars(note) for env, note in notes.items()}} if notes else {}),
         }
     )
     if json:
@@ -314,21 +319,20 @@ def _bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _note_simd(screen: Any, env: str) -> None:
-    """Warns where the compiler did not vectorize a user's env, and names the line. Tests cover stock envs."""
+def _simd_note(env: str) -> Simd | None:
+    """Whether a user's env is vectorized, and which line prevents it. None for stock envs: tests cover them."""
     from shoal import registry
     from shoal.errors import BuildError
     from shoal.native import build, lib, simd
 
     header = registry.find(env)
     if header.parent == registry.STOCK:
-        return
+        return None
     try:
         report = simd.report(build.Source.env(header), lib.best_variant())
     except BuildError:  # no compiler on this machine: the library was compiled elsewhere
-        return
-    if report.is_simd is False:
-        screen.print(f"\n{env}: {report.text}.", style="yellow")
+        return None
+    return replace(report, text=f"the step is vectorized, {report.text}") if report.is_simd else report
 
 
 def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:

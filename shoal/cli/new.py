@@ -43,6 +43,7 @@ def new(
         out,
         {
             f"shoal check {shown}": "find mistakes in it",
+            f"shoal step {shown}": "play it by hand",
             f"shoal bench env {shown}": "measure its speed",
             f"shoal envs {shown}": "its page",
         },

@@ -20,7 +20,7 @@ from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
 ABI = 4
-DRAW_KINDS = ("rect", "circle", "line", "text")
+DRAW_KINDS = ("rect", "circle", "line", "text", "polygon")
 
 
 class Batch(ctypes.Structure):
@@ -91,6 +91,9 @@ class Draw(ctypes.Structure):
         ("count", c_int32),
         ("capacity", c_int32),
         ("items", POINTER(DrawItem)),
+        ("points", POINTER(c_float)),
+        ("point_count", c_int32),
+        ("point_capacity", c_int32),
     ]
 
 

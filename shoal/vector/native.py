@@ -24,7 +24,8 @@ from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
 from shoal.wrappers import Wrap
 
-DRAW_CAPACITY = 4096
+DRAW_CAPACITY = 4096  # shapes
+POINT_CAPACITY = 16384  # corners of all polygons
 
 
 def _readonly(array: Array) -> Array:
@@ -341,15 +342,7 @@ class NativeVec(NativeVecBase):
         return {
             "view": (drawn.left, drawn.top, drawn.right, drawn.bottom),
             "background": f"#{drawn.background:06x}",
-            "items": [
-                {
-                    "kind": lib.DRAW_KINDS[item.kind],
-                    "color": f"#{item.color:06x}",
-                    **{name: getattr(item, name) for name in "xyabc"},
-                    **({"text": item.text.decode("latin-1")} if lib.DRAW_KINDS[item.kind] == "text" else {}),
-                }
-                for item in items[: min(drawn.count, DRAW_CAPACITY)]
-            ],
+            "items": [_shape(item, drawn) for item in items[: min(drawn.count, DRAW_CAPACITY)]],
         }
 
     def frame(self, env: int = 0, width: int = 480) -> Array:
@@ -480,9 +473,24 @@ class NativeVec(NativeVecBase):
         if not self._started:
             raise UsageError("render before reset: the envs have no state.")
         items = (lib.DrawItem * DRAW_CAPACITY)()
-        drawn = lib.Draw(right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items)
+        points = (ctypes.c_float * (2 * POINT_CAPACITY))()
+        drawn = lib.Draw(
+            right=1.0, bottom=1.0, capacity=DRAW_CAPACITY, items=items, points=points, point_capacity=POINT_CAPACITY
+        )
         self.module.draw(self._address, env, ctypes.byref(drawn))
         return drawn, items
+
+
+def _shape(item: lib.DrawItem, drawn: lib.Draw) -> dict[str, Any]:
+    """One shape of a display list as plain data."""
+    kind = lib.DRAW_KINDS[item.kind]
+    head = {"kind": kind, "color": f"#{item.color:06x}"}
+    if kind == "polygon":
+        first = 2 * int(item.a)
+        numbers = drawn.points[first : first + 2 * int(item.b)]
+        return {**head, "points": [[x, y] for x, y in zip(numbers[::2], numbers[1::2])]}
+    text = {"text": item.text.decode("latin-1")} if kind == "text" else {}
+    return {**head, **{name: getattr(item, name) for name in "xyabc"}, **text}
 
 
 def _refuse_beyond_memory(needed: int, num_envs: int) -> None:

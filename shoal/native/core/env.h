@@ -30,7 +30,10 @@
 // env_check returns whether a State that was read from a file is safe to step and to observe: every number that is used
 // as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
 // env_observe is also called for an agent that has just terminated (final_obs): its position must still be valid.
-// A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no globals.
+// A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no global variables. Tables are read-only:
+//
+//   ENV_DATA uint8_t walls[2][3] = {{1, 0, 1}, {1, 1, 1}};       after the include; levels, moves, shapes
+//
 // Headers share the form of these lists, not their content: each describes its env in full.
 #ifndef SHOAL_ENV_H
 #define SHOAL_ENV_H
@@ -43,6 +46,14 @@
 #define ENV_FN static inline __attribute__((always_inline))  // needed for gcc to vectorize across envs
 #else
 #define ENV_FN static inline __attribute__((unused))
+#endif
+
+// Read-only data that all envs share. On a GPU it is in the memory of the device, cached; __constant__ memory would
+// serve the threads of a warp one after the other if they read different elements.
+#ifdef __CUDA_ARCH__
+#define ENV_DATA static __device__ const
+#else
+#define ENV_DATA static const __attribute__((unused))
 #endif
 
 #ifndef ENV_OBS

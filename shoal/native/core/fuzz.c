@@ -115,6 +115,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t var
     ShoalRecord *record = (ShoalRecord *)exact(sizeof(ShoalRecord));
     uint64_t *digests = (uint64_t *)exact(envs * 8);
     DrawItem *items = (DrawItem *)exact(4096 * sizeof(DrawItem));
+    float *points = (float *)exact(2 * 16384 * sizeof(float));
 
     set_params(params, 0);
     for (size_t i = 0; varies_params && i < envs; i++) set_params(&params[i], rng_mix(i + 1));
@@ -149,7 +150,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t var
             if (shoal_check(&b, &env, 1, record) == -1) shoal_load(&b, &env, 1, record);
         }
         if (t % 256 == 0) {
-            Draw draw = {0.0f, 0.0f, 1.0f, 1.0f, 0, 0, 4096, items};
+            Draw draw = {0.0f, 0.0f, 1.0f, 1.0f, 0, 0, 4096, items, points, 0, 16384};
             shoal_draw(&b, i, &draw);
         }
     }
@@ -159,6 +160,7 @@ static void play(int32_t num_envs, int32_t autoreset, int32_t steps, int32_t var
                    b.episodes,  b.sums,  b.lows,     b.highs,      record,         digests,        items,
                    wrap_rng,    applied, frames,     final_frames, history};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) free(all[k]);
+    free(points);
 }
 
 int main(int argc, char **argv) {

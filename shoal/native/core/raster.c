@@ -1,8 +1,7 @@
 // raster.c: draws a display list (draw.h) into pixels, in software, with antialiased edges.
 #include <math.h>
-#include <stdint.h>
-#include <string.h>
 
+#include "math.h"
 #define ENV_FN static inline __attribute__((unused))
 #include "draw.h"
 
@@ -98,6 +97,65 @@ static void fill_capsule(Canvas *c, float x0, float y0, float x1, float y1, floa
     }
 }
 
+// Where the edges of a polygon cross the horizontal line at y: sorted by x, with the direction of each edge.
+typedef struct {
+    double x;
+    int32_t direction;
+} Crossing;
+
+static int32_t find_crossings(const double *points, int32_t count, double y, Crossing *crossings) {
+    int32_t found = 0;
+    for (int32_t k = 0; k < count; k++) {
+        const double *from = points + 2 * k, *to = points + 2 * ((k + 1) % count);
+        if ((from[1] <= y) == (to[1] <= y)) continue;
+        double x = from[0] + (y - from[1]) * (to[0] - from[0]) / (to[1] - from[1]);
+        int32_t at = found++;
+        for (; at > 0 && crossings[at - 1].x > x; at--) crossings[at] = crossings[at - 1];
+        crossings[at].x = x;
+        crossings[at].direction = from[1] < to[1] ? 1 : -1;
+    }
+    return found;
+}
+
+enum { POLYGON_LINES = 8, POLYGON_STRIP = 1024 };  // lines per row of pixels; pixels whose cover is summed at a time
+
+// Each row of pixels is cut by POLYGON_LINES lines; on a line the cover is exact.
+static void fill_polygon(Canvas *c, const float *world, int32_t count, uint32_t color) {
+    double points[2 * DRAW_POINTS_MAX];
+    float x0 = INFINITY, y0 = INFINITY, x1 = -INFINITY, y1 = -INFINITY;
+    for (int32_t k = 0; k < count; k++) {
+        float x = c->left + world[2 * k] * c->scale_x, y = c->top + world[2 * k + 1] * c->scale_y;
+        if (!(fabsf(x) < 1e9f && fabsf(y) < 1e9f)) return;  // NaN too
+        points[2 * k] = (double)x;
+        points[2 * k + 1] = (double)y;
+        x0 = fminf(x0, x), y0 = fminf(y0, y), x1 = fmaxf(x1, x), y1 = fmaxf(y1, y);
+    }
+    int32_t box[4];
+    if (!bounds(c, x0, y0, x1, y1, box)) return;
+    Crossing crossings[DRAW_POINTS_MAX];
+    float cover[POLYGON_STRIP];
+    for (int32_t left = box[0]; left <= box[2]; left += POLYGON_STRIP) {
+        int32_t right = left + POLYGON_STRIP - 1 < box[2] ? left + POLYGON_STRIP - 1 : box[2];
+        for (int32_t y = box[1]; y <= box[3]; y++) {
+            memset(cover, 0, sizeof cover);
+            for (int32_t line = 0; line < POLYGON_LINES; line++) {
+                double at = (double)y + ((double)line + 0.5) / POLYGON_LINES;
+                int32_t found = find_crossings(points, count, at, crossings), winding = 0;
+                for (int32_t k = 0; k + 1 < found; k++) {
+                    winding += crossings[k].direction;
+                    if (!winding) continue;
+                    double from = fmax(crossings[k].x, (double)left),
+                           to = fmin(crossings[k + 1].x, (double)right + 1.0);
+                    for (int32_t x = (int32_t)from; from < to && x <= right && (double)x < to; x++) {
+                        cover[x - left] += (float)(fmin(to, (double)x + 1.0) - fmax(from, (double)x)) / POLYGON_LINES;
+                    }
+                }
+            }
+            for (int32_t x = left; x <= right; x++) blend(c, x, y, clamp01(cover[x - left]), color);
+        }
+    }
+}
+
 static void fill_text(Canvas *c, const DrawItem *item, float x, float y) {
     float dot = item->a * fabsf(c->scale_y) / 7.0f;
     for (int32_t k = 0; k < DRAW_TEXT_MAX && item->text[k]; k++) {
@@ -139,6 +197,10 @@ SHOAL_API void shoal_raster(const Draw *d, uint8_t *rgb, int32_t width, int32_t 
             fill_capsule(&c, x, y, x1, y1, 0.5f * item->c * scale, item->color);
         } else if (item->kind == DRAW_TEXT) {
             fill_text(&c, item, x, y);
+        } else if (item->kind == DRAW_POLYGON) {
+            int32_t first = (int32_t)item->a, points = (int32_t)item->b;
+            int is_safe = first >= 0 && points >= 3 && points <= DRAW_POINTS_MAX && first <= d->point_capacity - points;
+            if (is_safe) fill_polygon(&c, d->points + 2 * first, points, item->color);
         }
     }
 }
