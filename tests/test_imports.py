@@ -24,6 +24,7 @@ WALLS = {
     "memory": set(),
     "stats": set(),
     "spec": {"errors", "distributions"},
+    "space_json": {"errors", "spec"},
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
     "native": {"errors", "distributions", "spec", "wrappers"},
@@ -46,7 +47,10 @@ WALLS = {
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
-    | {"wrappers", "video", "names"},
+    | {"wrappers", "video", "names", "space_json"},
+    "acting": {"errors", "spec", "vector", "nn", "algos"},
+    "loading": {"errors", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
+    "export": {"errors", "spec", "nn", "algos", "acting"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -68,6 +72,9 @@ WALLS = {
         "plugins",
         "schedules",
         "distributions",
+        "acting",
+        "loading",
+        "export",
     },
 }
 

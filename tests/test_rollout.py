@@ -313,6 +313,16 @@ def test_agents_with_spaces_of_their_own_fill_rollouts_of_their_own():
         torch.testing.assert_close(listener.rewards[goes_on], places[1:].sum(-1).float()[goes_on])
 
 
+def test_agents_with_spaces_of_their_own_resume_range_by_range(monkeypatch):
+    """The arrays of such agents have a row for each env, not for each agent of each env."""
+    with started(shoal.make(MixedAgentsEnv, 4, backend="serial"), horizon=2) as t:
+        monkeypatch.setattr(type(t.vec), "ranges", ((0, 2), (2, 4)))
+        t.collector.ranges.clear()
+        obs, infos = t.vec.reset(seed=7)
+        t.collector.resume(obs, infos)
+        assert t.learners[0].rollout.obs[0][-1].tolist() == obs["speaker"].tolist()
+
+
 class TwoKinds:
     """PettingZoo's ParallelEnv: two players of one kind with a judge of another between them.
 

@@ -157,7 +157,7 @@ class Policy(nn.Module):
         actor, critic, linear = self.actor, self.critic, nn.functional.linear
         logits = linear(for_actor, actor.weight, actor.bias)
         if self.log_std is not None:
-            logits = torch.cat([logits, self.log_std.expand(len(logits), -1)], 1)
+            logits = torch.cat([logits, self.log_std.expand(logits.shape[0], -1)], 1)
         return logits, linear(for_critic, critic.weight, critic.bias).squeeze(-1)
 
 

@@ -104,7 +104,7 @@ class QNet(nn.Module):
     def outputs(self, obs: Any) -> Tensor:
         """(rows, choices, num_atoms)."""
         x = self.encoder.forward(obs)
-        rows = len(x)
+        rows = x.shape[0]
         if self.agents > 1:
             x = x.view(rows // self.agents, self.agents, -1).transpose(0, 1)
         for layer in self.layers:

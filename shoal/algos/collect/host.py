@@ -78,7 +78,9 @@ class HostCollector:
             range_infos = {
                 key: value[rows] for key, value in infos.items() if key.lstrip("_") in ("alive", "action_mask")
             }
-            range_obs = map_leaves(operator.itemgetter(rows), obs)
+            # agents with different spaces: a dict by agent, whose arrays have a row for each env
+            obs_rows = rows if self.vec.agent_spaces.alike else slice(lo, hi)
+            range_obs = map_leaves(operator.itemgetter(obs_rows), obs)
             for number, seat in enumerate(self.seats):
                 self._take_obs(seat, envs.views[number][-1], range_obs, range_infos, envs)
 

@@ -98,7 +98,7 @@ class Numbers(nn.Module):
         """(rows, *shape) -> (rows, features) float32."""
         if obs.ndim == 2 and obs.dtype == torch.float32:
             return obs if self.scale == 1.0 else obs * self.scale
-        flat = obs.reshape(len(obs), -1)
+        flat = obs.reshape(obs.shape[0], -1)
         if flat.dtype != torch.float32:
             flat = flat.to(torch.float32)
         return flat if self.scale == 1.0 else flat * self.scale
@@ -155,7 +155,7 @@ class Ids(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows,) or (rows, parts) ints -> (rows, features)."""
-        columns = obs.reshape(len(obs), -1).to(torch.int64)
+        columns = obs.reshape(obs.shape[0], -1).to(torch.int64)
         tables = iter(self.tables)
         parts = []
         for k, (count, start) in enumerate(zip(self.counts, self.starts)):
