@@ -247,8 +247,14 @@ def create(env: str, root: str | Path = ROOT) -> Run:
 
 
 def folder_name(env: str) -> str:
-    """`gymnasium:CartPole-v1` or `./my_env.h` as a folder's name."""
+    """`gymnasium:CartPole-v1`, `./my_env.h` or `package.module:Env` as a folder's name.
+
+    >>> folder_name("gymnasium:CartPole-v1"), folder_name("/home/me/mine.py:Env"), folder_name("package.mine:Env")
+    ('gymnasium-CartPole-v1', 'mine-Env', 'mine-Env')
+    """
     plain = Path(env).stem if env.endswith(".h") else env
+    plain = re.sub(r"[^:]*?([^/:]+?)(?:/__init__)?\.py:", r"\1:", plain)  # the name of a file: without its folder
+    plain = re.sub(r"(^|:)(?:\w+\.)+(\w+):", r"\1\2:", plain)  # of a module: without its package
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-.") or "env"
 
 

@@ -16,6 +16,7 @@ ROOT = Path(shoal.__file__).parent
 WALLS = {
     "errors": set(),
     "cores": set(),
+    "names": {"errors"},
     "plugins": {"errors"},
     "seeds": set(),
     "memory": set(),
@@ -24,8 +25,8 @@ WALLS = {
     "registry": {"errors"},
     "native": {"errors", "spec"},
     "vector": {"errors", "cores", "memory", "spec", "plugins", "native"},
-    "entry": {"errors", "cores", "spec", "plugins", "registry", "native", "vector"},
-    "integrations": {"errors", "spec", "registry", "native", "vector", "entry"},
+    "entry": {"errors", "cores", "names", "spec", "plugins", "registry", "native", "vector"},
+    "integrations": {"errors", "names", "spec", "registry", "native", "vector", "entry"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},

@@ -24,9 +24,9 @@ from shoal.errors import CheckpointError, ConfigError, EnvCrashed, TrainingError
 def train(args: Sequence[str]) -> int:
     """Train a policy on an env, with a live dashboard, checkpoints and an evaluation.
 
-    ENV is a name from 'shoal envs', the path of a header, or an id such as gymnasium:CartPole-v1. Stock envs have tuned
-    options; defaults marked (by env) depend on what the env looks like. Flags override both. Ctrl-C saves a checkpoint
-    and stops; --resume continues from it.
+    ENV is a name from 'shoal envs', the path of a header, an id such as gymnasium:CartPole-v1, or a Python env of your
+    own: mine:Env, ./mine.py:Env. Stock envs have tuned options; defaults marked (by env) depend on what the env looks
+    like. Flags override both. Ctrl-C saves a checkpoint and stops; --resume continues from it.
 
     Try:
         shoal train cartpole
@@ -112,7 +112,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
 
     args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
-    env = args[0] if args and not args[0].startswith("-") else None
+    env = stored_env(args[0]) if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
     root = Path(_value(rest, "--runs") or runs.ROOT)
     layers: list[Mapping[str, Any]] = []
@@ -158,6 +158,13 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     return Request(str(env), options, resumed, root, log, log_options, parsed.console)
+
+
+def stored_env(env: str) -> str:
+    """The name under which a run stores an env: found from any folder."""
+    from shoal import entry
+
+    return entry.place_of_env(env).name
 
 
 def _resumed(word: str | None, env: str | None, root: Path) -> Any:
@@ -320,23 +327,14 @@ def _free_params(args: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
-    """Raises for a keyword that the constructor of a Gymnasium env does not have, with a suggestion."""
-    import gymnasium
+    """Raises for a keyword that the constructor of a Python env does not have, with a suggestion."""
+    from shoal import entry
+    from shoal.integrations import gymnasium
 
+    entry.check_params(env, given)
     prefix, _, id = env.partition(":")
-    if prefix != "gymnasium" or not given:
-        return
-    try:
-        spec = gymnasium.spec(id)
-        creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
-        accepted = inspect.signature(creator).parameters
-    except Exception:  # other mistakes are reported when the env is made
-        return
-    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values()):
-        return
-    of_make = ("max_episode_steps", "disable_env_checker", "render_mode")
-    known = sorted({*accepted, *spec.kwargs, *of_make} - {"self"})
-    for name in given:
+    known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
+    for name in given if known is not None else ():
         if name not in known:
             raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
