@@ -35,13 +35,13 @@ WALLS = {
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "spec", "config", "plugins", "native"},
-    "algos": {"errors", "cores", "memory", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
+    "algos": {"errors", "cores", "memory", "names", "spec", "config", "plugins", "seeds", "native", "vector", "nn"},
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
-    "log": {"errors", "config", "plugins"},
+    "log": {"errors", "config", "names", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    | {"runs", "checkpoint", "log", "names", "plugins", "seeds"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -59,6 +59,7 @@ WALLS = {
         "evaluate",
         "train",
         "bench",
+        "names",
         "plugins",
     },
 }
