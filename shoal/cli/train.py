@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     """
     from shoal import registry, runs
     from shoal.train import options_for
+    from shoal.train.named import check_env_is_named
 
     args = aliases.translate(args)
     asks_help = any(word in ("-h", "--help") for word in args)
@@ -121,7 +123,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     resumed = None if asks_help else _resumed(_value(rest, "--resume"), env, root)
     if resumed is not None:
         layers.append(resumed.config)
-        env = str(resumed.facts.get("env", resumed.env))
+        env = check_env_is_named(resumed)
     if env is None and not asks_help:
         raise ConfigError("no env given. Try 'shoal train cartpole'; 'shoal envs' lists all envs.")
     layers += _default_choosers(rest)
@@ -132,7 +134,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
-    loggers = _logger_options()
+    loggers = _logger_options(_own_loggers(rest))
     flags = _flags(params, options, loggers)
     if asks_help:
         show_help(text or inspect.getdoc(train) or "")
@@ -211,7 +213,19 @@ def _option_values(options: Any) -> dict[str, Any]:
     }
 
 
-def _logger_options() -> dict[str, type]:
+def _own_loggers(rest: Sequence[str]) -> list[str]:
+    """The loggers that `--log` names by module or file."""
+    words = [word for flag, word in zip(_last_flags(rest), rest) if flag == "--log" and not word.startswith("--")]
+    return [word for word in words if ":" in word]
+
+
+def _last_flags(rest: Sequence[str]) -> list[str]:
+    """For every word of a command line, the last flag up to it."""
+    flags = list(itertools.accumulate(rest, lambda last, word: word if word.startswith("--") else last, initial=""))
+    return flags[1:]
+
+
+def _logger_options(own: Sequence[str] = ()) -> dict[str, type]:
     """The options of every logger that has any. One that cannot be loaded is skipped: `--log` reports it.
 
     A logger with the name of another table or flag has no flags: it runs with its defaults.
@@ -221,15 +235,15 @@ def _logger_options() -> dict[str, type]:
 
     taken = {"log", *(option.name for kind in (Options, Session) for option in dataclasses.fields(kind))}
     kinds: dict[str, type] = {}
-    for name in log.names():
+    for name in (*log.names(), *own):
         with contextlib.suppress(ConfigError):
             kinds[name] = log.find(name).options
     return {name: kind for name, kind in kinds.items() if dataclasses.fields(kind) and _field(name) not in taken}
 
 
 def _field(name: str) -> str:
-    """A logger's name as the field of a dataclass."""
-    return name.replace("-", "_")
+    """A logger's name as the field of a dataclass; of `mine:Csv` it is `csv`."""
+    return name.rpartition(":")[2].lower().replace("-", "_")
 
 
 def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mapping[str, type]) -> Any:
@@ -257,7 +271,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     for option in dataclasses.fields(Session):
         about = option.metadata
         top[option.name] = arg(hints[option.name], about["help"], option.default, about["metavar"])
-    text = f"loggers besides metrics.jsonl: {', '.join(log.names())}"
+    text = f"loggers besides metrics.jsonl: {', '.join(log.names())}, or your own: mine:Logger"
     top["log"] = arg(tuple[str, ...], text, (), metavar="[NAME ...]")
     for name, kind in loggers.items():
         tables[_field(name)] = table(kind, kind())

@@ -44,7 +44,7 @@ def find(name: str) -> Callable[..., Any]:
 
 def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
-    if place:
+    if place and id not in gymnasium.registry:
         names.load(place)
     return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
 

@@ -27,9 +27,10 @@ from shoal.cores import available_cores
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis
+from shoal.train import diagnosis, named
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
@@ -46,7 +47,8 @@ def train(
     env: Any,
     /,
     *,
-    policy: nn.Module | Callable[..., nn.Module] | None = None,
+    policy: nn.Module | Callable[..., nn.Module] | str | None = None,
+    reward: Any = None,
     config_file: str | Path | None = None,
     resume: str | Path | Run | None = None,
     runs_folder: str | Path = runs.ROOT,
@@ -61,8 +63,11 @@ def train(
         train("breakout", seed=3, train={"total_steps": "20M"}, vec={"num_envs": 2048}, nn={"core": "lstm"})
 
     Args:
-        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
-        policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
+        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, `mine:Env`, a function or class.
+        policy: your own `nn.Module` that returns (logits, value), a class or function of the spaces that makes one, or
+            the name of one: `mine:Policy`.
+        reward: your own reward, which the learner sees in place of the env's: a class or object with
+            `compute(before, after, action, done, info)`, or its name: `mine:Reward`.
         config_file: a TOML file that overrides the env's tuned options.
         resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
         runs_folder: the folder of all runs.
@@ -73,31 +78,36 @@ def train(
         **tables: algo, seed, device, opponents, and the tables train, vec, nn, eval, save, env; optimizer, core,
             encoder and backend for plugins that have options of their own.
     """
-    root = Path(runs_folder)
+    root, env = Path(runs_folder), named.absolute_env(env)
     old = run_to_resume(env, resume, root)
     if options is None:
         layers = [config.read_toml(Path(config_file))] if config_file is not None else []
         layers += [old.config] if old is not None else []
         options = options_for(env, *layers, tables)
     _, options = seat_opponents(env, options, root)
+    places, options = named.find_places(env, options, policy, reward)
+    policy = None if isinstance(policy, str) else policy  # the options name it
+    reward = None if isinstance(reward, str) else reward
     check_loggers(log, log_options, console=console)
     with contextlib.ExitStack() as held:
         loaded = None
         if old is not None:
             held.enter_context(old.lock())
             check_env_options(old, options.env)
+            named.check_resume(old, policy or options.nn.policy or None, reward or options.reward or None)
             with contextlib.suppress(OSError):
                 checkpoint.recover(old.folder / "checkpoints")
             loaded = checkpoint.load_newest(old.checkpoints())
-        trainer = Trainer(env, options, policy=policy)
+        trainer = Trainer(env, options, policy=policy, reward=reward)
         try:
             run = old if old is not None else runs.create(env_name(env), root)
             if old is None:
                 held.enter_context(run.lock())
             if loaded is not None:
                 trainer.restore(loaded[1], loaded[2])
-            describe(run, trainer, policy, is_new=old is None)
-            loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
+            describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
+            facts = dataclasses.replace(run_facts(run, trainer), lost=places.lost)
+            loggers = open_all(facts, log, log_options, console=console)
         except OSError as error:
             trainer.close()
             raise ConfigError(f"{run.folder} cannot be written: {error.strerror or error}.") from None
@@ -107,6 +117,8 @@ def train(
         session = Session(run, trainer, loggers)
         if old is not None and not trainer.exact:
             loggers.note(f"{env_name(env)} cannot give its state: new episodes start, so this resume is not bit-exact")
+        for reason in places.lost:
+            loggers.note(f"{reason}; 'shoal eval' and 'shoal train --resume' cannot load this run, Python can")
         return session.train()
 
 
@@ -401,16 +413,20 @@ def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
     return runs.find_unfinished(env_name(env), root)
 
 
-def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
-    """Writes config.toml and run.json."""
+def describe(
+    run: Run, trainer: Trainer, places: named.Places, given: Mapping[str, Any] | None = None, *, is_new: bool
+) -> None:
+    """Writes config.toml and run.json. `given` are the policy and reward that were passed from Python."""
     env, options = trainer.env, trainer.options
     runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    facts |= {"id": run.id, "env": env_name(env), "env_is_a_name": isinstance(env, (str, Path)), "algo": options.algo}
+    facts |= {"id": run.id, "env": places.env.name or env_name(env), "env_is_a_name": bool(places.env.name)}
+    facts |= {"algo": options.algo, "lost": list(places.lost)}
     facts |= {"seed": options.seed, "device": device_of(options), "command": sys.argv, "commit": runs.commit()}
     facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
-    if policy is not None:
-        facts["custom_policy"] = env_name(policy)
+    for what, part in (given or {}).items():
+        if part is not None and not getattr(places, what).name:
+            facts[f"custom_{what}"] = env_name(part)
     facts["unsaved_env_options"] = unsaved(options.env)
     facts["versions"] = {
         "shoal": shoal.__version__,
@@ -433,7 +449,7 @@ def run_facts(run: Run, trainer: Trainer) -> RunFacts:
     return RunFacts(
         folder=run.folder,
         id=run.id,
-        env=env_name(trainer.env),
+        env=shortened(env_name(trainer.env)),
         algo=options.algo,
         backend=trainer.vec.backend,
         device=str(trainer.device),
