@@ -66,6 +66,8 @@ def find(name: str | Path) -> Path:
         if not path.is_file():
             raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
         return path.resolve()
+    if ":" in text:
+        raise UnknownEnv(f"'{text}' is a Python env, and only the header of a native env is needed here.")
     if text.endswith(".py") or Path(f"{text}.py").is_file():
         raise UnknownEnv(_python_file(text))
     if Path(f"{text}.h").is_file():
@@ -82,8 +84,8 @@ def _python_file(text: str) -> str:
     makers = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", path.read_text(errors="replace"), re.MULTILINE)
     examples = [f"'{text}:{maker}'" for maker in makers[:4]]
     if not examples:
-        return f"'{text}' is a Python file without a class or function. Name it as {text}:Env."
-    return f"'{text}' is a Python file: name the class or function in it. Did you mean {' or '.join(examples)}?"
+        return f"'{text}', a Python file that has no class and no function at its top level."
+    return f"'{text}', a Python file without the name of its env. Did you mean {' or '.join(examples)}?"
 
 
 def is_native(env: object) -> bool:
