@@ -72,6 +72,7 @@ class RunFacts:
     num_params: int = 0
     resumed_from: int = 0  # the step, 0 for a new run
     config: dict[str, Any] = field(default_factory=dict)
+    env_argument: str = ""  # the env on a command line, if it is not `env`
     lost: tuple[str, ...] = ()  # why commands cannot load the run again; empty: they can
     metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
 

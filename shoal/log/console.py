@@ -222,7 +222,7 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     from rich.text import Text
 
     run = run_argument(facts)
-    resume = f"shoal train {facts.env} --resume {run}"
+    resume = f"shoal train {facts.env_argument or facts.env} --resume {run}"
     if facts.lost:
         _print_what_is_lost(out, facts, has_checkpoint)
         return
