@@ -276,7 +276,7 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
         return runs[-1]
     name = str(text).strip("/").removeprefix(f"{root}/")
     for run in reversed(runs):
-        if name in (run.id, f"{run.env}/{run.id}", run.env, folder_name(name) if run.env == folder_name(name) else ""):
+        if name in (run.id, f"{run.env}/{run.id}") or run.env in (name, folder_name(str(text))):
             return run
     known = [*(run.id for run in runs), *{run.env for run in runs}]
     raise ConfigError(f"no run '{text}' in {root}/.{did_you_mean(name, known)} 'shoal runs' lists the runs.")

@@ -72,8 +72,10 @@ def list_runs(
     for finding in last["diagnosis"]:
         out.print(f"Diagnosis of {last['id']}: {finding['fact']}. {finding['advice']}", soft_wrap=True)
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
-    hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
-    if last["status"] in ("interrupted", "killed"):
+    hints = {f"shoal plot {name}": "draw the newest run"}
+    if not last["lost"]:  # its env, policy or reward can be found again by name
+        hints[f"shoal eval {name}"] = "watch it play"
+    if last["status"] in ("interrupted", "killed") and not last["lost"]:
         hints = {f"shoal train {last['env']} --resume {name}": "continue the newest run", **hints}
     suggest(out, hints)
     return 0
@@ -81,6 +83,8 @@ def list_runs(
 
 def describe(run: Any) -> dict[str, Any]:
     """One run as plain values; None if a value is unknown."""
+    from shoal.names import shortened
+
     records, facts, summary = run.metrics(), run.facts, run.summary or {}
     last = records[-1] if records else {}
     returns = [record["episode/return"] for record in records if _is_number(record.get("episode/return"))]
@@ -89,7 +93,7 @@ def describe(run: Any) -> dict[str, Any]:
     sps = summary.get("sps") or (step / wall if wall else None)
     return {
         "id": run.id,
-        "env": str(facts.get("env", run.env)),
+        "env": shortened(str(facts.get("env", run.env))),
         "algo": facts.get("algo"),
         "seed": facts.get("seed"),
         "status": summary.get("status") or ("running" if run.is_running else "killed"),
@@ -98,6 +102,7 @@ def describe(run: Any) -> dict[str, Any]:
         "best": max(returns) if returns else None,
         "eval": evaluation.get("return") if _is_number(evaluation.get("return")) else None,
         "diagnosis": summary.get("diagnosis") or [],
+        "lost": facts.get("lost") or [],
         "sps": sps,
         "wall_s": wall,
         "started": str(facts.get("started", "")),

@@ -272,7 +272,9 @@ def _own_logger(name: str) -> LoggerType:
         with contextlib.suppress(TypeError):
             signature.bind(*range(count))
             return LoggerType(lambda facts, values: kind(*(facts, values)[:count]), options)
-    raise ConfigError(f"{shown} takes {signature}, but is made with (facts, options), (facts) or (). Change its arguments.")
+    raise ConfigError(
+        f"{shown} takes {signature}, but is made with (facts, options), (facts) or (). Change its arguments."
+    )
 
 
 def open_all(
