@@ -218,9 +218,7 @@ def _named(env: str) -> Callable[..., Any]:
     shown = f"'{names.shortened(env)}'"
     if isinstance(maker, type) and not (hasattr(maker, "reset") and hasattr(maker, "step")):
         lacks = " and ".join(name for name in ("reset", "step") if not hasattr(maker, name))
-        raise ConfigError(
-            f"{shown} is a class without {lacks}, so it is no env. Name a class or function of {ENV_NEEDS}."
-        )
+        raise ConfigError(f"{shown} is a class without {lacks}, so it is no env. Name one of {ENV_NEEDS}.")
     if not callable(maker):
         advice = "Name its class, or a function that makes it: each env is a new one." if hasattr(maker, "step") else ""
         raise ConfigError(

@@ -291,7 +291,7 @@ def _attribute(value: Any, dotted: str) -> Any:
 
 
 def check_arguments(name: str, maker: Any, given: Mapping[str, Any], flag: str) -> None:
-    """Raises unless a class or function can be called with these keywords. `flag`: `--env.{}`, for the message."""
+    """Raises unless a class or function can be called with these keywords. `flag`: their flags, `--env.{}`."""
     try:
         parameters = inspect.signature(maker).parameters.values()
     except (TypeError, ValueError):  # a class of C does not tell
@@ -306,9 +306,11 @@ def check_arguments(name: str, maker: Any, given: Mapping[str, Any], flag: str) 
     missing += [p.name for p in parameters if p.kind == p.POSITIONAL_ONLY and p.default is p.empty]
     if missing:
         flags = " ".join(f"{flag.format(key.replace('_', '-'))} VALUE" for key in missing)
+        give = f"Give {flags}, or name" if flag else "Name"
+        has = "has" if len(missing) == 1 else "have"
         raise ConfigError(
-            f"{shortened(name)} needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}, which have no "
-            f"default. Give them ({flags}), or name a function without arguments that makes it."
+            f"{shortened(name)} needs {', '.join(missing)}, which {has} no default. {give} a function without "
+            "arguments that makes it."
         )
 
 

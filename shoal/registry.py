@@ -89,7 +89,7 @@ def _python_file(text: str) -> str:
 
 
 def is_native(env: object) -> bool:
-    """Whether `shoal.make` would compile it: the name or the path of a header, not `gymnasium:…`, `mine:Env` or a function."""
+    """Whether `shoal.make` would compile it: the name or path of a header, not `gymnasium:…`, `mine:Env` or a class."""
     return isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
 
 

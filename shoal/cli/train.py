@@ -348,8 +348,8 @@ def _check_keywords(env: str, given: Mapping[str, Any]) -> None:
     entry.check_params(env, given)
     prefix, _, id = env.partition(":")
     known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
-    for name in given if known is not None else ():
-        if name not in known:
+    for name in given:
+        if known is not None and name not in known:
             raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
 

@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -271,10 +272,15 @@ def _own_logger(name: str) -> LoggerType:
     for count in (2, 1, 0):
         with contextlib.suppress(TypeError):
             signature.bind(*range(count))
-            return LoggerType(lambda facts, values: kind(*(facts, values)[:count]), options)
+            return LoggerType(partial(_open_own, kind, count), options)
     raise ConfigError(
         f"{shown} takes {signature}, but is made with (facts, options), (facts) or (). Change its arguments."
     )
+
+
+def _open_own(kind: Callable[..., Logger], count: int, *arguments: Any) -> Logger:
+    """Makes a logger from the first of (facts, options): as many as it takes."""
+    return kind(*arguments[:count])
 
 
 def open_all(

@@ -60,11 +60,9 @@ def find_places(env: Any, options: Options, policy: Any = None, reward: Any = No
     own_reward = reward if isinstance(reward, str) else options.reward
     own_policy = places.policy.name if places.policy is not None else own_policy
     own_reward = places.reward.name if places.reward is not None else own_reward
-    stored = {
-        "nn": dataclasses.replace(options.nn, policy=own_policy and names.absolute(own_policy, "--nn.policy")),
-        "reward": names.absolute(own_reward, "--reward") if ":" in own_reward else own_reward,
-    }
-    return places, dataclasses.replace(options, **stored)
+    net = dataclasses.replace(options.nn, policy=own_policy and names.absolute(own_policy, "--nn.policy"))
+    own_reward = names.absolute(own_reward, "--reward") if ":" in own_reward else own_reward
+    return places, dataclasses.replace(options, nn=net, reward=own_reward)
 
 
 def check_resume(run: Run, policy: Any, reward: Any) -> None:

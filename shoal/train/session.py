@@ -106,8 +106,8 @@ def train(
             if loaded is not None:
                 trainer.restore(loaded[1], loaded[2])
             describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
-            stored = {"env_argument": shortened(places.env.name), "lost": places.lost}
-            facts = dataclasses.replace(run_facts(run, trainer), **stored)
+            facts = run_facts(run, trainer)
+            facts = dataclasses.replace(facts, env_argument=shortened(places.env.name), lost=places.lost)
             loggers = open_all(facts, log, log_options, console=console)
         except OSError as error:
             trainer.close()

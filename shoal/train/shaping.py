@@ -31,9 +31,8 @@ class Shaping:
                 f"--reward needs complete rollouts, which --vec.surplus-envs {options.vec.surplus_envs} does not wait "
                 "for. Use 0."
             )
-        shown = (
-            names.shortened(reward) if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
-        )
+        own_name = getattr(reward, "__name__", type(reward).__name__)
+        shown = names.shortened(reward) if isinstance(reward, str) else own_name
         for number, learner in enumerate(learners):
             made = make_reward(reward)
             # each learner has its own: a reward may have an entry for each row

@@ -45,9 +45,8 @@ class DeviceCollector:
         for seat in seats:
             if vec.time_limit and seat.learns:
                 seat.rollout.truncations.reserve(vec.time_limit)
-        self.shapes = any(
-            seat.shaper is not None for seat in seats
-        )  # rewards need the last observation of every episode
+        # a reward of the user's own needs the last observation of every episode
+        self.shapes = any(seat.shaper is not None for seat in seats)
         vec.struct.final_cut = int(not self.shapes)  # 1: final_obs is written only where an episode was truncated
 
     def start(self, seed: int) -> None:

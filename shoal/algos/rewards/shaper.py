@@ -105,8 +105,8 @@ class Shaper:
             raise ConfigError(f"{self.shown} computed a tensor of shape {tuple(value.shape)}. Return {needed}.")
         if value.device.type != device.type:
             raise ConfigError(
-                f"{self.shown} computed a tensor on {value.device}, but the run is on {device}. Move what it holds there "
-                "in a method to(device)."
+                f"{self.shown} computed a tensor on {value.device}, but the run is on {device}. Move what it holds "
+                "there in a method to(device)."
             )
         if value.is_complex():
             raise ConfigError(f"{self.shown} computed a tensor of {value.dtype}. Return {needed}, of floats.")
