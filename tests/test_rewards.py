@@ -17,7 +17,7 @@ from shoal.algos.collect.native import NativeCollector
 from shoal.algos.rewards import REWARDS, make_reward
 from shoal.errors import CheckpointError, ConfigError, TrainingError
 from shoal.nn.distributions import ActionHead
-from shoal.train import train
+from shoal.train import load_player, train
 
 from .envs import CounterEnv, DyingAgentsEnv
 from .fake_gpu import GpuLikeVec, use_fake_graphs
@@ -225,14 +225,19 @@ def test_a_reward_is_chosen_by_name_and_stored(tmp_path):
 def test_a_reward_class_of_python_is_stored_by_its_name(tmp_path):
     run = train("cartpole", reward=Same, runs_folder=tmp_path, console="off", **tiny())
     assert run.config["reward"].endswith("/tests/test_rewards.py:Same")
-    assert run.facts["lost"] == []
+    assert run.facts["lost_to_resume"] == []
 
 
-def test_a_reward_without_a_name_is_passed_again(tmp_path):
+def test_a_reward_without_a_name_is_passed_again(tmp_path, capsys):
     same = Same()
-    run = train("cartpole", reward=same, runs_folder=tmp_path, console="off", **tiny())
+    run = train("cartpole", reward=same, runs_folder=tmp_path, console="lines", **tiny())
+    start, _, end = capsys.readouterr().out.partition("Finished")
+    assert "it is an object of Same, not a class or function; 'shoal train --resume' cannot continue" in start
+    assert "shoal eval" in end  # an evaluation needs no reward
+    assert "shoal train" not in end
+    load_player(run)
     assert "Same" in run.facts["custom_reward"]
-    assert "reward cannot be found again by name: it is an object of Same" in run.facts["lost"][0]
+    assert "reward cannot be found again by name: it is an object of Same" in run.facts["lost_to_resume"][0]
     with pytest.raises(ConfigError, match=r"trained with the reward Same, .*train\(env, reward=\.\.\., resume="):
         train("cartpole", resume=run, runs_folder=tmp_path, console="off", **tiny())
     train("cartpole", resume=run, reward=same, runs_folder=tmp_path, console="off", **tiny())

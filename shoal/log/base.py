@@ -75,6 +75,7 @@ class RunFacts:
     config: dict[str, Any] = field(default_factory=dict)
     env_argument: str = ""  # the env on a command line, if it is not `env`
     lost: tuple[str, ...] = ()  # why commands cannot load the run again; empty: they can
+    lost_to_resume: tuple[str, ...] = ()  # why they cannot resume it, though they can load its policy
     metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
 
 

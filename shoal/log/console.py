@@ -223,7 +223,7 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
 
     run = run_argument(facts)
     resume = f"shoal train {facts.env_argument or facts.env} --resume {run}"
-    if facts.lost:
+    if facts.lost or facts.lost_to_resume:
         _print_what_is_lost(out, facts, has_checkpoint)
         return
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
@@ -243,12 +243,17 @@ def _print_what_is_lost(out: Any, facts: RunFacts, has_checkpoint: bool) -> None
     """Prints what can be done with a run that no command can load: its env, policy or reward has no name."""
     from rich.text import Text
 
-    out.print(Text.assemble("Next: ", (f"shoal plot {run_argument(facts)}", "cyan")), soft_wrap=True)
+    verbs = ["plot"] if facts.lost or not has_checkpoint else ["eval", "plot"]
+    for k, verb in enumerate(verbs):
+        line = Text.assemble("      " if k else "Next: ", (f"shoal {verb} {run_argument(facts)}", "cyan"))
+        out.print(line, soft_wrap=True)
     if has_checkpoint:
         call = f"train(..., resume={str(facts.folder)!r})"
         out.print(Text.assemble("      in Python, with the same arguments: ", (call, "cyan")), soft_wrap=True)
     for reason in facts.lost:
         out.print(Text(f"'shoal eval' and '--resume' cannot load it: {reason}.", "dim"), soft_wrap=True)
+    for reason in facts.lost_to_resume:
+        out.print(Text(f"'--resume' cannot continue it: {reason}.", "dim"), soft_wrap=True)
 
 
 def run_argument(facts: RunFacts) -> str:

@@ -31,16 +31,22 @@ class Places:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Why `shoal eval` and `--resume` cannot make the run's parts again; empty if they can."""
-        parts = {"env": self.env, "policy": self.policy, "reward": self.reward}
-        texts = [
-            f"the {what} cannot be found again by name: {place.reason}"
-            for what, place in parts.items()
-            if place is not None and place.reason
-        ]
+        """Why no command can make the run's env and policy again; empty if `shoal eval` can."""
+        texts = [*_lost("env", self.env), *_lost("policy", self.policy)]
         if self.unsaved:
             texts.append(f"the env options {', '.join(self.unsaved)} are objects, which a run folder cannot hold")
         return tuple(texts)
+
+    @property
+    def lost_to_resume(self) -> tuple[str, ...]:
+        """Why `--resume` cannot continue the run, though `shoal eval` can play it: an evaluation needs no reward."""
+        return tuple(_lost("reward", self.reward))
+
+
+def _lost(what: str, place: Place | None) -> list[str]:
+    if place is None or not place.reason:
+        return []
+    return [f"the {what} cannot be found again by name: {place.reason}"]
 
 
 def absolute_env(env: Any) -> Any:
@@ -65,11 +71,12 @@ def find_places(env: Any, options: Options, policy: Any = None, reward: Any = No
     return places, dataclasses.replace(options, nn=net, reward=own_reward)
 
 
-def check_resume(run: Run, policy: Any, reward: Any) -> None:
+def check_resume(run: Run, options: Options, policy: Any, reward: Any) -> None:
     """Raises if a run had a policy or reward that its folder does not name, and it is not passed again."""
-    for what, given in (("policy", policy), ("reward", reward)):
+    parts = {"policy": (policy, options.nn.policy), "reward": (reward, options.reward)}
+    for what, (given, name_given) in parts.items():
         name = run.facts.get(f"custom_{what}")
-        if name and given is None:
+        if name and given is None and not name_given:
             raise ConfigError(
                 f"{run.id} was trained with the {what} {name}, which cannot be found by name. Resume it from Python: "
                 f"train(env, {what}=..., resume={str(run.folder)!r})."

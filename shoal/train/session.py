@@ -94,7 +94,7 @@ def train(
         if old is not None:
             held.enter_context(old.lock())
             check_env_options(old, options.env)
-            named.check_resume(old, policy or options.nn.policy or None, reward or options.reward or None)
+            named.check_resume(old, options, policy, reward)
             with contextlib.suppress(OSError):
                 checkpoint.recover(old.folder / "checkpoints")
             loaded = checkpoint.load_newest(old.checkpoints())
@@ -107,7 +107,12 @@ def train(
                 trainer.restore(loaded[1], loaded[2])
             describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
             facts = run_facts(run, trainer)
-            facts = dataclasses.replace(facts, env_argument=shortened(places.env.name), lost=places.lost)
+            facts = dataclasses.replace(
+                facts,
+                env_argument=shortened(places.env.name),
+                lost=places.lost,
+                lost_to_resume=places.lost_to_resume,
+            )
             loggers = open_all(facts, log, log_options, console=console)
         except OSError as error:
             trainer.close()
@@ -120,6 +125,8 @@ def train(
             loggers.note(f"{env_name(env)} cannot give its state: new episodes start, so this resume is not bit-exact")
         for reason in places.lost:
             loggers.note(f"{reason}; 'shoal eval' and 'shoal train --resume' cannot load this run, Python can")
+        for reason in places.lost_to_resume:
+            loggers.note(f"{reason}; 'shoal train --resume' cannot continue this run, Python can")
         return session.train()
 
 
@@ -422,7 +429,7 @@ def describe(
     runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
     facts |= {"id": run.id, "env": places.env.name or env_name(env), "env_is_a_name": bool(places.env.name)}
-    facts |= {"algo": options.algo, "lost": list(places.lost)}
+    facts |= {"algo": options.algo, "lost": list(places.lost), "lost_to_resume": list(places.lost_to_resume)}
     facts |= {"seed": options.seed, "device": device_of(options), "command": sys.argv, "commit": runs.commit()}
     facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
     for what, part in (given or {}).items():
