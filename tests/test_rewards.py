@@ -133,6 +133,27 @@ def test_a_device_collector_gives_the_rewards_of_the_host(monkeypatch):
         assert one.rewards.max() == 9
 
 
+def test_every_policy_has_its_own_reward_on_a_device_too(monkeypatch):
+    def change(before, after, action, done, info):
+        return (
+            after.flatten(1).float().sum(1) - before.flatten(1).float().sum(1) + action.float().flatten()[: len(done)]
+        )
+
+    use_fake_graphs(monkeypatch)
+    tables = {**SMALL, "nn": {"hidden": 8, "policies": "per_agent"}}
+    vec = GpuLikeVec(shoal.make("vacuum", 8, backend="serial", max_steps=9))
+    with (
+        training("vacuum", reward=change, env={"max_steps": 9}, **tables) as host,
+        training(vec, reward=change, **tables) as device,
+    ):
+        assert not device.collector.plays_all
+        for t in (host, device):
+            t.iterate()
+        for one, two in zip(host.learners, device.learners):
+            assert one.rollout.truncations.flags().any()
+            torch.testing.assert_close(one.rollout.rewards, two.rollout.rewards)
+
+
 def test_reset_is_told_which_rows_begin_an_episode():
     with training(CounterEnv, reward=Clock(8), **SMALL) as t:
         t.iterate()
