@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal import registry
+from shoal import names, registry
 from shoal.cores import available_cores, available_threads
 from shoal.errors import ConfigError, EnvCrashed, UnknownEnv, did_you_mean
 from shoal.native import lib
@@ -97,6 +97,7 @@ def make(
     assert factory.python is not None
     if render_mode is not None:
         params = {**params, "render_mode": render_mode}
+    check_params(env, params)
     create = importlib.import_module("shoal.integrations.adapt").creator(maker, params, wrappers)
     try:
         return factory.python(create, count, **given, **common)
@@ -144,21 +145,92 @@ def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
             ) from error
 
 
+# ---- Python envs by name ----
+
+ENV_NEEDS = "a gymnasium.Env, a PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv"
+
+
+def place_of_env(env: Any) -> names.Place:
+    """The name by which `make` finds an env again from any folder, or the reason why there is none."""
+    if not isinstance(env, (str, Path)):
+        return names.place_of(env)
+    name = str(env)
+    if registry.is_native(env):
+        return names.Place(name)
+    prefix, rest = _split_prefix(name)
+    if not prefix:
+        return names.Place(names.absolute(name) if names.is_name(name) else name)
+    module, _, id = rest.rpartition(":")
+    if prefix != "gymnasium" or not module:
+        return names.Place(name)
+    return names.Place(f"gymnasium:{names.absolute_place(module, repr(name))}:{id}")
+
+
+def check_params(env: Any, params: Mapping[str, Any]) -> None:
+    """Raises if an env that is named by its module or file does not take these params, or needs others."""
+    if isinstance(env, (str, Path)) and not registry.is_native(env) and names.is_name(env):
+        prefix, _ = _split_prefix(str(env))
+        if not prefix:
+            names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
+
+
 def _find_maker(env: Any) -> Callable[..., Any]:
-    maker = _find_python(env) if isinstance(env, (str, Path)) else env
+    maker = _find_python(str(env)) if isinstance(env, (str, Path)) else env
     if not callable(maker):
         raise ConfigError(f"env is {env!r}. Give a name, a path, or a function or class that makes an env.")
     create: Callable[..., Any] = maker
     return create
 
 
-def _find_python(env: str | Path) -> Callable[..., Any]:
-    prefix, _, name = str(env).partition(":")
-    folder = Path(__file__).parent / "integrations"
-    known = sorted(
-        path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "adapt", "sb3", "wrapped")
+def _find_python(env: str) -> Callable[..., Any]:
+    prefix, rest = _split_prefix(env)
+    if prefix:
+        create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
+        return create
+    if names.is_name(env):
+        _named(env)
+        return names.Maker(names.absolute(env))
+    first = env.partition(":")[0]
+    known = _prefixes()
+    raise UnknownEnv(
+        f"'{env}'.{did_you_mean(first, known)} Known prefixes: {', '.join(known)}. Your own env: mine:Env or "
+        "./mine.py:Env."
     )
-    if prefix not in known:
-        raise UnknownEnv(f"'{env}'.{did_you_mean(prefix, known)} Known prefixes: {', '.join(known)}.")
-    create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(name)
+
+
+def _split_prefix(env: str) -> tuple[str, str]:
+    """(integration, name in it); an empty integration for the name of a module or file.
+
+    Gymnasium's own form `module:Id-v0` is one of Gymnasium's ids: no attribute of a module is called `Id-v0`.
+    """
+    prefix, _, rest = env.partition(":")
+    if prefix in _prefixes():
+        return prefix, rest
+    id = env.rpartition(":")[2]
+    return ("gymnasium", env) if rest and not names.is_name(env) and re.search(r"-v\d+$", id) else ("", env)
+
+
+def _prefixes() -> list[str]:
+    """The integrations that have envs by name."""
+    folder = Path(__file__).parent / "integrations"
+    others = ("__init__", "adapt", "sb3", "wrapped")
+    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
+
+
+def _named(env: str) -> Callable[..., Any]:
+    """The class or function of a name. What cannot make an env raises."""
+    try:
+        maker = names.find(env)
+    except ConfigError as error:
+        raise UnknownEnv(str(error)) from error.__cause__
+    shown = f"'{names.shortened(env)}'"
+    if isinstance(maker, type) and not (hasattr(maker, "reset") and hasattr(maker, "step")):
+        lacks = " and ".join(name for name in ("reset", "step") if not hasattr(maker, name))
+        raise ConfigError(f"{shown} is a class without {lacks}, so it is no env. Name one of {ENV_NEEDS}.")
+    if not callable(maker):
+        advice = "Name its class, or a function that makes it: each env is a new one." if hasattr(maker, "step") else ""
+        raise ConfigError(
+            f"{shown} is {type(maker).__name__} {maker!r}, not a class or function that makes an env. {advice}".rstrip()
+        )
+    create: Callable[..., Any] = maker
     return create

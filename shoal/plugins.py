@@ -1,4 +1,4 @@
-"""Finds plugins: an algorithm, optimizer, core, encoder, backend, logger or command is one file of its folder.
+"""Finds plugins: an algorithm, optimizer, core, encoder, backend, logger, reward or command is one file of its folder.
 
     ALGORITHMS = Plugins("algorithm", package="shoal.algos", marker="ALGORITHM")
 

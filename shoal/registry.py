@@ -66,14 +66,30 @@ def find(name: str | Path) -> Path:
         if not path.is_file():
             raise UnknownEnv(f"'{text}' of package {point.value.split(':')[0]}: {path} is not a file.")
         return path.resolve()
+    if ":" in text:
+        raise UnknownEnv(f"'{text}' is a Python env, and only the header of a native env is needed here.")
+    if text.endswith(".py") or Path(f"{text}.py").is_file():
+        raise UnknownEnv(_python_file(text))
     if Path(f"{text}.h").is_file():
         raise UnknownEnv(f"'{text}'. Did you mean './{text}.h'? A header is named by its path.")
     known = known_names()
     raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
 
 
+def _python_file(text: str) -> str:
+    """The message for the name of a Python file without that of its env."""
+    path = Path(text if text.endswith(".py") else f"{text}.py").expanduser()
+    if not path.is_file():
+        return f"'{text}': no such file. A Python env is named by file and class: {text}:Env."
+    makers = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", path.read_text(errors="replace"), re.MULTILINE)
+    examples = [f"'{text}:{maker}'" for maker in makers[:4]]
+    if not examples:
+        return f"'{text}', a Python file that has no class and no function at its top level."
+    return f"'{text}', a Python file without the name of its env. Did you mean {' or '.join(examples)}?"
+
+
 def is_native(env: object) -> bool:
-    """Whether `shoal.make` would compile it: the name or the path of a header, not `gymnasium:…` or a function."""
+    """Whether `shoal.make` would compile it: the name or path of a header, not `gymnasium:…`, `mine:Env` or a class."""
     return isinstance(env, (str, Path)) and (":" not in str(env) or str(env).endswith(".h"))
 
 

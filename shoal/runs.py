@@ -274,8 +274,14 @@ def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
 
 
 def folder_name(env: str) -> str:
-    """`gymnasium:CartPole-v1` or `./my_env.h` as a folder's name."""
+    """`gymnasium:CartPole-v1`, `./my_env.h` or `package.module:Env` as a folder's name.
+
+    >>> folder_name("gymnasium:CartPole-v1"), folder_name("/home/me/mine.py:Env"), folder_name("package.mine:Env")
+    ('gymnasium-CartPole-v1', 'mine-Env', 'mine-Env')
+    """
     plain = Path(env).stem if env.endswith(".h") else env
+    plain = re.sub(r"[^:]*?([^/:]+?)(?:/__init__)?\.py:", r"\1:", plain)  # the name of a file: without its folder
+    plain = re.sub(r"(^|:)(?:\w+\.)+(\w+):", r"\1\2:", plain)  # of a module: without its package
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-.") or "env"
 
 
@@ -297,7 +303,7 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
         return runs[-1]
     name = str(text).strip("/").removeprefix(f"{root}/")
     for run in reversed(runs):
-        if name in (run.id, f"{run.env}/{run.id}", run.env, folder_name(name) if run.env == folder_name(name) else ""):
+        if name in (run.id, f"{run.env}/{run.id}") or run.env in (name, folder_name(str(text))):
             return run
     known = [*(run.id for run in runs), *{run.env for run in runs}]
     raise ConfigError(f"no run '{text}' in {root}/.{did_you_mean(name, known)} 'shoal runs' lists the runs.")

@@ -81,7 +81,7 @@ def autotune(
     step_us = _step_us(probe, is_native)
     probe.close()
     options = _candidates(count, is_native)
-    makers = {str(k): partial(_stepper, env, count, option, params) for k, option in enumerate(options)}
+    makers = {str(k): partial(make_stepper, env, count, option, params) for k, option in enumerate(options)}
     samples = measure(makers, seconds, repeats, progress)
     settings = [Setting(option, samples[str(k)]) for k, option in enumerate(options)]
     settings.sort(key=lambda setting: -setting.steps_per_s)
@@ -107,8 +107,9 @@ def _candidates(count: int, is_native: bool) -> list[dict[str, Any]]:
     return candidates
 
 
-def _stepper(env: Env, count: int, options: dict[str, Any], params: dict[str, Any]) -> Stepper:
-    vec: Any = make(env, count, seed=0, **options, **params)
+def make_stepper(env: Env, count: int, options: dict[str, Any], params: dict[str, Any] | None = None) -> Stepper:
+    """Steps envs with random actions that were drawn before: for measuring."""
+    vec: Any = make(env, count, seed=0, **options, **(params or {}))
     vec.action_space.seed(0)
     if "batch_size" in options:
         batches = [vec.action_space.sample() for _ in range(8)]

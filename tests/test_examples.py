@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from shoal import checkpoint
+from shoal.cli.main import main
 from shoal.runs import all_runs, find
 from tests.faults.tools import ROOT
 
@@ -97,6 +99,33 @@ def test_the_gallery_is_drawn(tmp_path):
     names = sorted(path.stem for path in (EXAMPLES / "gallery").glob("*.h"))
     assert sorted(path.stem for path in (tmp_path / "new").glob("*.png")) == names
     assert out.count("shapes") == len(names) == 5
+
+
+def test_your_own_parts_are_chosen_by_name(tmp_path, monkeypatch, capsys):
+    """The commands of the example's docstring, shortened; then evaluated and resumed from another folder."""
+    monkeypatch.chdir(EXAMPLES / "own_by_name")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    words = "train mine:Room --nn.policy mine:Small --reward mine:Thrifty --log mine:Csv --env.outside -5"
+    tiny = "--train.total-steps 2k --vec.num-envs 8 --vec.backend serial --device cpu --console off --eval.episodes 1"
+    assert main([*words.split(), *tiny.split(), "--runs", str(tmp_path)]) == 0
+    trained = find("mine:Room", tmp_path)
+    assert trained.config["env"] == {"outside": -5}
+    last = (trained.folder / "returns.csv").read_text().splitlines()[-1].split(",")
+    assert float(last[2]) < float(last[1])  # heating costs
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", str(trained.folder), "--episodes", "1"]) == 0
+    assert "mine-Room" in capsys.readouterr().out
+    more = f"train --resume {trained.folder} --train.total-steps 4k --eval.episodes 0 --console off"
+    assert main(more.split()) == 0
+    assert find("last", tmp_path).metrics()[-1]["step"] >= 4000
+    sys.modules.pop("mine", None)
+
+
+def test_the_page_of_your_own_parts_shows_the_example():
+    source = (EXAMPLES / "own_by_name" / "mine.py").read_text()
+    page = (Path(ROOT) / "docs" / "your-own.md").read_text()
+    for block in re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        assert block in source, block
 
 
 def test_your_own_loop_learns(capsys):

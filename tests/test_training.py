@@ -229,8 +229,8 @@ def test_compile_compiles_acting_and_learning(monkeypatch):
 
 
 def test_a_run_with_a_custom_policy_says_so_when_it_is_loaded(tmp_path):
-    run = train_tiny("cartpole", tmp_path, policy=Own)
-    with pytest.raises(ConfigError, match=r"trained with a custom policy \(Own\).*weights.safetensors"):
+    run = train_tiny("cartpole", tmp_path, policy=lambda *spaces: Own(*spaces))
+    with pytest.raises(ConfigError, match=r"trained with a custom policy \(<lambda>\).*weights.safetensors"):
         load_player(run)
 
 

@@ -45,7 +45,9 @@ TINY: dict[str, Any] = {
 FILES = ("weights.safetensors", "state.safetensors")
 
 
-def make_trainer(env: Any, /, *, tuned: str = "", name: str = "test", policy: Any = None, **tables: Any) -> Trainer:
+def make_trainer(
+    env: Any, /, *, tuned: str = "", name: str = "test", policy: Any = None, reward: Any = None, **tables: Any
+) -> Trainer:
     """The one factory of trainers: on the CPU, with one thread of torch. The caller closes it.
 
     `env` is what `shoal.make` takes, or a vector env called `name`. `tuned` names the env whose tuned values lie below
@@ -54,7 +56,7 @@ def make_trainer(env: Any, /, *, tuned: str = "", name: str = "test", policy: An
     tables = {"device": "cpu", **tables, "vec": {"torch_threads": 1, **tables.get("vec", {})}}
     is_vector = hasattr(env, "num_envs")
     vec = env if is_vector else None
-    return Trainer(name if is_vector else env, options_for(tuned, tables), vec=vec, policy=policy)
+    return Trainer(name if is_vector else env, options_for(tuned, tables), vec=vec, policy=policy, reward=reward)
 
 
 @contextlib.contextmanager

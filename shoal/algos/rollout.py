@@ -66,6 +66,8 @@ class Rollout:
         self.truncations = Truncations(self)
         self.needs_last_value = True  # whether collectors fill values[horizon]
         self.acting: Any = None  # acts for its rows in C (fast/); None: the actor does, in torch
+        # (step, rows, last observations) of episodes that ended, for a reward of the user's own; None: not kept
+        self.ends: list[tuple[int, Tensor, list[Tensor]]] | None = None
         self.ready: Tensor | None = None  # rows that have played the whole horizon; None: all
         self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `_carried`
         if self.device.type == "cpu":

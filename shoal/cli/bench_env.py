@@ -92,10 +92,10 @@ def bench_env(
         shoal bench env ./my_env.h --seconds 5 --json
 
     Args:
-        names: The envs to measure: names that 'shoal envs' lists, paths of env headers, or all.
+        names: The envs to measure: names that 'shoal envs' lists, paths of env headers, Python envs, or all.
         num_envs: Envs stepped by one call; several numbers give several rows.
         backends: The backends to measure.
-        num_threads: Threads of the threads backend; several numbers give several rows.
+        num_threads: Threads of the threads backend, for Python envs worker processes; several give several rows.
         seconds: Time spent on each row, over all its repeats.
         repeats: Measurements per row.
         json: Print one line of JSON instead of the table: machine, config and every repeat.
@@ -113,6 +113,7 @@ def bench_env(
         for backend in backends
         for threads in ((None,) if backend == "serial" else num_threads or (available_threads(),))
     ]
+    rows += _python_rows(names, num_envs, backends, num_threads)
     configs = list(dict.fromkeys(rows))  # without duplicates
     makers = {repr(config): config.make for config in configs}
     machine = describe_machine()
@@ -146,6 +147,14 @@ def bench_env(
         with out.open("a") as file:
             file.write(line + "\n")
     return 1 if broken else 0
+
+
+def _python_rows(names: Sequence[str], *options: Any) -> list[Config]:
+    """The rows of Python envs: `gymnasium:CartPole-v1`, `mine:Env`."""
+    from shoal import registry
+    from shoal.cli.bench_python import python_rows
+
+    return python_rows((name for name in names if not registry.is_native(name)), *options)
 
 
 def _load(screen: Any, headers: Mapping[str, Path], skip_broken: bool) -> tuple[dict[str, int], dict[str, str]]:
@@ -202,7 +211,7 @@ def _check(
         raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder that you may write to.")
     known = registry.known_names()
     wanted = [env for name in names or ("all",) for env in (known if name == "all" else [name])]
-    return {env: registry.find(env) for env in wanted}
+    return {env: registry.find(env) for env in wanted if registry.is_native(env)}
 
 
 def _result(config: Config, sample: Sample) -> dict[str, Any]:
@@ -363,7 +372,10 @@ def _conclude(screen: Any, results: list[tuple[Config, Sample]]) -> None:
     else:
         scale = {f"shoal bench env {fast.env} --num-envs 256 4096 65536": "speed by number of envs"}
         hints = scale if fast.num_envs == slow.num_envs else {}
-        suggest(screen, {**hints, f"shoal envs {fast.env}": "its spaces, params and presets"})
+        last = {f"shoal envs {fast.env}": "its spaces, params and presets"}
+        if ":" in fast.env:
+            hints, last = {}, {f"shoal tune {fast.env}": "the fastest way to step it"}
+        suggest(screen, {**hints, **last})
 
 
 def _words(rate: float) -> str:

@@ -219,6 +219,7 @@ def describe(run: Run) -> dict[str, Any]:
         "eval": evaluated,
         "score": evaluated if evaluated is not None else final,
         "diagnosis": summary.get("diagnosis") or [],
+        "lost": facts.get("lost") or [],
         "sps": sps,
         "wall_s": wall,
         "started": str(facts.get("started", "")),

@@ -93,8 +93,10 @@ def list_runs(
     for finding in last["diagnosis"]:
         out.print(f"Diagnosis of {last['id']}: {finding['fact']}. {finding['advice']}", soft_wrap=True)
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
-    hints = {f"shoal plot {name}": "draw the newest run", f"shoal eval {name}": "watch it play"}
-    if last["status"] in ("interrupted", "killed"):
+    hints = {f"shoal plot {name}": "draw the newest run"}
+    if not last["lost"]:  # its env, policy or reward can be found again by name
+        hints[f"shoal eval {name}"] = "watch it play"
+    if last["status"] in ("interrupted", "killed") and not last["lost"]:
         group = next((group for group in groups if group.id == last.get("group")), None)
         whole = name if group is None else group.id if runs == ROOT else shlex.quote(str(group.folder))
         command = f"shoal train {last['env']} --resume {whole}" if group is None else f"shoal train --resume {whole}"

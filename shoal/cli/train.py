@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import traceback
 import typing
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,9 @@ from shoal.schedules import Schedule, is_call
 def train(args: Sequence[str]) -> int:
     """Train a policy on an env, with a live dashboard, checkpoints and an evaluation.
 
-    ENV is a name from 'shoal envs', the path of a header, or an id such as gymnasium:CartPole-v1. Stock envs have tuned
-    options; defaults marked (by env) depend on what the env looks like. Flags override both. Ctrl-C saves a checkpoint
-    and stops; --resume continues from it.
+    ENV is a name from 'shoal envs', the path of a header, an id such as gymnasium:CartPole-v1, or a Python env of your
+    own: mine:Env, ./mine.py:Env. Stock envs have tuned options; defaults marked (by env) depend on what the env looks
+    like. Flags override both. Ctrl-C saves a checkpoint and stops; --resume continues from it.
 
     Try:
         shoal train cartpole
@@ -132,11 +133,12 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     from shoal import registry, runs
     from shoal.train import options_for
     from shoal.train.init import check_resume
+    from shoal.train.named import check_env_is_named
     from shoal.train.options import read_env_options, settle_rate
 
     args = _join_repeated(aliases.translate(args), "--callback")
     asks_help = any(word in ("-h", "--help") for word in args)
-    env = args[0] if args and not args[0].startswith("-") else None
+    env = stored_env(args[0]) if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
     root = Path(_value(rest, "--runs") or runs.ROOT)
     layers: list[Mapping[str, Any]] = []
@@ -146,7 +148,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if resumed is not None:
         check_resume(_value(rest, "--init") or "", resumed, is_auto=_value(rest, "--resume") == "auto")
         layers.append(resumed.config)
-        env = str(resumed.facts.get("env", resumed.env))
+        env = check_env_is_named(resumed)
     if env is None and not asks_help:
         raise ConfigError("no env given. Try 'shoal train cartpole'; 'shoal envs' lists all envs.")
     layers += _default_choosers(rest)
@@ -158,7 +160,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
-    loggers = _logger_options()
+    loggers = _logger_options(_own_loggers(rest))
     flags = _flags(params, options, loggers)
     if asks_help:
         show_help(text or inspect.getdoc(train) or "")
@@ -213,6 +215,13 @@ def _join_repeated(args: list[str], flag: str) -> list[str]:
     return [*rest, flag, *values] if len(rest) < len(args) else rest
 
 
+def stored_env(env: str) -> str:
+    """The name under which a run stores an env: found from any folder."""
+    from shoal import entry
+
+    return entry.place_of_env(env).name
+
+
 def _resumed(word: str | None, env: str | None, root: Path) -> Any:
     """The run that --resume names; None for a new run."""
     from shoal import runs
@@ -257,7 +266,19 @@ def _option_values(options: Any) -> dict[str, Any]:
     }
 
 
-def _logger_options() -> dict[str, type]:
+def _own_loggers(rest: Sequence[str]) -> list[str]:
+    """The loggers that `--log` names by module or file."""
+    words = [word for flag, word in zip(_last_flags(rest), rest) if flag == "--log" and not word.startswith("--")]
+    return [word for word in words if ":" in word]
+
+
+def _last_flags(rest: Sequence[str]) -> list[str]:
+    """For every word of a command line, the last flag up to it."""
+    flags = list(itertools.accumulate(rest, lambda last, word: word if word.startswith("--") else last, initial=""))
+    return flags[1:]
+
+
+def _logger_options(own: Sequence[str] = ()) -> dict[str, type]:
     """The options of every logger that has any. One that cannot be loaded is skipped: `--log` reports it.
 
     A logger with the name of another table or flag has no flags: it runs with its defaults.
@@ -267,15 +288,15 @@ def _logger_options() -> dict[str, type]:
 
     taken = {"log", *(option.name for kind in (Options, Session) for option in dataclasses.fields(kind))}
     kinds: dict[str, type] = {}
-    for name in log.names():
+    for name in (*log.names(), *own):
         with contextlib.suppress(ConfigError):
             kinds[name] = log.find(name).options
     return {name: kind for name, kind in kinds.items() if dataclasses.fields(kind) and _field(name) not in taken}
 
 
 def _field(name: str) -> str:
-    """A logger's name as the field of a dataclass."""
-    return name.replace("-", "_")
+    """A logger's name as the field of a dataclass; of `mine:Csv` it is `csv`."""
+    return name.rpartition(":")[2].lower().replace("-", "_")
 
 
 def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mapping[str, type]) -> Any:
@@ -306,7 +327,7 @@ def _flags(params: list[tuple[str, Any, Any, str]], options: Any, loggers: Mappi
     for option in dataclasses.fields(Session):
         about = option.metadata
         top[option.name] = arg(hints[option.name], about["help"], option.default, about["metavar"])
-    text = f"loggers besides metrics.jsonl: {', '.join(log.names())}"
+    text = f"loggers besides metrics.jsonl: {', '.join(log.names())}, or your own: mine:Logger"
     top["log"] = arg(tuple[str, ...], text, (), metavar="[NAME ...]")
     for name, kind in loggers.items():
         tables[_field(name)] = table(kind, kind())
@@ -409,24 +430,15 @@ def env_flags(args: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def check_keywords(env: str, given: Mapping[str, Any]) -> None:
-    """Raises for a keyword that the constructor of a Gymnasium env does not have, with a suggestion."""
-    import gymnasium
+    """Raises for a keyword that the constructor of a Python env does not have, with a suggestion."""
+    from shoal import entry
+    from shoal.integrations import gymnasium
 
+    entry.check_params(env, given)
     prefix, _, id = env.partition(":")
-    if prefix != "gymnasium" or not given:
-        return
-    try:
-        spec = gymnasium.spec(id)
-        creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
-        accepted = inspect.signature(creator).parameters
-    except Exception:  # other mistakes are reported when the env is made
-        return
-    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values()):
-        return
-    of_make = ("max_episode_steps", "disable_env_checker", "render_mode")
-    known = sorted({*accepted, *spec.kwargs, *of_make} - {"self"})
+    known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
     for name in given:
-        if name not in known:
+        if known is not None and name not in known:
             raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
 

@@ -60,9 +60,11 @@ def adapt(env: Any) -> Any:
         return gym.adapt(env)
     if hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "observation_space"):
         return env
+    shown = "None" if env is None else f"{type(env).__module__}.{type(env).__name__}"
+    lacks = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
     raise ConfigError(
-        f"{type(env).__module__}.{type(env).__name__} is not an env that Shoal can step. Return a gymnasium.Env, "
-        "a PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv."
+        f"{shown} is not an env that Shoal can step: it has no {', '.join(lacks)}. Return a gymnasium.Env, a "
+        "PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv."
     )
 
 

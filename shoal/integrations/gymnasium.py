@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import importlib
+import inspect
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,22 +15,55 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from shoal import registry
+from shoal import names, registry
 from shoal.entry import make
 from shoal.errors import ConfigError, UnknownEnv
 from shoal.spec import RESERVED_PARAMS, Array
 
 
 def find(name: str) -> Callable[..., Any]:
-    """A function that makes the Gymnasium env with this id. Importing the module of `module:Name-v0` registers it."""
+    """A function that makes the Gymnasium env with this id.
+
+    `module:Name-v0` and `./file.py:Name-v0` import the module or file first, which registers the id.
+    """
+    module, _, id = name.rpartition(":")
+    place = ""
+    if module:
+        try:
+            place = names.absolute_place(module, f"'gymnasium:{name}'")
+            names.load(place)
+        except ConfigError as error:
+            raise UnknownEnv(str(error)) from error.__cause__
+    try:
+        gymnasium.spec(id)  # only checked: each worker process imports the module again
+    except gymnasium.error.Error as error:
+        registered = f" {names.shortened(place)} was imported and has not registered it." if place else ""
+        raise UnknownEnv(f"'gymnasium:{name}': {error}{registered}") from None
+    return partial(_make, place, id)
+
+
+def _make(place: str, id: str, **kwargs: Any) -> Any:
+    """Makes an env, in any process: where the id is not registered, its module is imported first."""
+    if place and id not in gymnasium.registry:
+        names.load(place)
+    return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
+
+
+def params_of(name: str) -> list[str] | None:
+    """The keyword arguments that the env with this id takes; None: any, or unknown."""
     module, _, id = name.rpartition(":")
     try:
         if module:
-            importlib.import_module(module)
-        gymnasium.spec(id)  # only checked: each worker process imports the module again
-    except (gymnasium.error.Error, ImportError) as error:
-        raise UnknownEnv(f"'gymnasium:{name}': {error}") from None
-    return partial(gymnasium.make, name, disable_env_checker=True)
+            names.load(module)
+        spec = gymnasium.spec(id)
+        creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
+        accepted = inspect.signature(creator).parameters
+    except Exception:  # mistakes are reported when the env is made
+        return None
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in accepted.values()):
+        return None
+    of_make = ("max_episode_steps", "disable_env_checker", "render_mode")
+    return sorted({*accepted, *spec.kwargs, *of_make} - {"self"})
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):

@@ -1,7 +1,7 @@
 """What a logger is, how one is found, and how the run is protected from a faulty one.
 
 A logger is one file: `--log x` opens `log/x.py`, or a module that another package names in its entry points (group
-`shoal.loggers`).
+`shoal.loggers`). `--log mine:Logger` opens a class of your own.
 
     @dataclass(frozen=True)
     class Options:  # its flags: --x.url
@@ -17,7 +17,9 @@ A logger is one file: `--log x` opens `log/x.py`, or a module that another packa
 from __future__ import annotations
 
 import codecs
+import contextlib
 import importlib.util
+import inspect
 import math
 import sys
 import threading
@@ -25,12 +27,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shoal import config
 from shoal.errors import ConfigError, did_you_mean
-from shoal.plugins import NoOptions, Plugins
+from shoal.names import find as find_by_name
+from shoal.names import shortened
+from shoal.plugins import NoOptions, Plugins, options_type
 
 Record = Mapping[str, float]
 
@@ -68,6 +73,9 @@ class RunFacts:
     num_params: int = 0
     resumed_from: int = 0  # the step, 0 for a new run
     config: dict[str, Any] = field(default_factory=dict)
+    env_argument: str = ""  # the env on a command line, if it is not `env`
+    lost: tuple[str, ...] = ()  # why commands cannot load the run again; empty: they can
+    lost_to_resume: tuple[str, ...] = ()  # why they cannot resume it, though they can load its policy
     metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
 
 
@@ -240,12 +248,40 @@ def names() -> list[str]:
 
 
 def find(name: str) -> LoggerType:
-    """The logger with this name."""
+    """The logger with this name: a plugin's, or that of your own class (`mine:Logger`, `./mine.py:Logger`)."""
+    if ":" in name:
+        return _own_logger(name)
     if name not in names():
         always = f" '{name}' is always on." if name in ALWAYS_ON else did_you_mean(name, names())
-        raise ConfigError(f"no logger '{name}'.{always} Known: {', '.join(names())}.")
+        raise ConfigError(f"no logger '{name}'.{always} Known: {', '.join(names())}, or your own: mine:Logger.")
     plugin: LoggerType = LOGGERS.find(name)
     return plugin
+
+
+def _own_logger(name: str) -> LoggerType:
+    """The logger of a module or file: a LoggerType, or a class that is made with (facts, options), (facts) or ()."""
+    kind, shown = find_by_name(name, "--log"), f"--log {shortened(name)}"
+    if isinstance(kind, LoggerType):
+        return kind
+    lacks = [method for method in ("log", "note", "close") if not callable(getattr(kind, method, None))]
+    if not isinstance(kind, type) or lacks:
+        what = "a class" if isinstance(kind, type) else type(kind).__name__
+        without = f" without {', '.join(lacks)}" if isinstance(kind, type) else ""
+        raise ConfigError(f"{shown} is {what}{without}, not a logger. Name a subclass of shoal.log.Logger.")
+    options = options_type(kind)
+    signature = inspect.signature(kind)
+    for count in (2, 1, 0):
+        with contextlib.suppress(TypeError):
+            signature.bind(*range(count))
+            return LoggerType(partial(_open_own, kind, count), options)
+    raise ConfigError(
+        f"{shown} takes {signature}, but is made with (facts, options), (facts) or (). Change its arguments."
+    )
+
+
+def _open_own(kind: Callable[..., Logger], count: int, *arguments: Any) -> Logger:
+    """Makes a logger from the first of (facts, options): as many as it takes."""
+    return kind(*arguments[:count])
 
 
 def open_all(

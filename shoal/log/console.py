@@ -222,7 +222,10 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     from rich.text import Text
 
     run = run_argument(facts)
-    resume = f"shoal train {facts.env} --resume {run}"
+    resume = f"shoal train {facts.env_argument or facts.env} --resume {run}"
+    if facts.lost or facts.lost_to_resume:
+        _print_what_is_lost(out, facts, has_checkpoint)
+        return
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
     hints[f"shoal plot {run}"] = "draw the learning curve"
     if status == "finished" and has_checkpoint:
@@ -234,6 +237,23 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     for k, (command, what) in enumerate(hints.items()):
         line = Text.assemble("      " if k else "Next: ", (f"{command:<{indent}}" if is_wide else command, "cyan"))
         out.print(line.append(what, "dim") if is_wide else line, soft_wrap=True)
+
+
+def _print_what_is_lost(out: Any, facts: RunFacts, has_checkpoint: bool) -> None:
+    """Prints what can be done with a run that no command can load: its env, policy or reward has no name."""
+    from rich.text import Text
+
+    verbs = ["plot"] if facts.lost or not has_checkpoint else ["eval", "plot"]
+    for k, verb in enumerate(verbs):
+        line = Text.assemble("      " if k else "Next: ", (f"shoal {verb} {run_argument(facts)}", "cyan"))
+        out.print(line, soft_wrap=True)
+    if has_checkpoint:
+        call = f"train(..., resume={str(facts.folder)!r})"
+        out.print(Text.assemble("      in Python, with the same arguments: ", (call, "cyan")), soft_wrap=True)
+    for reason in facts.lost:
+        out.print(Text(f"'shoal eval' and '--resume' cannot load it: {reason}.", "dim"), soft_wrap=True)
+    for reason in facts.lost_to_resume:
+        out.print(Text(f"'--resume' cannot continue it: {reason}.", "dim"), soft_wrap=True)
 
 
 def run_argument(facts: RunFacts) -> str:

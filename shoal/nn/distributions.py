@@ -202,6 +202,26 @@ class ActionHead:
         leaves = [self._leaf_to_env(actions[:, columns], space) for columns, space in self._leaves]
         return structure(self.space, iter(leaves))
 
+    def to_tensors(self, actions: Tensor) -> Any:
+        """As `to_env`, but tensors on the device of the actions: for rewards of the user's own."""
+        leaves = [self._leaf_to_tensor(actions[:, columns], space) for columns, space in self._leaves]
+        return structure(self.space, iter(leaves))
+
+    def _leaf_to_tensor(self, columns: Tensor, space: Any) -> Tensor:
+        rows = len(columns)
+        if isinstance(space, spaces.Box):
+            at = next(part.log_stds for part, owner in self._boxes() if owner is space)
+            scale, center, low, high = (part[at] for part in self._constants)
+            unit = torch.tanh(columns) if self.squash else columns
+            return (unit * scale + center).clamp(low, high).view(rows, *space.shape)
+        choices = columns.to(torch.int64)
+        if isinstance(space, spaces.Discrete):
+            return choices[:, 0] + int(space.start)
+        if isinstance(space, spaces.MultiDiscrete) and np.any(space.start):
+            shifts = [int(start) for start in np.ravel(space.start)]  # numbers: a CUDA graph copies nothing to the GPU
+            choices = torch.stack([choices[:, k] + shift for k, shift in enumerate(shifts)], 1)
+        return choices.reshape(rows, *space.shape)
+
     def _leaf_to_env(self, columns: Array, space: Any) -> Array:
         rows = len(columns)
         if isinstance(space, spaces.Box):

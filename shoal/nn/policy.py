@@ -72,6 +72,7 @@ class Net:
     )
     log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation (by env)", low=-10, high=4)
     squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
+    policy: str = opt("", "your own policy, a class or function of the two spaces: mine:Policy", metavar="NAME")
     policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
 
 

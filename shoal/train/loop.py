@@ -22,7 +22,8 @@ def train(
     env: Any,
     /,
     *,
-    policy: nn.Module | Callable[..., nn.Module] | None = None,
+    policy: nn.Module | Callable[..., nn.Module] | str | None = None,
+    reward: Any = None,
     config_file: str | Path | None = None,
     init: str | Path | Run | None = None,
     resume: str | Path | Run | None = None,
@@ -40,8 +41,11 @@ def train(
         train("breakout", seed=3, train={"total_steps": "20M"}, vec={"num_envs": 2048}, nn={"core": "lstm"})
 
     Args:
-        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, a function or class.
-        policy: your own `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
+        env: what `shoal.make` takes: a name, a header's path, `gymnasium:…`, `mine:Env`, a function or class.
+        policy: your own `nn.Module` that returns (logits, value), a class or function of the spaces that makes one, or
+            the name of one: `mine:Policy`.
+        reward: your own reward, which the learner sees in place of the env's: a class or object with
+            `compute(before, after, action, done, info)`, or its name: `mine:Reward`.
         config_file: a TOML file that overrides the env's tuned options.
         init: the run whose weights and observation normalizers the new run starts from: its folder, id, `last`, with
             `@last` or `@STEP` another checkpoint than the best one.
@@ -59,6 +63,7 @@ def train(
     """
     arguments = {
         "policy": policy,
+        "reward": reward,
         "config_file": config_file,
         "init": init,
         "resume": resume,

@@ -21,6 +21,7 @@ from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.seeds import stream_seed
 from shoal.train import env_params, params, seats
+from shoal.train.named import check_env_is_named, find_policy
 from shoal.train.options import Options, options_for
 
 
@@ -32,7 +33,8 @@ def policy_name(number: int) -> str:
 def make_actor(
     role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu", agents: int = 1
 ) -> Actor:
-    """The actor of a role in envs of `agents` agents: a custom policy, or the one that `--nn.*` describes."""
+    """The actor of a role in envs of `agents` agents: a custom policy, that of `--nn.policy`, or a stock one."""
+    policy = find_policy(options.nn.policy) if policy is None and options.nn.policy else policy
     module, head, seed = policy, None, stream_seed(options.seed, policy_name(number), "weights")
     make_policy, count = ALGORITHMS.find(options.algo).make_policy, role.count(agents)
     net = NetWithOptions(**vars(options.nn), core_options=options.core, encoder_options=options.encoder)
@@ -123,9 +125,7 @@ def load_player(
     """
     from shoal.train.opponents import load_opponents
 
-    name = run.facts.get("env", run.env)
-    if not run.facts.get("env_is_a_name", True):
-        raise ConfigError(f"{run.id} was trained on {name}, a function: evaluate it from Python, with that function.")
+    name = check_env_is_named(run)
     path = at or run.best
     if path is None:
         raise ConfigError(f"{run.folder} has no checkpoint. Train the run until it has saved one.")

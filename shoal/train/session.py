@@ -25,9 +25,10 @@ from shoal.cores import available_cores
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
+from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis, policy_file
+from shoal.train import diagnosis, named, policy_file
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
@@ -56,7 +57,8 @@ def open_session(
     held: contextlib.ExitStack,
     /,
     *,
-    policy: nn.Module | Callable[..., nn.Module] | None = None,
+    policy: nn.Module | Callable[..., nn.Module] | str | None = None,
+    reward: Any = None,
     config_file: str | Path | None = None,
     init: str | Path | Run | None = None,
     resume: str | Path | Run | None = None,
@@ -70,7 +72,7 @@ def open_session(
     **tables: Any,
 ) -> Session:
     """The session of a new or resumed run; the arguments are those of `train`. `held` keeps the run's lock."""
-    root = Path(runs_folder)
+    root, env = Path(runs_folder), named.absolute_env(env)
     old = run_to_resume(env, resume, root)
     if old is not None:
         given = tables.pop("init", "") if init is None else str(init)
@@ -82,10 +84,13 @@ def open_session(
     if callbacks is None:
         callbacks = options.callback
     group = CallbackGroup(make_all(callbacks))
-    named = tuple(absolute(part) for part in callbacks if isinstance(part, str))
-    options = dataclasses.replace(options, callback=named)
+    specs = tuple(absolute(part) for part in callbacks if isinstance(part, str))
+    options = dataclasses.replace(options, callback=specs)
     _, options = seat_opponents(env, options, root)
     options = options if old is not None else initial_weights.resolve(initial_weights.with_init(options, init), root)
+    places, options = named.find_places(env, options, policy, reward)
+    policy = None if isinstance(policy, str) else policy  # the options name it
+    reward = None if isinstance(reward, str) else reward
     check_loggers(log, log_options, console=console)
     loaded: Any = None
     saved_states: dict[str, Any] = {}
@@ -93,11 +98,12 @@ def open_session(
     if old is not None:
         held.enter_context(old.lock())
         check_env_options(old, options.env)
+        named.check_resume(old, options, policy, reward)
         with contextlib.suppress(OSError):
             checkpoint.recover(old.folder / "checkpoints")
         loaded = checkpoint.load_newest(old.checkpoints())
         saved_states, env_params = read_saved(loaded[1]["state"])
-    trainer = Trainer(env, options, policy=policy, is_resumed=old is not None)
+    trainer = Trainer(env, options, policy=policy, reward=reward, is_resumed=old is not None)
     try:
         if env_params:  # before the envs are restored, or start new episodes
             set_env_params(trainer.vec, env_params)
@@ -112,10 +118,16 @@ def open_session(
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
         missing = group.load(saved_states)
-        describe(run, trainer, policy, is_new=old is None)
+        describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
         if trainer.init is not None and console != "off":
             print("\n".join(trainer.init.lines()))
-        loggers = open_all(run_facts(run, trainer), log, log_options, console=console)
+        facts = dataclasses.replace(
+            run_facts(run, trainer),
+            env_argument=shortened(places.env.name),
+            lost=places.lost,
+            lost_to_resume=places.lost_to_resume,
+        )
+        loggers = open_all(facts, log, log_options, console=console)
     except OSError as error:
         trainer.close()
         raise ConfigError(f"{run.folder} cannot be written: {error.strerror or error}.") from None
@@ -125,6 +137,10 @@ def open_session(
     session = Session(run, trainer, loggers, group, env_params, {} if loaded is None else loaded[2])
     if old is not None and not trainer.exact:
         loggers.note(f"{env_name(env)} cannot give its state: new episodes start, so this resume is not bit-exact")
+    for reason in places.lost:
+        loggers.note(f"{reason}; 'shoal eval' and 'shoal train --resume' cannot load this run, Python can")
+    for reason in places.lost_to_resume:
+        loggers.note(f"{reason}; 'shoal train --resume' cannot continue this run, Python can")
     for name in missing:
         loggers.note(f"warning: the run had the callback {name} and is resumed without it; pass it in callbacks=[...]")
     return session
@@ -521,16 +537,20 @@ def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
     return runs.find_unfinished(env_name(env), root)
 
 
-def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
-    """Writes config.toml, run.json and policy.json."""
+def describe(
+    run: Run, trainer: Trainer, places: named.Places, given: Mapping[str, Any] | None = None, *, is_new: bool
+) -> None:
+    """Writes config.toml, run.json and policy.json. `given` are the policy and reward that were passed from Python."""
     env, options = trainer.env, trainer.options
     runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    facts |= {"id": run.id, "env": env_name(env), "env_is_a_name": isinstance(env, (str, Path)), "algo": options.algo}
+    facts |= {"id": run.id, "env": places.env.name or env_name(env), "env_is_a_name": bool(places.env.name)}
+    facts |= {"algo": options.algo, "lost": list(places.lost), "lost_to_resume": list(places.lost_to_resume)}
     facts |= {"seed": options.seed, "device": device_of(options), "command": sys.argv, "commit": runs.commit()}
     facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
-    if policy is not None:
-        facts["custom_policy"] = env_name(policy)
+    for what, part in (given or {}).items():
+        if part is not None and not getattr(places, what).name:
+            facts[f"custom_{what}"] = env_name(part)
     if trainer.init is not None:
         facts["init"] = trainer.init.facts()
     facts["unsaved_env_options"] = unsaved(options.env)
@@ -556,7 +576,7 @@ def run_facts(run: Run, trainer: Trainer) -> RunFacts:
     return RunFacts(
         folder=run.folder,
         id=run.id,
-        env=env_name(trainer.env),
+        env=shortened(env_name(trainer.env)),
         algo=options.algo,
         backend=trainer.vec.backend,
         device=str(trainer.device),

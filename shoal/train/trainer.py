@@ -42,6 +42,7 @@ from shoal.train.health import Context, check_finite, gpu_errors_explained
 from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
+from shoal.train.shaping import Shaping
 from shoal.train.tally import ReturnTally, Tally
 from shoal.train.torch_threads import Shape, choose_threads
 from shoal.vector.base import VecEnv
@@ -58,6 +59,7 @@ class Trainer:
         policy: a custom `nn.Module` that returns (logits, value), or a function of the spaces that makes one.
         first_seed: the seed of the envs' first reset; default: derived from the run's seed.
         is_resumed: `restore` follows, so the weights of `--init` are not loaded.
+        reward: a reward of your own, which the learners see in place of the env's: a class or object with `compute`.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Trainer:
         policy: nn.Module | Callable[..., nn.Module] | None = None,
         first_seed: Any = None,
         is_resumed: bool = False,
+        reward: Any = None,
     ) -> None:
         keep_freed_memory()
         self.torch_settings = TorchSettings()
@@ -89,7 +92,7 @@ class Trainer:
         self.vec: VecEnv = make_vec(env, options) if vec is None else as_vec_env(vec)
         try:
             with gpu_errors_explained(options):
-                self._build(policy)
+                self._build(policy, reward)
         except BaseException:
             self.torch_settings.restore()
             if vec is None:
@@ -98,7 +101,7 @@ class Trainer:
 
     # ---- building ----
 
-    def _build(self, policy: Any) -> None:
+    def _build(self, policy: Any, reward: Any = None) -> None:
         options, vec = self.options, self.vec
         self.agents = vec.agents_per_env
         seats.check(self.opponents, self.agents)
@@ -137,8 +140,11 @@ class Trainer:
             )
             for k, (actor, role) in enumerate(zip(self.actors, self.roles))
         ]
+        self.shaping = Shaping(reward, options, self.learners, self.device)
         learning = zip(self.actors, self.roles, self.learners)
         self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
+        for k, seat in enumerate(self.seats):
+            seat.shaper = self.shaping.shaper(k)
         self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
         # against opponents, the returns of the learners are summed here: the env's are means over all agents
         self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
@@ -266,6 +272,7 @@ class Trainer:
             rollout, counted = learner.rollout, learner.rollout.counted()
             returns = rollout.running_returns(1.0, carry)
             self._ended.add(returns, rollout.dones if counted is None else rollout.dones & counted)
+        self.shaping.finish(is_stepped=self.vec.is_on_gpu)  # last: until here rollouts have the env's rewards
 
     def learn(self) -> None:
         """One update of every policy on its rollout."""
@@ -307,6 +314,7 @@ class Trainer:
         for name, numbers in stats.items():
             record |= {f"episode/{name}": numbers["mean"]}
             record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
+        record |= self.shaping.drain()
         for name, seconds in self.collector.times.drain().items():
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0
@@ -366,6 +374,7 @@ class Trainer:
         for name, stream in self._streams().items():
             stream.set_state(files["state"][name])
         self._ended.clear()
+        self.shaping.ended.clear()
         for tally in self._tallies:
             tally.drain()
         if self.vec.is_on_gpu:
@@ -387,7 +396,7 @@ class Trainer:
         weights: dict[str, Tensor] = {}
         for k, actor in enumerate(self.actors):
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
-        return {"weights": weights, "state": self._state_tensors() | self._row_tensors()}
+        return {"weights": weights, "state": self._state_tensors() | self._row_tensors() | self.shaping.tensors()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
         return {
@@ -446,6 +455,7 @@ class Trainer:
                 _put(tensor, state.get(name), name)
             for learner in self.learners:
                 learner.check_restored()
+        self.shaping.restore(state)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and self.vec.can_snapshot and same_rows:
             self._restore_envs(state)
@@ -481,6 +491,7 @@ class Trainer:
             learner.restart_episodes()
         for seat in self.frozen:
             seat.rollout.reset_state()
+        self.shaping.restart()
         # other seeds than at the start: the policy has already learned from those episodes
         self.collector.start(env_seed(self.options.seed, "resumed", self.step))
 

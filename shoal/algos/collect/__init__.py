@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from shoal.algos.actor import Actor
+from shoal.algos.rewards.shaper import Shaper
 from shoal.algos.roles import Role
 from shoal.algos.rollout import Rollout, StepViews
 from shoal.nn.cores import State
@@ -31,6 +32,7 @@ class Seat:
     rollout: Rollout
     stream: torch.Generator
     learns: bool = True
+    shaper: Shaper | None = None  # computes a reward of the user's own
 
 
 @dataclass

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
-from shoal.algos.rollout import Rollout
+from shoal.algos.rollout import Rollout, Truncations
 from shoal.nn.cores import State
 from shoal.nn.fused import BLOCK
 from shoal.nn.launch import has_triton, launch
@@ -45,7 +45,9 @@ class DeviceCollector:
         for seat in seats:
             if vec.time_limit and seat.learns:
                 seat.rollout.truncations.reserve(vec.time_limit)
-        vec.struct.final_cut = 1  # final_obs is written only where an episode was truncated
+        # a reward of the user's own needs the last observation of every episode
+        self.shapes = any(seat.shaper is not None for seat in seats)
+        vec.struct.final_cut = int(not self.shapes)  # 1: final_obs is written only where an episode was truncated
 
     def start(self, seed: int) -> None:
         """Resets the envs. Their observations become the last step of an empty rollout: `collect` continues there."""
@@ -96,6 +98,17 @@ class DeviceCollector:
                 rollout.masks[t + 1].copy_(self._rows(number, self.vec.tensors["masks"]))
             for part, new in enumerate(states[number]):
                 _carry(rollout, t, part, new)
+            if seat.shaper is not None:
+                self._shape(number, t)
+
+    def _shape(self, number: int, t: int) -> None:
+        """Computes a reward of the user's own for step t."""
+        seat = self.seats[number]
+        assert seat.shaper is not None
+        rollout, flags = seat.rollout, seat.rollout.truncations.fixed_flags
+        last, obs, done = self._rows(number, self.vec.tensors["final_obs"]), rollout.obs[0][t + 1], rollout.dones[t]
+        after = torch.where(done.view(-1, *[1] * (obs.ndim - 1)), last.view_as(obs), obs)
+        seat.shaper.step(t, [after], torch.zeros_like(done) if flags is None else flags[t])
 
     def _act(self, number: int, t: int) -> State:
         """Acts for a seat at step t; returns the next recurrent state of its policy."""
@@ -111,6 +124,8 @@ class DeviceCollector:
         if truncations.fixed_flags is not None:
             last = truncations.obs[0][t // truncations.window]
             outputs = {"truncated": truncations.fixed_flags[t], "final_obs": last}
+        if self.shapes:
+            outputs.pop("final_obs", None)  # into the env's own memory: that of terminated episodes is needed too
         self.vec.launch_step(
             obs=rollout.obs[0][t + 1],
             actions=self.env_actions,
@@ -119,6 +134,14 @@ class DeviceCollector:
             terminated=self.flags[0],
             **outputs,
         )
+        if self.shapes and truncations.fixed_flags is not None:
+            self._store_truncated(truncations, t, truncations.fixed_flags[t], self.vec.tensors["final_obs"])
+
+    @staticmethod
+    def _store_truncated(truncations: Truncations, t: int, truncated: Tensor, last: Tensor) -> None:
+        """Keeps the last observations of rows that were truncated at step t."""
+        stored = truncations.obs[0][t // truncations.window]
+        stored.copy_(torch.where(truncated.view(-1, *[1] * (stored.ndim - 1)), last.view_as(stored), stored))
 
     def _step_and_copy(self, t: int) -> None:
         by_agent = self.env_actions.view(self.envs, self.agents, -1)
@@ -133,9 +156,8 @@ class DeviceCollector:
             rollout.dones[t].copy_(self._rows(number, tensors["done"]))
             if truncations.fixed_flags is not None:
                 truncated, last = (self._rows(number, tensors[name]) for name in ("truncated", "final_obs"))
-                stored = truncations.obs[0][t // truncations.window]
                 truncations.fixed_flags[t].copy_(truncated)
-                stored.copy_(torch.where(truncated.view(-1, *[1] * (stored.ndim - 1)), last, stored))
+                self._store_truncated(truncations, t, truncated, last)
 
     def _rows(self, number: int, tensor: Tensor) -> Tensor:
         """The rows of a seat's agents, from a tensor over all rows."""

@@ -171,18 +171,25 @@ class HostCollector:
         np.logical_or(terminated, truncated, out=views.dones)
         if not has_true(views.dones):
             return
+        if rollout.ends is not None:
+            rollout.ends.append((envs.t, *self._last_obs(seat, np.flatnonzero(views.dones), infos, envs)))
         if truncated.any():
             ended = np.flatnonzero(truncated & ~terminated)
             if len(ended) and seat.learns:
-                rows, index = self._rows(seat, envs), torch.from_numpy(ended)
-                if "final_obs" in infos:
-                    final = pick_obs(infos["final_obs"], role, rollout.layout, self.agents)
-                else:  # an env that resets itself does not return it: use the observation before the step
-                    final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
-                last = [torch.from_numpy(leaf[ended]) for leaf in final]
-                index += rows.start
+                index, last = self._last_obs(seat, ended, infos, envs)
                 rollout.truncations.add(envs.t, index, last, self._truncated_state(seat, index, envs))
         self._clear_state(seat, ~views.dones, envs)
+
+    def _last_obs(
+        self, seat: Seat, ended: Array, infos: Any, envs: EnvRange
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The rows of the rollout that ended, of those of a range, and their last observations."""
+        rows, rollout, index = self._rows(seat, envs), seat.rollout, torch.from_numpy(ended)
+        if "final_obs" in infos:
+            final = pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)
+        else:  # an env that resets itself does not return it: use the observation before the step
+            final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
+        return index + rows.start, [torch.from_numpy(leaf[ended]) for leaf in final]
 
     def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], envs: EnvRange) -> None:
         """Copies the next observations, action masks and alive flags."""

@@ -45,6 +45,7 @@ class HostEnvCollector(HostCollector):
             has_dead_rows=home.alive is not None,
             staging=True,
         )
+        self.host.ends = home.ends if home.ends is None else []
         super().__init__(vec, [Seat(seat.actor, seat.role, self.host, seat.stream)])
         self._streams: dict[int, Any] = {}
         if vec.time_limit:  # fixed sizes, so that an update can be a CUDA graph
@@ -113,6 +114,9 @@ class HostEnvCollector(HostCollector):
     def _take_truncations(self) -> None:
         """Copies the truncations of the host's rollout to the GPU's."""
         truncations, device = self.home.truncations, self.home.device
+        if self.host.ends is not None:  # for a reward of the user's own
+            self.home.ends = [(t, rows.to(device), [x.to(device) for x in last]) for t, rows, last in self.host.ends]
+            self.host.ends = []
         if truncations.fixed_flags is None:
             truncations.clear()
             for truncation in self.host.truncations:

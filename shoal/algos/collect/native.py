@@ -33,7 +33,8 @@ MIN_BLOCK_ROWS = 16  # with fewer the products of the forward pass are slow
 def covers(vec: VecEnv, seats: Sequence[Seat], surplus_envs: int = 0) -> bool:
     """Whether C covers the envs and their policy: one policy for all agents that learns, and plain actions.
 
-    It does not cover actions that are squashed: numpy's tanh has other bits than the C library's.
+    It does not cover actions that are squashed: numpy's tanh has other bits than the C library's. Nor rewards of the
+    user's own: C does not keep the last observations of terminated episodes.
     """
     memory, seat = vec.native_memory, seats[0]
     rollout, head = seat.rollout, seat.actor.head
@@ -43,6 +44,7 @@ def covers(vec: VecEnv, seats: Sequence[Seat], surplus_envs: int = 0) -> bool:
         and not surplus_envs
         and len(seats) == 1
         and seat.learns
+        and seat.shaper is None
         and seat.role.agents is None
         and type(rollout.acting) is NativePPO
         and rollout.acting.rollout_inputs() is not None
