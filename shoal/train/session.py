@@ -565,7 +565,7 @@ def describe(
     shown = ("backend", "num_envs", "num_rows", "num_threads", "num_params", "horizon", "total_steps")
     facts |= {name: known[name] for name in shown}
     run.write("run.json", facts)
-    policy_file.write(run, trainer, policy)  # before the first step: a run that is killed can be loaded
+    policy_file.write(run, trainer, (given or {}).get("policy"))  # before the first step: a run that is killed can be loaded
     for name in ("facts", "config"):  # both are read again
         run.__dict__.pop(name, None)
 
