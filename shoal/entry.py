@@ -174,6 +174,13 @@ def check_params(env: Any, params: Mapping[str, Any]) -> None:
             names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
 
 
+def params_of(env: str) -> dict[str, str]:
+    """The params of an env that is named by its module or file, and their defaults as text; empty for other envs."""
+    if registry.is_native(env) or not names.is_name(env) or _split_prefix(env)[0]:
+        return {}
+    return names.arguments(_named(env))
+
+
 def _find_maker(env: Any) -> Callable[..., Any]:
     maker = _find_python(str(env)) if isinstance(env, (str, Path)) else env
     if not callable(maker):

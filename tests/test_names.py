@@ -302,6 +302,12 @@ def test_params_are_checked_against_the_constructor(folder):
         shoal.make("own_names:Env", sizes=3)
 
 
+def test_help_shows_the_params_of_a_named_env(folder, capsys):
+    assert main(["train", "own_names:Env", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "Params of ./own_names.py:Env, and their defaults:\n    --env.size  4\n    --env.bonus  0.0" in out
+
+
 def test_headers_are_asked_for_by_name(folder, capsys):
     assert main(["check", "own_names:Env"]) == 2
     assert "is a Python env" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.distributions import Distribution
 from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv, did_you_mean
+from shoal.names import shortened
 from shoal.schedules import Schedule, is_call
 
 
@@ -163,10 +164,10 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     loggers = _logger_options(_own_loggers(rest))
     flags = _flags(params, options, loggers)
     if asks_help:
-        show_help(text or inspect.getdoc(train) or "")
+        show_help(f"{text or inspect.getdoc(train) or ''}\n\n{_params_help(env)}")
     parsed: Any = tyro.cli(
         flags,
-        prog=f"shoal {verb} {env or 'ENV'}",
+        prog=f"shoal {verb} {shortened(env or 'ENV')}",
         args=["--help"] if asks_help else rest,
         description="",
         default=flags(),
@@ -427,6 +428,15 @@ def env_flags(args: list[str]) -> tuple[list[str], dict[str, Any]]:
                 raise ConfigError(f"--env.{name} needs a value.")
         given[name.replace("-", "_")] = config.parse_value(value)
     return rest, given
+
+
+def _params_help(env: str | None) -> str:
+    """The params of a Python env that is named by its module or file, for `--help`."""
+    from shoal import entry
+
+    params = {} if env is None else entry.params_of(env)
+    lines = [f"    --env.{name.replace('_', '-')}  {default}" for name, default in params.items()]
+    return "\n".join([f"Params of {shortened(env or '')}, and their defaults:", *lines]) if lines else ""
 
 
 def check_keywords(env: str, given: Mapping[str, Any]) -> None:
