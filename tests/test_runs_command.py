@@ -142,6 +142,14 @@ def test_an_interrupted_group_of_seeds_is_continued_as_a_whole(three, capsys):
     assert f"shoal train --resume {group.id} " in capsys.readouterr().out
 
 
+def test_a_group_of_seeds_is_drawn_as_one_line(three, capsys):
+    group = create("maze", [1, 2], three)
+    for seed in (1, 2):
+        fake_run(three, "maze", group.run_id(seed), seed=seed, count=5)
+    assert main(["plot", group.id, "--out", "x.html"]) == 0
+    assert "of 2 runs in 1 line." in " ".join(capsys.readouterr().out.split())
+
+
 # ---- compare ----
 
 

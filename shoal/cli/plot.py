@@ -37,7 +37,8 @@ def plot(
         shoal plot runs/cartpole --y entropy --smooth 5 --out entropy.png
 
     Args:
-        runs: The runs: folders, ids from 'shoal runs', the name of an env (its newest run), a folder of runs, or last.
+        runs: The runs: folders, ids from 'shoal runs', the name of an env (its newest run), a folder of runs, a
+            group of seeds, or last.
         y: The metric to draw: a key of metrics.jsonl.
         x: The x axis: steps, or seconds of training.
         smooth: The window of the moving average, in percent of the x axis; 0 draws the logged values.
@@ -77,14 +78,17 @@ def plot(
 
 
 def find(names: Sequence[str]) -> list[Any]:
-    """The runs with these names; a folder of runs means all of them."""
+    """The runs with these names; a folder of runs and a group of seeds mean all of their runs."""
     from shoal import runs
+    from shoal.seed_groups import find_group
 
     chosen: list[Any] = []
     for name in names or ("last",):
         inside = sorted(Path(name).glob("*/run.json")) + sorted(Path(name).glob("*/*/run.json"))
         if inside and not (Path(name) / "run.json").is_file():
             chosen += [runs.Run(path.parent) for path in inside]
+        elif (group := find_group(name)) is not None:
+            chosen += group.runs.values()
         else:
             chosen.append(runs.find(name))
     return list({run.folder.resolve(): run for run in chosen}.values())

@@ -132,6 +132,10 @@ def print_summary(facts: Mapping[str, Any], folder: Path) -> None:
         out.print(
             Text(f"The score is the {facts['score_by']}. Summary: {folder / 'seeds.json'}", "dim"), soft_wrap=True
         )
+    if facts["n"]:
+        out.print(
+            Text.assemble("Next: ", (f"shoal plot {folder}", "cyan"), ("   draw the mean", "dim")), soft_wrap=True
+        )
 
 
 def mean_line(facts: Mapping[str, Any]) -> str:
