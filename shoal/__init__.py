@@ -4,8 +4,16 @@
     obs, infos = envs.reset(seed=0)
     obs, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
 
+    policy = shoal.load("last")  # of the newest run of `shoal train`
+    actions = policy.act(obs)
+
 Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breakout-v0")`) and does nothing else.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from shoal.entry import make
 from shoal.errors import ShoalError
@@ -14,7 +22,40 @@ from shoal.spec import unflatten
 from shoal.tune import autotune
 from shoal.vector.base import VecEnv
 
-__all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "make", "register", "unflatten"]
+if TYPE_CHECKING:
+    from shoal.acting import Policy, Team
+    from shoal.runs import Run
+
+__all__ = ["ShoalError", "VecEnv", "__version__", "autotune", "load", "make", "register", "unflatten"]
 __version__ = "0.2.0.dev0"
 
 register_stock()
+
+
+def load(
+    run: str | Path | Run = "last",
+    checkpoint: str | int | Path = "best",
+    *,
+    policy: Any = None,
+    device: Any = "cpu",
+    seed: int | None = None,
+    runs: str | Path = "runs",
+) -> Policy | Team:
+    """The trained policy of a run, ready to act: `shoal.load("last").act(obs)`. The env need not be installed.
+
+    Args:
+        run: the run: its folder, its id, the name of its env (its newest run), `last`, or what `train` returned. Or the
+            folder of a checkpoint.
+        checkpoint: `best`, `last`, or the step of a checkpoint.
+        policy: for a run with a policy of your own that cannot be imported by its name: its class, the function of the
+            spaces that makes it, or a module.
+        device: where the network computes; `policy.to(device)` moves it later.
+        seed: the seed of sampled actions; default: derived from the run's seed.
+        runs: the folder of all runs.
+
+    Returns:
+        A `Policy` (shoal/acting.py); a `Team` of them where agents or groups have a policy each.
+    """
+    from shoal.loading import load as load_policy  # imports torch
+
+    return load_policy(run, checkpoint, policy=policy, device=device, seed=seed, runs=runs)
