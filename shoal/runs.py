@@ -3,6 +3,7 @@
     runs/<env>/<id>/
       config.toml      every option, resolved
       run.json         versions, commit, machine, command
+      policy.json      the agents, roles and spaces of its policies (shoal/train/policy_file.py)
       metrics.jsonl    a line per log interval
       checkpoints/     named by their step when complete (shoal/checkpoint.py)
       summary.json     how it ended; absent while it runs, and after a kill

@@ -29,7 +29,7 @@ from shoal.log import Loggers, MetricRow, RunFacts, open_all
 from shoal.log import check as check_loggers
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis
+from shoal.train import diagnosis, policy_file
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
@@ -402,7 +402,7 @@ def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
 
 
 def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
-    """Writes config.toml and run.json."""
+    """Writes config.toml, run.json and policy.json."""
     env, options = trainer.env, trainer.options
     runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
@@ -423,6 +423,7 @@ def describe(run: Run, trainer: Trainer, policy: Any, *, is_new: bool) -> None:
     shown = ("backend", "num_envs", "num_rows", "num_threads", "num_params", "horizon", "total_steps")
     facts |= {name: known[name] for name in shown}
     run.write("run.json", facts)
+    policy_file.write(run, trainer, policy)  # before the first step: a run that is killed can be loaded
     for name in ("facts", "config"):  # both are read again
         run.__dict__.pop(name, None)
 
