@@ -21,6 +21,7 @@ WALLS = {
     "memory": set(),
     "stats": set(),
     "spec": {"errors"},
+    "space_json": {"errors", "spec"},
     "registry": {"errors"},
     "native": {"errors", "spec"},
     "vector": {"errors", "cores", "memory", "spec", "plugins", "native"},
@@ -40,7 +41,10 @@ WALLS = {
     "log": {"errors", "config", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
-    | {"runs", "checkpoint", "log", "plugins", "seeds"},
+    | {"runs", "checkpoint", "log", "plugins", "seeds", "space_json"},
+    "acting": {"errors", "spec", "vector", "nn", "algos"},
+    "loading": {"errors", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
+    "export": {"errors", "spec", "nn", "algos", "acting"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -59,6 +63,9 @@ WALLS = {
         "train",
         "bench",
         "plugins",
+        "acting",
+        "loading",
+        "export",
     },
 }
 
