@@ -68,6 +68,7 @@ class Policy:
         step: int = 0,
     ) -> None:
         self.actor, self.agents, self.mask_size, self.step = actor, agents, mask_size, step
+        self.name = ""  # of the group of all agents, if it has one
         self.observation_space, self.action_space = actor.space, actor.head.space
         self.is_recurrent = bool(actor.initial_state(1))
         self.generator = torch.Generator().manual_seed(seed)
@@ -95,7 +96,7 @@ class Policy:
         Args:
             obs: one observation or a batch; or a dict of them by agent, and then all results are dicts by agent.
             state: a recurrent policy's state, as the last `act` returned it; None: an episode starts in all rows.
-            mask: 1 where a choice is allowed, as in `info["action_mask"]`: for one observation or the batch.
+            mask: 1 where a choice is allowed, as in `info["action_mask"]`: one for all rows, or one for each.
             greedy: the most probable action. By default an action is sampled, as in training; a Q-learner explores
                 with the epsilon of the end of its training.
             generator: a CPU generator of the sampled actions; default: the policy's own, which `seed` sets.
@@ -151,8 +152,8 @@ class Policy:
     # ---- agents ----
 
     def __getitem__(self, agent: str) -> Policy:
-        """The policy of an agent, by its name."""
-        if agent not in self.agents:
+        """The policy of an agent, by its name: this one, if the agent is one of `agents`."""
+        if agent not in (*self.agents, self.name):
             raise _unknown_agent(agent, self.agents)
         return self
 
@@ -271,6 +272,8 @@ class Policy:
         if isinstance(mask, (tuple, list)) and len(mask) and np.ndim(mask[0]):  # one mask for each sub-action
             mask = np.concatenate([np.asarray(part) for part in mask], -1)
         allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.asarray(mask).astype(np.int8))
+        if allowed.numel() == choices:  # one mask for all rows
+            allowed = allowed.reshape(1, choices).expand(batch.rows, choices)
         if allowed.numel() != batch.rows * choices:
             expected = f"({choices},)" if batch.is_one else f"({batch.rows}, {choices})"
             raise ConfigError(f"mask has shape {tuple(allowed.shape)}, expected {expected}: one entry for each choice.")

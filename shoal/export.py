@@ -216,6 +216,8 @@ def _inputs(policy: Policy, rows: int, seed: int) -> list[Tensor]:
     space.seed(seed)
     samples = [layout.leaves_of(space.sample()) for _ in range(rows)]
     leaves = [np.stack(parts) for parts in zip(*samples)]
+    # wide bounds have samples that overflow in a network
+    leaves = [np.clip(part, -1e6, 1e6) if part.dtype.kind == "f" else part for part in leaves]
     tensors = [
         torch.from_numpy(np.asarray(part)).to(stored_dtype(leaf.dtype)) for part, leaf in zip(leaves, layout.leaves)
     ]

@@ -47,27 +47,41 @@ def load(
     groups: dict[str, Policy] = {}
     all_agents = len(about.agents)
     for number, role in enumerate(about.roles):
-        actor = make_actor(role, options, number, _own(given), agents=all_agents)
+        try:
+            actor = make_actor(role, options, number, _own(given), agents=all_agents)
+        except ConfigError as error:
+            if given is not None or not _names_policy(options):
+                raise
+            raise ConfigError(f"{error} Or pass the class: shoal.load({str(trained.folder)!r}, policy=...)") from None
         load_actor(actor, files["weights"], number)
         if isinstance(actor.head, QHead):
-            actor.head.epsilon.fill_(getattr(options.train, "epsilon_end", 0.0))
+            actor.head.epsilon.fill_(_final_epsilon(options.train))
         names = tuple(about.agents[k] for k in (range(all_agents) if role.agents is None else role.agents))
         # a Q-learner may have a network for each agent in one module
         parts = [(names, actor)] if actor.networks == 1 else [((n,), actor.of_agent(k)) for k, n in enumerate(names)]
         for played, part in parts:
             made = _policy(part, played, about.mask_sizes[number], first_seed + len(policies), int(meta["step"]))
             policies |= dict.fromkeys(played, made)
-            if about.groups[number]:
-                groups[about.groups[number]] = made
+            if about.names[number] not in ("", *about.agents):
+                groups[about.names[number]] = made
     ordered = {name: policies[name] for name in about.agents if name in policies}
     made_policies = {id(made): made for made in ordered.values()}
-    loaded = next(iter(made_policies.values())) if len(made_policies) == 1 else Team(about.agents, ordered, groups)
-    return loaded.to(device)
+    if len(made_policies) > 1:
+        return Team(about.agents, ordered, groups).to(device)
+    only = next(iter(made_policies.values()))
+    only.name = next(iter(groups), "")
+    return only.to(device)
 
 
 def _policy(actor: Actor, agents: tuple[str, ...], mask_size: int | None, seed: int, step: int) -> Policy:
     actor.requires_grad_(False)
     return Policy(actor, agents, mask_size=mask_size, seed=seed % 2**63, step=step)
+
+
+def _final_epsilon(train: Any) -> float:
+    """The probability of a random action at the end of a Q-learner's training; its option may be a schedule."""
+    value = vars(train).get("epsilon") or vars(train).get("epsilon_end", 0.0)
+    return float(value.at(1.0) if hasattr(value, "at") else value)
 
 
 # ---- the run and its checkpoint ----
@@ -131,7 +145,7 @@ def _options(run: Run) -> Options:
 def _custom_policy(run: Run, about: PolicyFile, options: Options, policy: Any) -> Any:
     """What makes the run's network: None for `--nn.*`, or the caller's policy, or the class that the run names."""
     name = run.facts.get("custom_policy")
-    has_named = bool(vars(options.nn).get("policy"))  # `--nn.policy`, which `make_actor` finds
+    has_named = _names_policy(options)
     if policy is not None:
         if not callable(policy):
             raise ConfigError(f"policy={policy!r} is no policy. Give an nn.Module, or a function of the two spaces.")
@@ -159,6 +173,11 @@ def _custom_policy(run: Run, about: PolicyFile, options: Options, policy: Any) -
         f"{run.id} was trained with a custom policy ({name}), {reason}. Pass the class, the function or a module: "
         f"shoal.load({str(run.folder)!r}, policy={name})."
     )
+
+
+def _names_policy(options: Options) -> bool:
+    """Whether `--nn.policy` names the policy: then `make_actor` finds it."""
+    return bool(vars(options.nn).get("policy"))
 
 
 def _own(policy: Any) -> Any:

@@ -27,7 +27,7 @@ def run(name: str, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py"])
+@pytest.mark.parametrize("name", ["custom_policy.py", "custom_env.py", "own_loop.py", "load_and_act.py"])
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
 
@@ -37,6 +37,13 @@ def test_your_own_policy_is_trained(tmp_path):
     weights, _ = checkpoint.load(find("last", tmp_path).last, ("weights",))
     assert "0.policy.blocks.1.1.weight" in weights["weights"]
     assert "return" in out
+
+
+def test_trained_policies_act(tmp_path):
+    out = run("load_and_act.py", "--steps", "4k", "--runs", str(tmp_path))
+    assert "CartPole-v1: return" in out
+    assert "over 2560 episodes" in out
+    assert (tmp_path / "cartpole.pt").is_file()
 
 
 def test_your_own_env_is_trained_in_processes(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import OrderedDict
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -19,12 +18,10 @@ from shoal import space_json
 from shoal.errors import ActionError, ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.env_actions import EnvActions
-from shoal.runs import Run
 from shoal.train import load_player
-from tests.envs import Masked, MixedAgentsEnv
+from tests.envs import MixedAgentsEnv
+from tests.small_runs import CHASE, SmallRuns
 from tests.training import train_tiny
-
-CHASE = str(Path(__file__).parent / "chase.h")
 
 # ---- spaces as JSON ----
 
@@ -80,70 +77,10 @@ def test_spaces_without_a_fixed_size_are_refused(space):
 # ---- acting ----
 
 
-class Nested(gymnasium.Env):
-    """Observations and actions of all kinds."""
-
-    observation_space = spaces.Dict(
-        {
-            "camera": spaces.Box(0, 255, (6, 6, 3), np.uint8),
-            "pose": spaces.Tuple((spaces.Box(-np.inf, np.inf, (), np.float64), spaces.Discrete(7, start=3))),
-            "counts": spaces.Box(0, 60000, (2,), np.uint16),
-            "switches": spaces.MultiBinary((2, 2)),
-            "cards": spaces.MultiDiscrete([3, 40], dtype=np.int32),
-        }
-    )
-    action_space = spaces.Dict(
-        {
-            "gear": spaces.Discrete(5, start=-2),
-            "wheel": spaces.Box(np.array([-1, 0], np.float32), np.array([3, 9], np.float32)),
-            "lights": spaces.MultiBinary(3),
-            "arm": spaces.Tuple((spaces.MultiDiscrete([4, 2], start=[1, 0]), spaces.Box(0, 9, (1, 2), np.float64))),
-        }
-    )
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        self.count += 1
-        return self.observation_space.sample(), 1.0, self.count == 5, False, {}
-
-
-RUNS = {
-    "discrete": ("cartpole", {"train": {"normalize_obs": True}}),
-    "box": ("pendulum", {"train": {"normalize_obs": True}}),
-    "squash": ("pendulum", {"nn": {"squash": "tanh", "std": "state"}}),
-    "lstm": ("memory", {"nn": {"core": "lstm"}}),
-    "q": ("squared", {"algo": "dqn", "train": {"epsilon_end": 0.25}}),
-    "dict": (Nested, {"train": {"normalize_obs": True}}),
-    "masked": (Masked, {}),
-    "team": (CHASE, {"nn": {"policies": "per_agent"}}),
-    "shared": (CHASE, {"nn": {"core": "mingru"}}),
-    "q team": ("vacuum", {"algo": "dqn", "train": {"policy": "per-agent"}, "env": {"preset": "duel-stun"}}),
-    "unlike": (MixedAgentsEnv, {"nn": {"core": "mingru"}}),
-}
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The run of a name in RUNS: each is trained once, with one checkpoint, when it is first asked for."""
-    made: dict[str, Run] = {}
-
-    def find(name: str) -> Run:
-        if name not in made:
-            env, tables = RUNS[name]
-            options = {"vec": {"num_envs": 4, "torch_threads": 1}, "save": {"every": 0}, "nn": {"hidden": 8}}
-            options["train"] = {"total_steps": 256 if "algo" in tables else 64}
-            options["vec"] |= {"backend": "serial"} if env in (Nested, Masked, MixedAgentsEnv) else {}
-            options = {key: {**options.get(key, {}), **tables.get(key, {})} for key in {*options, *tables} - {"algo"}}
-            extra = {"algo": tables["algo"]} if "algo" in tables else {}
-            made[name] = train_tiny(env, tmp_path_factory.mktemp("runs"), **options, **extra)
-        return made[name]
-
-    return find
+    """The run of a name in `small_runs.RUNS`."""
+    return SmallRuns(tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", ["discrete", "box", "squash", "q", "lstm"])
@@ -281,6 +218,7 @@ def test_masks_rule_out_actions(trained):
     obs, mask = np.ones((50, 1), np.float32), np.tile(np.array([0, 1, 0, 1], np.int8), (50, 1))
     assert set(policy.act(obs, mask=mask)) == {1, 3}
     assert policy.act(obs[0], mask=[0, 0, 1, 0]) == 2
+    assert set(policy.act(obs, mask=[0, 0, 1, 0])) == {2}  # one mask for all rows
     assert policy.act(torch.ones(1), mask=torch.tensor([True, False, False, False])) == 0
     np.testing.assert_array_equal(policy.distribution(obs[0], mask=mask[0])[[0, 2]], 0)
 
@@ -347,7 +285,11 @@ def test_agents_with_different_spaces_play_their_own_env(trained):
 
 
 def test_opponents_have_no_policy(tmp_path):
-    tables = {"env": {"preset": "classic-1v3"}, "train": {"horizon": 4, "total_steps": 64}, "opponents": "1=seek,2=seek"}
+    tables = {
+        "env": {"preset": "classic-1v3"},
+        "train": {"horizon": 4, "total_steps": 64},
+        "opponents": "1=seek,2=seek",
+    }
     policy = shoal.load(train_tiny("vacuum", tmp_path, **tables))
     assert policy.agents == ("agent_0", "agent_3")
     with pytest.raises(ConfigError, match="no policy of 'agent_1' was trained.* agent_0, agent_3"):

@@ -29,7 +29,7 @@ class PolicyFile:
     agents: tuple[str, ...]  # the agents of one env, in the order of its rows
     roles: tuple[Role, ...]  # one for each policy
     mask_sizes: tuple[int | None, ...]  # entries of an action mask, for each policy; 0: no masks; None: unknown
-    groups: tuple[str, ...]  # a name for each policy; empty where it has none
+    names: tuple[str, ...]  # of the policies: a group, or an agent; empty where it has none
     policy: str = ""  # of a custom policy: `module:name`, if it can be imported
 
 
@@ -58,7 +58,7 @@ def read(run: Run) -> PolicyFile | None:
             agents=tuple(data["agents"]),
             roles=tuple(map(_role_from_json, roles)),
             mask_sizes=tuple(role["mask_size"] for role in roles),
-            groups=tuple(role.get("group", "") for role in roles),
+            names=tuple(role["name"] for role in roles),
             policy=data.get("policy", ""),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -83,7 +83,7 @@ def from_env(run: Run, options: Options) -> PolicyFile:
         roles = seats.without(assign_roles(vec, options.nn.policies), opponents, vec.agents_per_env)
         mask_size = vec.mask_size or (0 if vec.native_spec is not None else None)
         agents = tuple(map(str, vec.agent_spaces.agents))
-    return PolicyFile(agents, tuple(roles), (mask_size,) * len(roles), ("",) * len(roles))
+    return PolicyFile(agents, tuple(roles), (mask_size,) * len(roles), tuple(map(role_name, roles)))
 
 
 def importable_name(policy: Any) -> str:
@@ -98,7 +98,7 @@ def _role_to_json(role: Role, learner: Any) -> dict[str, Any]:
     return {
         "agents": None if role.agents is None else list(role.agents),
         "names": list(map(str, role.names)),
-        "group": str(getattr(role, "group", "") or ""),
+        "name": role_name(role),
         "mask_size": 0 if masks is None else int(masks.shape[-1]),
         "observation_space": space_json.to_json(role.observation_space),
         "action_space": space_json.to_json(role.action_space),
@@ -106,9 +106,13 @@ def _role_to_json(role: Role, learner: Any) -> dict[str, Any]:
 
 
 def _role_from_json(data: Any) -> Role:
-    return Role(
-        None if data["agents"] is None else tuple(data["agents"]),
-        tuple(data["names"]),
-        space_json.from_json(data["observation_space"]),
-        space_json.from_json(data["action_space"]),
+    agents = None if data["agents"] is None else tuple(data["agents"])
+    observation_space, action_space = (
+        space_json.from_json(data[f"{kind}_space"]) for kind in ("observation", "action")
     )
+    return Role(agents, tuple(data["names"]), observation_space, action_space)
+
+
+def role_name(role: Role) -> str:
+    """The name of the group or agent that a policy plays; empty if its role has none."""
+    return str(getattr(role, "name", ""))
