@@ -115,7 +115,10 @@ class Policy:
 
     @torch.no_grad()
     def value(self, obs: Any, state: Any = None, mask: Any = None) -> Any:
-        """The critic's estimate of the discounted return from here on; for a Q-learner the highest Q-value."""
+        """The critic's estimate of the discounted return from here on; for a Q-learner the highest Q-value.
+
+        It is in the units of training: of rewards that `normalize_reward` or `reward_scale` have scaled.
+        """
         if self._is_by_agent(obs):
             return {name: self[name].value(part, *_part(name, state, mask)) for name, part in obs.items()}
         batch = self._read(obs)
@@ -153,7 +156,7 @@ class Policy:
 
     def __getitem__(self, agent: str) -> Policy:
         """The policy of an agent, by its name: this one, if the agent is one of `agents`."""
-        if agent not in (*self.agents, self.name):
+        if str(agent) not in (*self.agents, self.name):
             raise _unknown_agent(agent, self.agents)
         return self
 
@@ -161,7 +164,7 @@ class Policy:
         if not isinstance(obs, Mapping) or not obs:
             return False
         if isinstance(self.observation_space, spaces.Dict):
-            return not set(obs) & set(self.observation_space.spaces) and set(obs) <= set(self.agents)
+            return not set(obs) & set(self.observation_space.spaces) and set(map(str, obs)) <= set(self.agents)
         return True
 
     def _act_by_agent(self, obs: Any, state: Any, mask: Any, greedy: bool, generator: torch.Generator | None) -> Any:
@@ -310,10 +313,9 @@ class Team:
 
     def __getitem__(self, name: str) -> Policy:
         """The policy of an agent, or of a group."""
-        if name in self.policies:
-            return self.policies[name]
-        if name in self.groups:
-            return self.groups[name]
+        found = self.policies.get(str(name)) or self.groups.get(str(name))
+        if found is not None:
+            return found
         raise _unknown_agent(name, (*self.agents, *self.groups))
 
     def act(

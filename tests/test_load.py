@@ -15,6 +15,7 @@ from torch import nn
 
 import shoal
 from shoal import space_json
+from shoal.acting import Team
 from shoal.errors import ActionError, ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.env_actions import EnvActions
@@ -282,6 +283,24 @@ def test_agents_with_different_spaces_play_their_own_env(trained):
         obs, *_ = env.step(actions)
     assert isinstance(actions["speaker"], int)
     assert team["listener"].observation_space == env.observation_space("listener")
+
+
+def test_a_group_has_a_name(trained, tmp_path):
+    shutil.copytree(trained("team").folder, tmp_path / "run")
+    file = tmp_path / "run" / "policy.json"
+    about = json.loads(file.read_text())
+    about["roles"][3]["name"] = "prey"
+    file.write_text(json.dumps(about))
+    team = shoal.load(tmp_path / "run")
+    assert team["prey"] is team["agent_3"]
+    with pytest.raises(ConfigError, match="no policy of 'pray' was trained. Did you mean 'prey'"):
+        team["pray"]
+
+
+def test_agents_may_have_numbers_for_names(trained):
+    policy = shoal.load(trained("discrete"))
+    team = Team(("0", "1"), {"0": policy, "1": policy}, {})
+    assert set(team.act({0: np.zeros(4), 1: np.zeros(4)})) == {0, 1}
 
 
 def test_opponents_have_no_policy(tmp_path):
