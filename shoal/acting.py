@@ -232,6 +232,8 @@ class Policy:
     def _noise(self, rows: int, generator: torch.Generator | None) -> Tensor:
         """Drawn on the CPU, so that every device samples the same actions."""
         head = self.actor.head
+        if generator is not None and generator.device.type != "cpu":
+            raise ConfigError(f"generator is on {generator.device}. Give one of the CPU: torch.Generator().")
         noise = torch.empty(rows, head.num_noise)
         if isinstance(head, QHead):  # it compares with epsilon, which lies on the policy's device
             noise.uniform_(generator=generator or self.generator)
