@@ -19,6 +19,7 @@ from shoal.acting import Team
 from shoal.errors import ActionError, ConfigError
 from shoal.nn.distributions import ActionHead
 from shoal.nn.env_actions import EnvActions
+from shoal.runs import Run
 from shoal.train import load_player
 from tests.envs import MixedAgentsEnv
 from tests.small_runs import CHASE, SmallRuns
@@ -346,6 +347,8 @@ def test_a_run_without_the_file_makes_its_env(trained, tmp_path):
 def test_a_run_of_a_function_without_the_file_says_what_to_do(trained, tmp_path):
     shutil.copytree(trained("dict").folder, tmp_path / "old")
     (tmp_path / "old" / "policy.json").unlink()
+    facts = json.loads((tmp_path / "old" / "run.json").read_text())
+    Run(tmp_path / "old").write("run.json", {**facts, "env": "Nested", "env_is_a_name": False})
     with pytest.raises(ConfigError, match="Nested is a function.*resume="):
         shoal.load(tmp_path / "old")
     (tmp_path / "old" / "policy.json").write_text('{"format": 1}')
