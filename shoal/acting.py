@@ -311,7 +311,8 @@ class Team:
         )
 
     def __repr__(self) -> str:
-        return "<team of\n" + "\n".join(f"  {name}: {policy!r}" for name, policy in self.policies.items()) + ">"
+        unique = {id(policy): repr(policy) for policy in self.policies.values()}
+        return "<team:\n  " + "\n  ".join(unique.values()) + ">"
 
     def __getitem__(self, name: str) -> Policy:
         """The policy of an agent, or of a group."""

@@ -4,7 +4,7 @@ A file holds the whole policy: normalization, network, action mask, and the scal
 
     obs, or obs.KEY for each part      raw observations (rows, ...), in the dtype of the space
     mask                               (rows, choices) int8, 1 where a choice is allowed; if the run had masks
-    state_0, state_1, ...              the recurrent state (rows, ...) float32; zeros where an episode starts
+    state_0, state_1, ...              the recurrent state (rows, ...); `initial_state` where an episode starts
     -> action, or action.KEY           the greedy action, as the env takes it
     -> logits                          (rows, n) float32, with forbidden choices at -1e9: see shoal/nn/distributions.py
     -> value                           (rows,) float32
@@ -139,6 +139,11 @@ def save(policy: Policy, path: str | Path, kind: str) -> Report:
     return report
 
 
+def initial_state(policy: Policy, rows: int = 1) -> list[Tensor]:
+    """`state_0`, `state_1`, ... where an episode starts: zeros, unless a custom policy begins otherwise."""
+    return [part.detach().clone() for part in policy.actor.initial_state(rows)]
+
+
 def check(path: Path, kind: str) -> None:
     """Raises if a file cannot be written, or if packages are missing: before a run is loaded."""
     missing = [name for name in NEEDED.get(kind, ()) if importlib.util.find_spec(name) is None]
@@ -226,7 +231,7 @@ def _inputs(policy: Policy, rows: int, seed: int) -> list[Tensor]:
         for part in policy.actor.head.parts:
             mask[np.arange(rows), part.logits.start + np.arange(rows) % part.count] = 1
         tensors.append(torch.from_numpy(mask))
-    return [*tensors, *(part.detach().clone() for part in policy.actor.initial_state(rows))]
+    return [*tensors, *initial_state(policy, rows)]
 
 
 # ---- the formats ----

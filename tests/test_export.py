@@ -182,3 +182,33 @@ def test_one_agent_of_several_is_exported(trained, tmp_path):
     obs = np.random.default_rng(0).random((3, 11)).astype(np.float32)
     action = opened(tmp_path / "p.pt")(torch.from_numpy(obs))[0]
     np.testing.assert_allclose(action, shoal.load(run)["agent_2"].act(obs, greedy=True), rtol=1e-6)
+
+
+class Remembering(nn.Module):
+    """A recurrent policy whose state is a dict, with an initial state that it learns."""
+
+    def __init__(self, observation_space, action_space):
+        super().__init__()
+        self.cell = nn.GRUCell(observation_space.shape[0], 8)
+        self.start = nn.Parameter(torch.full((1, 8), 0.5))
+        self.actor, self.critic = nn.Linear(8, int(action_space.n)), nn.Linear(8, 1)
+
+    def initial_state(self, rows):
+        return {"hidden": self.start.expand(rows, -1)}
+
+    def forward(self, obs, state):
+        hidden = self.cell(obs, state["hidden"])
+        return self.actor(hidden), self.critic(hidden), {"hidden": hidden}
+
+
+def test_your_own_recurrent_policy_acts_and_is_exported(tmp_path):
+    run = train_tiny("cartpole", tmp_path / "runs", policy=Remembering, save={"every": 0}, train={"total_steps": 128})
+    policy = shoal.load(run)
+    obs = np.random.default_rng(0).random((3, 4)).astype(np.float32)
+    _, state = policy.act(obs)
+    cleared = policy.clear(state, [True, False, True])
+    np.testing.assert_array_equal(cleared[0][[0, 2]], policy.actor.policy.start.expand(2, -1))  # as it was learned
+    assert export.save(policy, tmp_path / "policy.pt", "torchscript").max_difference < 1e-5
+    start = export.initial_state(policy)
+    _, _, value, _ = opened(tmp_path / "policy.pt")(torch.from_numpy(obs[:1]), *start)
+    assert value.item() == pytest.approx(policy.value(obs[0]), rel=1e-5)
