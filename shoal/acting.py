@@ -102,7 +102,7 @@ class Policy:
             generator: a CPU generator of the sampled actions; default: the policy's own, which `seed` sets.
         """
         if self._is_by_agent(obs):
-            return self._act_by_agent(obs, state, mask, greedy, generator)
+            return _act_by_agent(self, obs, state, mask, greedy, generator)
         batch = self._read(obs)
         noise = None if greedy else self._noise(batch.rows, generator)
         decision = self._decide(batch, state, mask, noise)
@@ -161,19 +161,7 @@ class Policy:
         return self
 
     def _is_by_agent(self, obs: Any) -> bool:
-        if not isinstance(obs, Mapping) or not obs:
-            return False
-        if isinstance(self.observation_space, spaces.Dict):
-            return not set(obs) & set(self.observation_space.spaces) and set(map(str, obs)) <= set(self.agents)
-        return True
-
-    def _act_by_agent(self, obs: Any, state: Any, mask: Any, greedy: bool, generator: torch.Generator | None) -> Any:
-        actions, states = {}, {}
-        for name, part in obs.items():
-            policy = self[name]
-            result = policy.act(part, *_part(name, state, mask), greedy, generator)
-            actions[name], states[name] = result if policy.is_recurrent else (result, None)
-        return (actions, states) if self.is_recurrent else actions
+        return _is_by_agent(obs, self.observation_space, self.agents)
 
     # ---- settings ----
 
@@ -196,8 +184,7 @@ class Policy:
     def _read(self, obs: Any) -> _Batch:
         """Observations as tensors on the policy's device, in the dtypes of training."""
         parts = [_pick(obs, leaf) for leaf in self.actor.layout.leaves]
-        is_torch = any(isinstance(part, Tensor) for part in parts)
-        device = next((part.device for part in parts if isinstance(part, Tensor)), None) if is_torch else None
+        device = next((part.device for part in parts if isinstance(part, Tensor)), None)
         arrays = [part if isinstance(part, Tensor) else _array(part, leaf) for part, leaf in self._with_leaves(parts)]
         extra = {array.ndim - len(leaf.shape) for array, leaf in self._with_leaves(arrays)}
         for array, leaf in self._with_leaves(arrays):
@@ -330,14 +317,9 @@ class Team:
         generator: torch.Generator | None = None,
     ) -> Any:
         """The actions of all agents; with recurrent policies `(actions, states)`. The arguments are `Policy.act`'s."""
-        if not isinstance(obs, Mapping):
-            return self._act_for_rows(obs, state, mask, greedy, generator)
-        actions, states = {}, {}
-        for name, part in obs.items():
-            policy = self[name]
-            result = policy.act(part, *_part(name, state, mask), greedy, generator)
-            actions[name], states[name] = result if policy.is_recurrent else (result, None)
-        return (actions, states) if self.is_recurrent else actions
+        if self._is_by_agent(obs):
+            return _act_by_agent(self, obs, state, mask, greedy, generator)
+        return self._act_for_rows(obs, state, mask, greedy, generator)
 
     def value(self, obs: Any, state: Any = None, mask: Any = None) -> dict[str, Any]:
         """The critics' estimates, by agent. Observations, states and masks are dicts by agent."""
@@ -369,8 +351,12 @@ class Team:
             policy.seed(seed + number)
         return self
 
-    def _named(self, obs: Any) -> Mapping[str, Any]:
-        if not isinstance(obs, Mapping):
+    def _is_by_agent(self, obs: Any) -> bool:
+        first = self.policies[self.agents[0]]
+        return _is_by_agent(obs, first.observation_space if self._alike else None, self.agents)
+
+    def _named(self, obs: Any) -> Any:
+        if not self._is_by_agent(obs):
             raise ConfigError(
                 f"this run has a policy for each of {', '.join(self.agents)}. Give a dict of observations by agent, or "
                 f"name one: policy[{self.agents[0]!r}]."
@@ -379,13 +365,12 @@ class Team:
 
     def _act_for_rows(self, obs: Any, state: Any, mask: Any, greedy: bool, generator: Any) -> Any:
         layout, count = self.policies[self.agents[0]].actor.layout, len(self.all_agents)
-        leaves = [np.shape(part) for part in layout.leaves_of(obs)] if self._alike else []
-        has_rows = all(len(shape) == len(leaf.shape) + 1 for shape, leaf in zip(leaves, layout.leaves))
-        if not self._alike or not has_rows or leaves[0][0] % count:
-            self._named(obs)
-        by_agent = self._split(obs)
-        masks = None if mask is None else self._split(mask)
-        actions = self.act(by_agent, state, masks, greedy, generator)
+        shapes = [np.shape(_pick(obs, leaf)) for leaf in layout.leaves] if self._alike else []
+        has_rows = all(len(shape) == len(leaf.shape) + 1 for shape, leaf in zip(shapes, layout.leaves))
+        if not self._alike or not has_rows or shapes[0][0] % count:
+            self._named(obs)  # raises
+        masks = dict.fromkeys(self.agents, mask) if mask is None or np.ndim(mask) == 1 else self._split(mask)
+        actions = _act_by_agent(self, self._split(obs), state, masks, greedy, generator)
         actions, states = actions if self.is_recurrent else (actions, None)
         blank = map_leaves(lambda leaf: leaf * 0, actions[self.agents[0]])
         all_actions = [actions.get(name, blank) for name in self.all_agents]
@@ -419,7 +404,27 @@ class _Batch(NamedTuple):
         return array[0] if array.ndim > 1 else array[0].item()
 
 
-# ---- reading observations ----
+# ---- by agent ----
+
+
+def _is_by_agent(obs: Any, space: spaces.Space[Any] | None, agents: tuple[str, ...]) -> bool:
+    """Whether observations are a dict by agent, and not one observation of a Dict space."""
+    if not isinstance(obs, Mapping) or not obs:
+        return False
+    if isinstance(space, spaces.Dict):
+        return not set(obs) & set(space.spaces) and set(map(str, obs)) <= set(agents)
+    return True
+
+
+def _act_by_agent(
+    policies: Policy | Team, obs: Any, state: Any, mask: Any, greedy: bool, generator: torch.Generator | None
+) -> Any:
+    actions, states = {}, {}
+    for name, part in obs.items():
+        policy = policies[name]
+        result = policy.act(part, *_part(name, state, mask), greedy, generator)
+        actions[name], states[name] = result if policy.is_recurrent else (result, None)
+    return (actions, states) if policies.is_recurrent else actions
 
 
 def _part(name: str, state: Any, mask: Any) -> tuple[Any, Any]:
@@ -428,6 +433,9 @@ def _part(name: str, state: Any, mask: Any) -> tuple[Any, Any]:
         if value is not None and not isinstance(value, Mapping):
             raise ConfigError(f"{kind} is a {type(value).__name__}, but obs is a dict by agent. Give a dict by agent.")
     return None if state is None else state.get(name), None if mask is None else mask.get(name)
+
+
+# ---- reading observations ----
 
 
 def _pick(obs: Any, leaf: Leaf) -> Any:

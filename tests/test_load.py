@@ -298,6 +298,22 @@ def test_a_group_has_a_name(trained, tmp_path):
         team["pray"]
 
 
+def test_a_dict_space_is_not_mistaken_for_agents(trained):
+    """A team of agents with Dict observations acts for rows, and by name."""
+    first, second = shoal.load(trained("dict")), shoal.load(trained("dict"))
+    team = Team(("a", "b"), {"a": first, "b": second}, {})
+    layout = first.actor.layout
+    samples = [first.observation_space.sample() for _ in range(4)]
+    leaves = [np.stack(parts) for parts in zip(*map(layout.leaves_of, samples))]
+    rows = team.act(shoal.spec.structure(first.observation_space, iter(leaves)), greedy=True)
+    by_name = team.act({"a": samples[2], "b": samples[3]}, greedy=True)
+    assert rows["gear"].shape == (4,)
+    assert rows["gear"][2:].tolist() == [by_name["a"]["gear"], by_name["b"]["gear"]]
+    assert first.act({"agent_0": samples[0]}, greedy=True)["agent_0"]["gear"] == rows["gear"][0]
+    with pytest.raises(ConfigError, match=r"obs\['cards'\] is missing"):
+        team.act({"camera": samples[0]["camera"]})
+
+
 def test_agents_may_have_numbers_for_names(trained):
     policy = shoal.load(trained("discrete"))
     team = Team(("0", "1"), {"0": policy, "1": policy}, {})
@@ -314,6 +330,18 @@ def test_opponents_have_no_policy(tmp_path):
     assert policy.agents == ("agent_0", "agent_3")
     with pytest.raises(ConfigError, match="no policy of 'agent_1' was trained.* agent_0, agent_3"):
         policy["agent_1"]
+    assert len(policy.act(policy.observation_space.sample()[None].repeat(4, 0), mask=np.ones(policy.mask_size))) == 4
+
+
+def test_rows_of_opponents_get_zeros(tmp_path):
+    tables = {"algo": "dqn", "env": {"preset": "classic-1v3"}, "train": {"policy": "per-agent", "total_steps": 128}}
+    team = shoal.load(train_tiny("vacuum", tmp_path, opponents="1=seek,2=seek", **tables))
+    policy = team["agent_3"]
+    obs, mask = np.stack([policy.observation_space.sample()] * 8), np.ones((8, policy.mask_size))
+    mask[:, 0] = 0  # so that no policy chooses 0
+    actions = team.act(obs, mask=mask).reshape(2, 4)
+    assert (actions[:, [1, 2]] == 0).all()
+    assert (actions[:, [0, 3]] > 0).all()
 
 
 # ---- the folder is enough ----
