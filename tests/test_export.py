@@ -33,7 +33,7 @@ def opened(path):
         return torch.jit.load(str(path))
 
 
-@pytest.mark.parametrize("name", ["discrete", "box", "squash", "lstm", "q", "dict", "masked"])
+@pytest.mark.parametrize("name", ["discrete", "squash", "lstm", "q", "dict", "masked"])
 def test_a_torchscript_file_acts_as_the_policy(name, trained, tmp_path):
     policy = shoal.load(trained(name))
     report = export.save(policy, tmp_path / "policy.pt", "torchscript")
@@ -69,7 +69,7 @@ def test_a_torchscript_file_has_normalizers_mask_and_state(trained, tmp_path):
 
 
 def test_a_torch_export_file_acts_as_the_policy(trained, tmp_path):
-    policy = shoal.load(trained("lstm"))
+    policy = shoal.load(trained("masked"))
     assert export.save(policy, tmp_path / "policy.pt2", "torch-export").max_difference < 1e-5
     assert (tmp_path / "policy.pt2").is_file()
 
