@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from shoal.errors import ActionError, ConfigError, UsageError
 from shoal.native import cuda
-from shoal.native.batch import Memory, describe_episodes
+from shoal.native.batch import Memory, describe_episodes, num_metrics
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
 from shoal.vector.actions import as_array
@@ -162,7 +162,7 @@ class CudaVec(NativeVecBase):
 
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, …}` since the last call. Waits for the device."""
-        torch, metrics = self._torch, 2 + len(self.native_spec.stats)
+        torch, metrics = self._torch, num_metrics(self.module)
         sums = torch.zeros(metrics, dtype=torch.float64, device=self.device)
         ends = torch.zeros(2, metrics, device=self.device)
         counts = torch.zeros(metrics, dtype=torch.int64, device=self.device)
@@ -171,9 +171,11 @@ class CudaVec(NativeVecBase):
         self.tensors["episodes"].zero_()
         episodes = int(counts[0])
         if not episodes:
+            self.agent_stats = {}
             return {"episodes": 0}
         lows, highs = ends.tolist()
-        return describe_episodes(self.module, episodes, sums.tolist(), lows, highs)
+        stats, self.agent_stats = describe_episodes(self.module, episodes, sums.tolist(), lows, highs)
+        return stats
 
     def set_params(self, **params: Any) -> None:
         """Changes params from the next step on: one value for all envs, or one for each."""

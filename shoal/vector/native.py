@@ -242,7 +242,8 @@ class NativeVec(NativeVecBase):
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
         self._refuse_in_flight("drain_stats")
-        return self.memory.drain()
+        stats, self.agent_stats = self.memory.drain()
+        return stats
 
     def set_params(self, **params: Any) -> None:
         """Changes params from the next step on: one value for all envs, or one for each."""

@@ -19,7 +19,13 @@
 #endif
 
 enum { SHOAL_SAME_STEP, SHOAL_NEXT_STEP, SHOAL_DISABLED };  // ShoalBatch.autoreset
-enum { SHOAL_RETURN, SHOAL_LENGTH_METRIC, SHOAL_FIRST_STAT, SHOAL_METRICS = SHOAL_FIRST_STAT + NUM_STATS };
+enum {
+    SHOAL_RETURN,
+    SHOAL_LENGTH_METRIC,
+    SHOAL_FIRST_STAT,
+    SHOAL_FIRST_AGENT = SHOAL_FIRST_STAT + NUM_STATS,  // with several agents: the return of each, then the length of each
+    SHOAL_METRICS = SHOAL_FIRST_AGENT + (NUM_AGENTS > 1 ? 2 * NUM_AGENTS : 0)
+};
 
 // All memory of a batch of envs, allocated by the caller. An env's rows are [env * NUM_AGENTS, + NUM_AGENTS).
 // native/lib.py mirrors this struct field by field.
@@ -144,6 +150,11 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     }
     ENV_STATS(SHOAL_RECORD)
 #endif
+    for (int32_t a = 0; NUM_AGENTS > 1 && a < NUM_AGENTS; a++) {
+        float lasted = (float)b->final_length[i * NUM_AGENTS + a];  // shorter than the game where an agent is out early
+        shoal_metric_add(b, SHOAL_FIRST_AGENT + a, i, returns[a], returns[a], returns[a], first);
+        shoal_metric_add(b, SHOAL_FIRST_AGENT + NUM_AGENTS + a, i, lasted, lasted, lasted, first);
+    }
 }
 
 SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
@@ -312,6 +323,10 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
 #ifdef ENV_STATS
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
 #endif
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        // a record does not hold when an agent that is out left: its length counts as the game's so far
+        if (!record->alive[a]) b->final_length[i * NUM_AGENTS + a] = record->tick;
+    }
     // a record of another autoreset mode may wait for its reset: SHOAL_SAME_STEP would have done it at once
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
     shoal_observe_env(b, i, s, shoal_obs_of(b, i));
