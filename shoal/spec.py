@@ -6,7 +6,7 @@ Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -128,6 +128,7 @@ class AgentSpaces:
     agents: tuple[str, ...]
     observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
     action_spaces: tuple[spaces.Space[Any], ...]
+    groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # that the env declares: (name, agents), unchecked
 
     @classmethod
     def of_equal_agents(cls, count: int, observation: spaces.Space[Any], action: spaces.Space[Any]) -> AgentSpaces:
@@ -176,6 +177,7 @@ class EnvSpec:
     consts: tuple[Const, ...]
     stats: tuple[Stat, ...]
     presets: tuple[Preset, ...] = ()
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, agents)
 
     @cached_property
     def observation_space(self) -> spaces.Box:
@@ -198,8 +200,13 @@ class EnvSpec:
 
     @cached_property
     def agent_spaces(self) -> AgentSpaces:
-        """Of all agents, which have equal spaces in a native env."""
-        return AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
+        """Of all agents, which have equal spaces in a native env. The agents of a group have its name."""
+        equal = AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
+        names = list(equal.agents)
+        for group, agents in self.groups:
+            for number, agent in enumerate(agents):
+                names[agent] = group if len(agents) == 1 else f"{group}_{number}"
+        return replace(equal, agents=tuple(names), groups=self.groups)
 
     @property
     def param_names(self) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal import groups
 from shoal.errors import BuildError, ConfigError
 from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
@@ -44,6 +45,10 @@ class _Entry(ctypes.Structure):
 
 class _Limit(ctypes.Structure):
     _fields_ = [("names", c_char_p), ("low", c_double), ("high", c_double)]
+
+
+class _Group(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("first", c_int32), ("last", c_int32)]
 
 
 class _Spec(ctypes.Structure):
@@ -151,6 +156,7 @@ class Module:
         texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
         self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
+        self.spec = _with_groups(self.spec, declare(lib.shoal_groups, POINTER(_Group))())
         self.action_size, self.record_bytes = raw.action_size, raw.record_bytes
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
@@ -270,6 +276,18 @@ def _with_values(
     except ConfigError as error:
         raise BuildError(f"the header contradicts itself: {error}") from None
     return spec
+
+
+def _with_groups(spec: EnvSpec, entries: Any) -> EnvSpec:
+    """The spec with ENV_GROUPS. Groups that miss an agent or share one raise."""
+    listed = list(itertools.takewhile(lambda entry: entry.name, entries))
+    words = [f"{entry.name.decode()}={entry.first}-{entry.last}" for entry in listed]
+    agents = [f"agent {k}" for k in range(spec.agents)]
+    try:
+        declared = groups.read(words, agents, f"{spec.name}: ENV_GROUPS")
+    except ConfigError as error:
+        raise BuildError(str(error)) from None
+    return dataclasses.replace(spec, groups=tuple(declared.items()))
 
 
 def _value(word: str) -> int | float | str:

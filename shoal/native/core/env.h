@@ -5,6 +5,7 @@
 //   #define ENV_OBS      OBS_F32(4)          float32 of any shape up to 4-D; OBS_U8(h, w, c) for bytes
 //   #define ENV_ACTION   ACT_DISCRETE(2)     ACT_MULTI(3, 2) up to 8 choices; ACT_BOX(4) for floats
 //   #define ENV_AGENTS   1                   players per env (default 1)
+//   #define ENV_GROUPS(X) X("predators", 0, 2) X("prey", 3, 3)   named groups of agents, first to last: a policy each
 //   #define ENV_MAX_STEPS 500                time limit, also the param max_steps (default 0: none)
 //   #define ENV_VERSION  0                   raise it when the same seed no longer gives the same bytes
 //   #define ENV_OBS_LOW / ENV_OBS_HIGH       one bound for all elements, or one for each (default: none)
@@ -73,6 +74,9 @@
 #endif
 #ifndef ENV_CHOICES
 #define ENV_CHOICES(X)
+#endif
+#ifndef ENV_GROUPS
+#define ENV_GROUPS(X)
 #endif
 #ifndef ENV_PRESETS
 #define ENV_PRESETS(X)

@@ -308,6 +308,16 @@ static const ShoalLimit shoal_limit_entries[] = {ENV_LIMITS(SHOAL_LIMIT_ENTRY){0
 
 SHOAL_API const ShoalLimit *shoal_limits(void) { return shoal_limit_entries; }
 
+typedef struct {
+    const char *name;  // 0 ends the list
+    int32_t first, last;
+} ShoalGroup;
+
+#define SHOAL_GROUP_ENTRY(name, first, last) {name, first, last},
+static const ShoalGroup shoal_group_entries[] = {ENV_GROUPS(SHOAL_GROUP_ENTRY){0, 0, 0}};
+
+SHOAL_API const ShoalGroup *shoal_groups(void) { return shoal_group_entries; }
+
 // Descriptions that Python reads, as text: one line per entry, its parts separated by tabs.
 #define SHOAL_CONST_LINE(name, value, help) #name "=" #value " "
 #define SHOAL_CHOICE_LINE(names, words) names "\t" words "\n"
