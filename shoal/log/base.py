@@ -69,6 +69,10 @@ class RunFacts:
     resumed_from: int = 0  # the step, 0 for a new run
     config: dict[str, Any] = field(default_factory=dict)
     metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
+    agents: tuple[str, ...] = ()  # the names of an env's agents, if it has several
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # named groups of them
+    policies: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the agents of each, if there are several
+    opponents: tuple[str, ...] = ()  # the agents that do not learn
 
 
 class Logger:
