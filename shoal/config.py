@@ -57,6 +57,7 @@ def opt(
     is_count: bool = False,
     choices: Callable[[], Sequence[str]] | None = None,
     metavar: str | None = None,
+    convert: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field of an options dataclass.
 
@@ -70,8 +71,9 @@ def opt(
         choices: a function that lists the values of a str (`CORES.names`), for choices that depend on plugins. For
             fixed choices the type is a Literal.
         metavar: the placeholder of the value in `--help`: FILE.
+        convert: makes the field's value from another form that Python and TOML may give; flags do not need it.
     """
-    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
+    metadata = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count, "convert": convert}
     return dataclasses.field(default=default, metadata={**metadata, "choices": choices, "metavar": metavar})
 
 
@@ -121,6 +123,8 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
+        if (convert := known[name].metadata.get("convert")) is not None:
+            value = convert(value)
         values[name] = _checked(value, hint_of(known[name], hints[name]), f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
     check(config, where)
