@@ -282,7 +282,7 @@ def _with_groups(spec: EnvSpec, entries: Any) -> EnvSpec:
     """The spec with ENV_GROUPS. Groups that miss an agent or share one raise."""
     listed = list(itertools.takewhile(lambda entry: entry.name, entries))
     words = [f"{entry.name.decode()}={entry.first}-{entry.last}" for entry in listed]
-    agents = [f"agent {k}" for k in range(spec.agents)]
+    agents = [f"agent_{k}" for k in range(spec.agents)]
     try:
         declared = groups.read(words, agents, f"{spec.name}: ENV_GROUPS")
     except ConfigError as error:
