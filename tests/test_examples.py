@@ -67,3 +67,12 @@ def test_robot_vacuums_are_trained_with_the_flags_of_the_original_script(tmp_pat
     assert trained.config["train"]["epsilon_decay"] == 0.998
     assert (trained.config["env"]["charger_x_0"], trained.config["env"]["energy_1"]) == (2, 100.0)
     assert "mean return" in out
+
+
+def test_the_groups_of_a_chase_learn_a_policy_each(tmp_path):
+    out = run("chase/train.py", "--steps", "20k", "--envs", "16", "--runs", str(tmp_path))
+    trained = find("last", tmp_path)
+    assert trained.facts["policies"] == {"predators": [0, 1, 2], "prey": [3]}
+    returns = {name: score["return"] for name, score in trained.summary["eval"]["groups"].items()}
+    assert returns["predators"] == pytest.approx(-returns["prey"], rel=1e-3)
+    assert f"prey: return {returns['prey']:.2f}, value loss" in out
