@@ -167,8 +167,8 @@ class EnvSpec:
     obs_shape: tuple[int, ...]
     obs_low: Array
     obs_high: Array
-    action_kind: str  # discrete, multi or box
-    action_dims: tuple[int, ...]  # choices per sub-action; (n,) for a box of n floats
+    action_kind: str  # discrete, multi, box or mix
+    action_dims: tuple[int, ...]  # choices per sub-action; (n,) for a box of n floats; (n, *choices) for a mix
     action_low: Array
     action_high: Array
     mask_size: int  # 0: no action masks
@@ -178,6 +178,7 @@ class EnvSpec:
     stats: tuple[Stat, ...]
     presets: tuple[Preset, ...] = ()
     groups: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, agents)
+    own_sizes: tuple[tuple[int, int], ...] = ()  # by agent: elements of its observation and action; 0, or none: all
 
     @cached_property
     def observation_space(self) -> spaces.Box:
@@ -187,16 +188,38 @@ class EnvSpec:
         return spaces.Box(low, high, self.obs_shape, self.obs_dtype.type)
 
     @cached_property
-    def action_space(self) -> spaces.Discrete | spaces.MultiDiscrete | spaces.Box:
-        """Of one agent."""
+    def action_space(self) -> spaces.Space[Any]:
+        """Of one agent. A mix is a Tuple of a Box, and of a Discrete or a MultiDiscrete."""
         if self.action_kind == "discrete":
             return spaces.Discrete(self.action_dims[0])
         if self.action_kind == "multi":
             return spaces.MultiDiscrete(list(self.action_dims))
-        shape = self.action_dims
-        return spaces.Box(
-            np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape), shape, np.float32
-        )
+        shape, choices = self.action_dims[:1], self.action_dims[1:]
+        low, high = np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape)
+        box = spaces.Box(low, high, shape, np.float32)
+        if self.action_kind == "box":
+            return box
+        chosen = spaces.Discrete(choices[0]) if len(choices) == 1 else spaces.MultiDiscrete(list(choices))
+        return spaces.Tuple((box, chosen))
+
+    @property
+    def has_float_actions(self) -> bool:
+        """Whether a row of actions is an array of floats. The choices of a mix are whole numbers in it."""
+        return self.action_kind in ("box", "mix")
+
+    def spaces_of(self, agent: int) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """What one agent observes and how it acts: the first elements of a row, where its group has fewer."""
+        obs, actions = self.own_sizes[agent] if self.own_sizes else (0, 0)
+        whole: Any = self.observation_space
+        seen = spaces.Box(whole.low[:obs], whole.high[:obs], (obs,), whole.dtype.type) if obs else whole
+        acts: Any = self.action_space
+        if not actions:
+            return seen, acts
+        if self.action_kind == "discrete":
+            return seen, spaces.Discrete(actions)
+        if self.action_kind == "multi":
+            return seen, spaces.MultiDiscrete(list(self.action_dims[:actions]))
+        return seen, spaces.Box(acts.low[:actions], acts.high[:actions], (actions,), np.float32)
 
     @cached_property
     def agent_spaces(self) -> AgentSpaces:

@@ -45,7 +45,7 @@ class Memory:
         """Shape and dtype of every array."""
         spec = module.spec
         envs, rows, stats = num_envs, num_envs * spec.agents, len(spec.stats)
-        action_dtype = np.float32 if spec.action_kind == "box" else np.int32
+        action_dtype = np.float32 if spec.has_float_actions else np.int32
         action_shape = (rows,) if spec.action_kind == "discrete" else (rows, module.action_size)
         return {
             "state": (module.state_bytes(num_envs), np.uint8),

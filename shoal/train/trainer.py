@@ -30,6 +30,7 @@ from shoal.algos.optimizers import fits
 from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, mask_size, resolve_policies
 from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError, ShoalError
+from shoal.groups import Groups
 from shoal.groups import write as write_groups
 from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
@@ -104,12 +105,8 @@ class Trainer:
         self.roles = seats.without(roles, self.opponents, self.agents)
         named = find_groups(vec, options.nn.groups)
         self.groups = named or groups_of(roles)
-        # saved as they were used: a header or an env may declare others later
-        chosen_policies: dict[str, Any] = {
-            "policies": resolve_policies(options.nn.policies, named),
-            "groups": write_groups(named),
-        }
-        options = self.options = dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen_policies))
+        if self.agents > 1:
+            options = self.options = self._with_policies(options, named)
         self.on_gpu = vec.is_on_gpu or device_of(options) == "cuda"
         self.device = torch.device(vec.device if vec.is_on_gpu else device_of(options))
         if self.on_gpu:
@@ -156,6 +153,15 @@ class Trainer:
         if vec.native_spec is not None and not vec.is_on_gpu:
             chosen["num_groups"] = len(vec.ranges)
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
+
+    @staticmethod
+    def _with_policies(options: Options, groups: Groups) -> Options:
+        """The options with the policies and groups that are used: a header or an env may declare others later."""
+        chosen: dict[str, Any] = {
+            "policies": resolve_policies(options.nn.policies, groups),
+            "groups": write_groups(groups),
+        }
+        return dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen))
 
     def _seat_frozen(self, actor: Actor, role: Role, infos: dict[str, Any]) -> Seat:
         """A seat for an actor that does not learn."""

@@ -22,7 +22,7 @@ from shoal.native import cuda
 from shoal.native.batch import Memory, describe_episodes, num_metrics
 from shoal.native.lib import Batch, Module
 from shoal.spec import Array
-from shoal.vector.actions import as_array
+from shoal.vector.actions import as_array, choices_of
 from shoal.vector.backends import Backend
 from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
@@ -255,8 +255,11 @@ class CudaVec(NativeVecBase):
 
     def _take(self, actions: Any) -> None:
         torch = self._torch
+        if self.native_spec.action_kind == "mix" and isinstance(actions, tuple):
+            parts = [torch.as_tensor(part, device=self.device) for part in actions]
+            actions = torch.cat([part.reshape(len(part), -1).float() for part in parts], 1)
         tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(as_array(actions))
-        shape, is_box = tuple(self.actions.shape), self.native_spec.action_kind == "box"
+        shape, is_box = tuple(self.actions.shape), self.native_spec.has_float_actions
         if tuple(tensor.shape) != shape:
             raise ActionError(f"actions have shape {tuple(tensor.shape)}, expected {shape}.")
         wanted = (torch.float32,) if is_box else (torch.int64, torch.int32)
@@ -275,7 +278,9 @@ class CudaVec(NativeVecBase):
             env, agent = divmod(row, self.agents_per_env)
             where = f"env {env}" + (f", agent {agent}" if self.agents_per_env > 1 else "")
             value = tensor.reshape(-1)[bad].item()
-            what = "not finite" if is_box else f"out of range 0 .. {self.native_spec.action_dims[element] - 1}"
+            what = "not finite"
+            if np.isfinite(value):
+                what = f"out of range 0 .. {choices_of(self.native_spec, element, agent) - 1}"
             raise ActionError(f"action {value} of {where} is {what}. Nothing was stepped.")
 
     def _result(self) -> tuple[Any, ...]:

@@ -23,7 +23,8 @@ enum {
     SHOAL_RETURN,
     SHOAL_LENGTH_METRIC,
     SHOAL_FIRST_STAT,
-    SHOAL_FIRST_AGENT = SHOAL_FIRST_STAT + NUM_STATS,  // with several agents: the return of each, then the length of each
+    SHOAL_FIRST_AGENT = SHOAL_FIRST_STAT +
+        NUM_STATS,  // with several agents: the return of each, then the length of each
     SHOAL_METRICS = SHOAL_FIRST_AGENT + (NUM_AGENTS > 1 ? 2 * NUM_AGENTS : 0)
 };
 
@@ -174,6 +175,12 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
 }
 
+// An agent's observation. Of a group that has a smaller one, the rest of the row is 0.
+SHOAL_FN void shoal_observe_agent(const State *s, const Params *p, int32_t agent, Obs *obs) {
+    if (SHOAL_OWN_OBS > 0) memset(obs, 0, OBS_SIZE * sizeof(Obs));
+    env_observe(s, p, agent, obs);
+}
+
 // Writes env i's observations to `out` (NUM_AGENTS, OBS_SIZE), and its masks.
 SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
     const Params *p = shoal_params_of(b, i);
@@ -181,7 +188,7 @@ SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *o
         int64_t row = i * NUM_AGENTS + a;
         Obs *obs = out + (int64_t)a * OBS_SIZE;
         if (b->alive[row]) {
-            env_observe(s, p, a, obs);
+            shoal_observe_agent(s, p, a, obs);
         } else {
             memset(obs, 0, OBS_SIZE * sizeof(Obs));
         }
@@ -248,7 +255,7 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
         left += continues;
         if (b->done[row]) {
             finished++;
-            if (!b->final_cut || !ends) env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
+            if (!b->final_cut || !ends) shoal_observe_agent(s, p, a, b->final_obs + row * OBS_SIZE);
             shoal_row_end(b, i, row);
         }
     }
@@ -283,6 +290,26 @@ SHOAL_FN float shoal_box_low(int32_t element) {
 SHOAL_FN float shoal_box_high(int32_t element) {
     const float high[] = {ENV_ACTION_HIGH};
     return high[sizeof high == sizeof(float) ? 0 : element];
+}
+
+// The choices of an agent whose action is one choice: those of its group, or all.
+SHOAL_FN int32_t shoal_choices_of(int32_t agent) {
+    int32_t own = 0;
+#define SHOAL_OWN_CHOICES_(name, first, last, obs, actions, ...)                                                       \
+    if (agent >= (first) && agent <= (last)) own = (actions);
+#define SHOAL_OWN_CHOICES(...) SHOAL_OWN_CHOICES_(__VA_ARGS__, 0, 0, 0)
+    ENV_GROUPS(SHOAL_OWN_CHOICES)
+    (void)agent;
+    return own ? own : (int32_t)SHOAL_DIM;
+}
+
+// Whether a value of a mixed action is allowed: a finite number, or a whole number that is one of the choices.
+SHOAL_FN int32_t shoal_mix_fits(float value, int32_t element) {
+    const int32_t dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
+    if (element < (int32_t)ACTION_FLOATS) return m_abs(value) < M_INF;
+    int32_t count = (int32_t)(sizeof dims / sizeof(int32_t)),
+            choices = dims[(1 + element - (int32_t)ACTION_FLOATS) % count];
+    return value >= 0.0f && value < (float)choices && value == (float)(int32_t)value;
 }
 
 // ---- snapshots: everything that an env's future depends on, as one record of bytes ----
