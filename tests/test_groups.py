@@ -141,34 +141,25 @@ def test_a_declared_group_is_overridden_by_the_option():
     vec.close()
 
 
-WRONG = {
-    'X("predators", 0, 1) X("prey", 3, 3)': "ENV_GROUPS: of the 4 agents, agent 2 is in no group",
-    'X("predators", 0, 3) X("prey", 3, 3)': "in two groups",
-    'X("predators", 0, 2) X("prey", 3, 4)': "the env has agents 0 to 3",
-}
-
-
-@pytest.mark.parametrize("declared", WRONG)
-def test_a_header_with_wrong_groups_is_refused(tmp_path, declared):
+def test_a_header_with_wrong_groups_is_refused(tmp_path):
     header = tmp_path / "wrong.h"
     header.write_text(
-        f"""#define ENV_OBS OBS_F32(1)
+        """#define ENV_OBS OBS_F32(1)
 #define ENV_ACTION ACT_DISCRETE(2)
 #define ENV_AGENTS 4
-#define ENV_GROUPS(X) {declared}
+#define ENV_GROUPS(X) X("predators", 0, 1) X("prey", 3, 3)
 #define ENV_NO_DRAW
 #include "core/env.h"
-typedef struct {{ float x; }} State;
-ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {{ (void)p, (void)rng, s->x = 0.0f; }}
-ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {{
+typedef struct { float x; } State;
+ENV_FN void env_reset(State *s, const Params *p, Rng *rng) { (void)p, (void)rng, s->x = 0.0f; }
+ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     (void)p, (void)rng, s->x += (float)a[0], out->rewards[1] = s->x;
-}}
-ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {{ (void)p, (void)agent, obs[0] = s->x; }}
+}
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) { (void)p, (void)agent, obs[0] = s->x; }
 """
     )
-    with pytest.raises(BuildError) as caught:
+    with pytest.raises(BuildError, match="ENV_GROUPS: of the 4 agents, agent 2 is in no group"):
         lib.load(header, variant="base")
-    assert WRONG[declared] in str(caught.value)
 
 
 class Teams(DyingAgentsEnv):
@@ -183,9 +174,8 @@ class WrongTeams(DyingAgentsEnv):
     metadata: ClassVar[dict[str, Any]] = {"groups": {"left": ["fish_0", "fish_1"], "right": ["fish_2"]}}
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
-def test_a_python_env_declares_groups_in_its_metadata(backend):
-    vec = shoal.make(Teams, 2, backend=backend)
+def test_a_python_env_declares_groups_in_its_metadata():
+    vec = shoal.make(Teams, 2, backend="process", num_workers=1)
     assert find_groups(vec) == {"left": (0, 1), "right": (2, 3)}
     assert [role.name for role in assign_roles(vec, "auto")] == ["left", "right"]
     vec.close()
