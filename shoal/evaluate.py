@@ -206,6 +206,10 @@ class Evaluation:
         if len(ranked) < 2 or min(len(score.returns) for score in self.scores.values()) < 2:
             return None
         low, high = self.scores[ranked[-2]], self.scores[ranked[-1]]
+        returns = (part.returns for score in (low, high) for part in score.agents.values())
+        largest = max((abs(value) for values in returns for value in values), default=0.0)
+        if high.mean - low.mean < 1e-6 * largest:  # what one agent wins another loses: the rest is rounding
+            return None
         return ranked[-1] if high.mean - high.ci95 > low.mean + low.ci95 else None
 
 

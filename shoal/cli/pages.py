@@ -145,6 +145,10 @@ def index(headers: Sequence[Path]) -> str:
     return f"# The envs\n\n{intro}\n\n{table}\n"
 
 
+def _agents_text(agents: Sequence[int]) -> str:
+    return f"agent {agents[0]}" if len(agents) == 1 else f"agents {agents[0]} to {agents[-1]}"
+
+
 def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     low, high = _bounds(spec.obs_low), _bounds(spec.obs_high)
     obs = f"`{obs_text(spec)}`, " + ("unbounded" if (low, high) == ("-inf", "inf") else f"from {low} to {high}")
@@ -155,6 +159,8 @@ def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     facts = [("observation", obs), ("action", action)]
     if spec.mask_size:
         facts.append(("action mask", f'{spec.mask_size} flags in `infos["action_mask"]`: 1 where a choice is allowed'))
+    if spec.groups:
+        facts.append(("groups", "; ".join(f"{name}: {_agents_text(agents)}" for name, agents in spec.groups)))
     many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
     limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
     id = gymnasium_id(header)

@@ -67,9 +67,9 @@ class Memory:
             "final_length": (rows, np.int32),
             "final_stats": ((stats, envs), np.float32),
             "episodes": (envs, np.int32),
-            "sums": ((num_metrics(module), envs), np.float64),
-            "lows": ((num_metrics(module), envs), np.float32),
-            "highs": ((num_metrics(module), envs), np.float32),
+            "sums": (num_metrics(module) * envs, np.float64),  # shoal_sum_at of core/module.c says what is where
+            "lows": ((2 + stats, envs), np.float32),
+            "highs": ((2 + stats, envs), np.float32),
         }
 
     @staticmethod
@@ -110,7 +110,11 @@ class Memory:
         if not episodes:
             return {"episodes": 0}, {}
         has_ended = counts > 0
-        sums = ordered_sums(self.arrays["sums"])
+        first_agent = 2 + len(self.module.spec.stats)
+        by_metric, by_env = np.split(self.arrays["sums"], [first_agent * self.num_envs])
+        sums = ordered_sums(by_metric.reshape(first_agent, -1))
+        if by_env.size:
+            sums += ordered_sums(by_env.reshape(self.num_envs, -1).T)
         lows = self.arrays["lows"].min(1, where=has_ended, initial=np.inf).tolist()
         highs = self.arrays["highs"].max(1, where=has_ended, initial=-np.inf).tolist()
         counts[:] = 0
@@ -144,11 +148,10 @@ def describe_episodes(
     module: Module, episodes: int, sums: Sequence[float], lows: Sequence[float], highs: Sequence[float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The result of `drain_stats`, and `agent_stats`."""
-    columns = [
-        {"mean": total / episodes, "min": low, "max": high} for total, low, high in zip(sums, lows, highs, strict=True)
-    ]
     names = ["return", "length", *(stat.name for stat in module.spec.stats)]
-    agents, by_agent = module.spec.agent_spaces.agents, columns[len(names) :]
-    each = zip(agents, by_agent[: len(agents)], by_agent[len(agents) :])
+    columns = zip(names, sums, lows, highs)
+    stats = {name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in columns}
+    agents, means = module.spec.agent_spaces.agents, [total / episodes for total in sums[len(names) :]]
+    each = zip(agents, means[: len(agents)], means[len(agents) :])
     agent_stats = {agent: {"return": total, "length": length} for agent, total, length in each}
-    return {"episodes": episodes, **dict(zip(names, columns))}, agent_stats
+    return {"episodes": episodes, **stats}, agent_stats

@@ -80,7 +80,7 @@ class AgentTally:
         """
         record: dict[str, float] = {}
         for kind in ("return", "length"):
-            means = {name: float(numbers[kind]["mean"]) for name, numbers in stats.items()}
+            means = {name: float(numbers[kind]) for name, numbers in stats.items()}
             values = list(means.values())
             if kind == "length":
                 self.has_early_ends |= len(set(values)) > 1

@@ -56,9 +56,9 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     parallelism: int = 1  # threads or worker processes that step envs
     can_snapshot: bool = False
     copy: bool = False  # whether reset, step and recv return copies
-    # with several agents, of the episodes of the last drain_stats: {"agent_0": {"return": {"mean", …}, "length": …}};
+    # with several agents, of the episodes of the last drain_stats: means, {"agent_0": {"return": …, "length": …}};
     # the length of an agent ends where it is out of the game
-    agent_stats: Mapping[str, dict[str, dict[str, float]]] = MappingProxyType({})
+    agent_stats: Mapping[str, dict[str, float]] = MappingProxyType({})
 
     @property
     def returns_ranges(self) -> bool:

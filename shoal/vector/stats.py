@@ -49,17 +49,19 @@ class EpisodeSums:
             # the extremes are those of single agents, not of the means over a game's agents
             result["return"] |= {"min": float(agent_returns.min()), "max": float(agent_returns.max())}
             agent_stats = {
-                name: {"return": _describe(agent_returns[:, k]), "length": _describe(agent_lengths[:, k])}
+                name: {"return": _mean(agent_returns[:, k]), "length": _mean(agent_lengths[:, k])}
                 for k, name in enumerate(self.agents)
             }
         return result, agent_stats
 
 
 def _describe(values: Array) -> dict[str, float]:
-    exact = values.astype(np.float64)
+    return {"mean": _mean(values), "min": float(values.min()), "max": float(values.max())}
+
+
+def _mean(values: Array) -> float:
     # sorted, so that the sum does not depend on the order of the workers
-    mean = float(np.sort(exact).sum()) / len(exact)
-    return {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
+    return float(np.sort(values.astype(np.float64)).sum()) / len(values)
 
 
 class GameSums:

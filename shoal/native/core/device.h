@@ -93,13 +93,13 @@ SHOAL_API __global__ void shoal_drain_kernel(ShoalBatch b, double *sums, float *
     float least = M_INF, most = -M_INF;
     long long ended = 0;
     for (int64_t i = j; i < b.num_envs; i += 256) {
-        int64_t at = metric * b.num_envs + i;
+        int64_t at = shoal_sum_at(&b, metric, i);
         sum += b.sums[at];
-        if (b.episodes[i]) {
+        if (b.episodes[i] && metric < SHOAL_FIRST_AGENT) {  // agents have no extremes
             least = m_min(least, b.lows[at]);
             most = m_max(most, b.highs[at]);
-            ended += b.episodes[i];
         }
+        ended += b.episodes[i];
         b.sums[at] = 0.0;
     }
     total[j] = sum, low[j] = least, high[j] = most, count[j] = ended;

@@ -25,7 +25,8 @@ enum {
     SHOAL_FIRST_STAT,
     SHOAL_FIRST_AGENT = SHOAL_FIRST_STAT +
         NUM_STATS,  // with several agents: the return of each, then the length of each
-    SHOAL_METRICS = SHOAL_FIRST_AGENT + (NUM_AGENTS > 1 ? 2 * NUM_AGENTS : 0)
+    SHOAL_AGENT_METRICS = NUM_AGENTS > 1 ? 2 * NUM_AGENTS : 0,
+    SHOAL_METRICS = SHOAL_FIRST_AGENT + SHOAL_AGENT_METRICS
 };
 
 // All memory of a batch of envs, allocated by the caller. An env's rows are [env * NUM_AGENTS, + NUM_AGENTS).
@@ -60,8 +61,8 @@ typedef struct {
     // sums over the episodes that ended since the caller last cleared them, one per env: added in the order
     // of envs they give the same bits for any number of threads
     int32_t *episodes;    // (envs)
-    double *sums;         // (SHOAL_METRICS, envs)
-    float *lows, *highs;  // (SHOAL_METRICS, envs)
+    double *sums;         // (SHOAL_FIRST_AGENT, envs), then (envs, SHOAL_AGENT_METRICS): see shoal_sum_at
+    float *lows, *highs;  // (SHOAL_FIRST_AGENT, envs)
 } ShoalBatch;
 
 // ---- state: an array of structs, or with ENV_STATE one array per field ----
@@ -122,6 +123,14 @@ SHOAL_FN const Params *shoal_params_of(const ShoalBatch *b, int64_t i) { return 
 enum { ENV_STATS(SHOAL_STAT_INDEX) };
 #endif
 
+// Where the sum of a metric of env i is. Those of its agents lie side by side: the end of an episode touches one line
+// of memory for them.
+SHOAL_FN int64_t shoal_sum_at(const ShoalBatch *b, int64_t metric, int64_t i) {
+    if (metric < (int64_t)SHOAL_FIRST_AGENT) return metric * b->num_envs + i;
+    return (int64_t)SHOAL_FIRST_AGENT * b->num_envs + i * (int64_t)SHOAL_AGENT_METRICS + metric -
+           (int64_t)SHOAL_FIRST_AGENT;
+}
+
 SHOAL_FN void shoal_metric_add(ShoalBatch *b, int64_t metric, int64_t i, float mean, float low, float high,
                                int32_t first) {
     int64_t at = metric * b->num_envs + i;
@@ -151,10 +160,10 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     }
     ENV_STATS(SHOAL_RECORD)
 #endif
+    double *by_agent = b->sums + shoal_sum_at(b, SHOAL_FIRST_AGENT, i);
     for (int32_t a = 0; NUM_AGENTS > 1 && a < NUM_AGENTS; a++) {
-        float lasted = (float)b->final_length[i * NUM_AGENTS + a];  // shorter than the game where an agent is out early
-        shoal_metric_add(b, SHOAL_FIRST_AGENT + a, i, returns[a], returns[a], returns[a], first);
-        shoal_metric_add(b, SHOAL_FIRST_AGENT + NUM_AGENTS + a, i, lasted, lasted, lasted, first);
+        by_agent[a] += (double)returns[a];
+        by_agent[NUM_AGENTS + a] += (double)b->final_length[i * NUM_AGENTS + a];  // the game's, or less
     }
 }
 
