@@ -60,6 +60,7 @@ def opt(
     may_change: bool | Literal["above 0"] = False,
     choices: Callable[[], Sequence[str]] | None = None,
     metavar: str | None = None,
+    convert: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field of an options dataclass.
 
@@ -75,9 +76,10 @@ def opt(
         choices: a function that lists the values of a str (`CORES.names`), for choices that depend on plugins. For
             fixed choices the type is a Literal.
         metavar: the placeholder of the value in `--help`: FILE.
+        convert: makes the field's value from another form that Python and TOML may give; flags do not need it.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "sweep": sweep, "is_count": is_count}
-    metadata |= {"may_change": may_change, "choices": choices, "metavar": metavar}
+    metadata |= {"may_change": may_change, "choices": choices, "metavar": metavar, "convert": convert}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -153,6 +155,8 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
+        if (convert := known[name].metadata.get("convert")) is not None:
+            value = convert(value)
         hint = hint_of(known[name], hints[name])
         if hint is float and isinstance(value, str) and is_call(value):
             value = _parse_schedule(value, f"{where}.{name}")

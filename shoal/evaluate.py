@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,6 +92,28 @@ class ScriptedPlayer:
 
 
 @dataclass(frozen=True)
+class AgentScore:
+    """Returns and lengths of episodes of one agent, or their means over the agents of a group.
+
+    The length of an agent ends where it is out of the game.
+    """
+
+    returns: tuple[float, ...]
+    lengths: tuple[float, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers for JSON. The interval of a single episode is unknown: null."""
+        interval = ci95(self.returns)
+        return {
+            "return": mean(self.returns),
+            "ci95": interval if math.isfinite(interval) else None,
+            "min": min(self.returns),
+            "max": max(self.returns),
+            "length": mean(self.lengths),
+        }
+
+
+@dataclass(frozen=True)
 class Score:
     """Returns, lengths and stats of episodes, in the order of the envs that played them.
 
@@ -104,6 +126,8 @@ class Score:
     lengths: tuple[int, ...]
     stats: dict[str, tuple[float, ...]] = field(default_factory=dict)
     cut: int = 0  # episodes that were stopped at max_steps
+    agents: dict[str, AgentScore] = field(default_factory=dict)  # by name; empty with one agent. Opponents included
+    groups: dict[str, AgentScore] = field(default_factory=dict)  # those of the player, by name
 
     @property
     def mean(self) -> float:
@@ -130,11 +154,19 @@ class Score:
         """Mean length."""
         return mean(self.lengths)
 
+    def by_name(self, most: int) -> dict[str, float]:
+        """The mean returns of the groups, and of the agents if they are at most `most`."""
+        agents = self.agents if len(self.agents) <= most else {}
+        return {name: mean(score.returns) for name, score in {**self.groups, **agents}.items()}
+
     def facts(self) -> dict[str, Any]:
         """Plain numbers for JSON. The interval of a single episode is unknown: null."""
         interval = self.ci95 if math.isfinite(self.ci95) else None
         facts: dict[str, Any] = {"return": self.mean, "ci95": interval, "min": self.min, "max": self.max}
-        return {**facts, "episodes": len(self.returns), "length": self.length}
+        facts |= {"episodes": len(self.returns), "length": self.length}
+        for kind, scores in (("groups", self.groups), ("agents", self.agents)):
+            facts |= {kind: {name: score.facts() for name, score in scores.items()}} if scores else {}
+        return facts
 
     def describe(self) -> str:
         """`476.2 ± 8.1 (95 % confidence, 100 episodes), min 103.0, max 500.0`."""
@@ -176,6 +208,10 @@ class Evaluation:
         if len(ranked) < 2 or min(len(score.returns) for score in self.scores.values()) < 2:
             return None
         low, high = self.scores[ranked[-2]], self.scores[ranked[-1]]
+        returns = (part.returns for score in (low, high) for part in score.agents.values())
+        largest = max((abs(value) for values in returns for value in values), default=0.0)
+        if high.mean - low.mean < 1e-6 * largest:  # what one agent wins another loses: the rest is rounding
+            return None
         return ranked[-1] if high.mean - high.ci95 > low.mean + low.ci95 else None
 
 
@@ -274,8 +310,10 @@ def _play(
     quota = np.array([episodes // used + (env < episodes % used) if env < used else 0 for env in range(envs)])
     played = np.zeros(envs, np.int64)
     totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the current episodes
+    lasted = np.zeros(vec.num_rows, np.int64)  # steps of agents that are out of the current episode; 0: they are in it
     results: list[list[Episode]] = [[] for _ in range(envs)]
     cuts: list[tuple[int, int]] = []  # (env, number of its episode)
+    by_agent: list[list[tuple[Array, Array]]] = [[] for _ in range(envs)]  # returns and lengths of an episode's agents
     obs, infos = vec.reset(seed=seed)
     alive = _alive(infos, vec.num_rows)
     player.reset(vec.num_rows)
@@ -284,6 +322,8 @@ def _play(
         totals += rewards
         ticks += 1
         done = terminated | truncated
+        if agents > 1:
+            np.copyto(lasted, np.repeat(ticks, agents), where=done)
         over = (done | ~alive).reshape(envs, agents).all(1)
         cut = ~over & (ticks >= max_steps) & (played < quota)
         ended = over | cut
@@ -293,11 +333,14 @@ def _play(
             results[env].append((total, length, {}) if cut[env] else _final(vec, infos, env, total, length))
             if cut[env]:
                 cuts.append((env, int(played[env])))
+            if agents > 1:
+                lengths = np.where(lasted[rows] > 0, lasted[rows], ticks[env])
+                by_agent[env].append((totals[rows].copy(), lengths))
             played[env] += 1
             if progress:
                 progress(int(played.sum()))
         ended_rows = np.repeat(ended, agents)
-        totals[ended_rows], ticks[ended] = 0.0, 0
+        totals[ended_rows], lasted[ended_rows], ticks[ended] = 0.0, 0, 0
         before, alive = alive, _alive(infos, vec.num_rows)
         player.observe(done | ~before | ~alive | ended_rows)  # ~before: an agent that joins late
         if (again := cut & (played < quota)).any():
@@ -314,7 +357,25 @@ def _play(
         tuple(length for _, length, _ in episodes_played),
         {name: tuple(stats[name] for _, _, stats in episodes_played if name in stats) for name in names},
         sum(number < int(quota[env]) for env, number in cuts),
+        *_agent_scores([pair for pairs in by_agent for pair in pairs], vec, getattr(player, "groups", None) or {}),
     )
+
+
+def _agent_scores(
+    episodes: list[tuple[Array, Array]], vec: VecEnv, groups: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, AgentScore], dict[str, AgentScore]]:
+    """The scores of each agent and of each group. episodes: returns and lengths of the agents."""
+    if not episodes:
+        return {}, {}
+    returns, lengths = (np.stack(parts) for parts in zip(*episodes))  # (episodes, agents)
+
+    def score(agents: Sequence[int]) -> AgentScore:
+        columns = list(agents)
+        return AgentScore(tuple(returns[:, columns].mean(1).tolist()), tuple(lengths[:, columns].mean(1).tolist()))
+
+    names = vec.agent_spaces.agents
+    by_agent = {str(name): score([k]) for k, name in enumerate(names)}
+    return by_agent, {name: score(agents) for name, agents in groups.items()}
 
 
 def _alive(infos: dict[str, Any], num_rows: int) -> Array:

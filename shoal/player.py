@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class PolicyPlayer:
         greedy: whether actors take their most probable actions: one bool for all, or one for each.
         seed: the seed of sampled actions.
         judged: agents whose returns are the player's score; None: all.
+        groups: named groups of agents that have a score of their own.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class PolicyPlayer:
         greedy: bool | Sequence[bool] = True,
         seed: int = 0,
         judged: Sequence[int] | None = None,
+        groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
+        self.groups = dict(groups or {})
         self.judged = None if judged is None else list(judged)
         self.actors, self.roles, self.agents = list(actors), list(roles), agents
         self.greedy = [greedy] * len(self.actors) if isinstance(greedy, bool) else list(greedy)

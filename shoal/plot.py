@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,14 +75,17 @@ def figure(
 ) -> Figure:
     """Groups the runs and averages each group over the range of x that all its runs cover.
 
-    `smooth` is a percentage of the axis. `band` is the range of the runs, or the mean's confidence interval.
+    A `*` in `y` stands for a name: `episode/return/*` is one line for each agent and group. `smooth` is a percentage of
+    the axis. `band` is the range of the runs, or the mean's confidence interval.
     """
     groups = _group(runs)
     envs = list(dict.fromkeys(env for env, _, _ in groups))
     curves = []
     for label, members in zip(_labels(list(groups)), groups.values()):
-        lines = [_smooth(*_points(run, x, y), smooth) for run in members]
-        curves.append(_mean(label, lines, tuple(run.id for run in members), band))
+        for key, name in _keys(members, y).items():
+            lines = [_smooth(*_points(run, x, key), smooth) for run in members]
+            joined = f"{label}: {name}" if name and len(groups) > 1 else name or label
+            curves.append(_mean(joined, lines, tuple(run.id for run in members), band))
     notes = []
     most = max(len(curve.runs) for curve in curves)
     if most > 1:
@@ -89,7 +93,7 @@ def figure(
         notes.append(f"line: mean of the runs; band: {meaning}")
     if smooth:
         notes.append(f"smoothed over {smooth:g} % of the axis")
-    return Figure(", ".join(envs), WORDS.get(x, x), _words(y), "; ".join(notes), tuple(curves))
+    return Figure(", ".join(envs), WORDS.get(x, x), _words(y.replace("/*", "")), "; ".join(notes), tuple(curves))
 
 
 # ---- from runs to curves ----
@@ -146,6 +150,20 @@ def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
         parts += [f"+{len(telling) - SHOWN_OPTIONS} options"] if len(telling) > SHOWN_OPTIONS else []
         labels.append(", ".join(part for part in parts if part) or env)
     return labels
+
+
+def _keys(runs: Sequence[Run], y: str) -> dict[str, str]:
+    """The metrics that `y` means, each with what its `*` stands for; without a `*`, `y` itself."""
+    if "*" not in y:
+        return {y: ""}
+    before, _, after = y.partition("*")
+    records = [record for run in runs for record in run.metrics()]
+    known = dict.fromkeys(key for record in records for key, value in record.items() if _is_number(value))
+    matching = {key: key[len(before) : len(key) - len(after)] for key in known if fnmatchcase(key, y)}
+    found = {key: name for key, name in matching.items() if name and "/" not in name}
+    if not found:
+        raise ConfigError(f"run {runs[0].id} has no metric '{y}'. It has {', '.join(sorted(known))}.")
+    return found
 
 
 def _plain(value: Any) -> str:

@@ -6,7 +6,7 @@ Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or step
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -149,6 +149,7 @@ class AgentSpaces:
     agents: tuple[str, ...]
     observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
     action_spaces: tuple[spaces.Space[Any], ...]
+    groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # that the env declares: (name, agents), unchecked
 
     @classmethod
     def of_equal_agents(cls, count: int, observation: spaces.Space[Any], action: spaces.Space[Any]) -> AgentSpaces:
@@ -187,8 +188,8 @@ class EnvSpec:
     obs_shape: tuple[int, ...]
     obs_low: Array
     obs_high: Array
-    action_kind: str  # discrete, multi or box
-    action_dims: tuple[int, ...]  # choices per sub-action; (n,) for a box of n floats
+    action_kind: str  # discrete, multi, box or mix
+    action_dims: tuple[int, ...]  # choices per sub-action; (n,) for a box of n floats; (n, *choices) for a mix
     action_low: Array
     action_high: Array
     mask_size: int  # 0: no action masks
@@ -197,6 +198,8 @@ class EnvSpec:
     consts: tuple[Const, ...]
     stats: tuple[Stat, ...]
     presets: tuple[Preset, ...] = ()
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, agents)
+    own_sizes: tuple[tuple[int, int], ...] = ()  # by agent: elements of its observation and action; 0, or none: all
 
     @cached_property
     def observation_space(self) -> spaces.Box:
@@ -206,21 +209,48 @@ class EnvSpec:
         return spaces.Box(low, high, self.obs_shape, self.obs_dtype.type)
 
     @cached_property
-    def action_space(self) -> spaces.Discrete | spaces.MultiDiscrete | spaces.Box:
-        """Of one agent."""
+    def action_space(self) -> spaces.Space[Any]:
+        """Of one agent. A mix is a Tuple of a Box, and of a Discrete or a MultiDiscrete."""
         if self.action_kind == "discrete":
             return spaces.Discrete(self.action_dims[0])
         if self.action_kind == "multi":
             return spaces.MultiDiscrete(list(self.action_dims))
-        shape = self.action_dims
-        return spaces.Box(
-            np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape), shape, np.float32
-        )
+        shape, choices = self.action_dims[:1], self.action_dims[1:]
+        low, high = np.broadcast_to(self.action_low, shape), np.broadcast_to(self.action_high, shape)
+        box = spaces.Box(low, high, shape, np.float32)
+        if self.action_kind == "box":
+            return box
+        chosen = spaces.Discrete(choices[0]) if len(choices) == 1 else spaces.MultiDiscrete(list(choices))
+        return spaces.Tuple((box, chosen))
+
+    @property
+    def has_float_actions(self) -> bool:
+        """Whether a row of actions is an array of floats. The choices of a mix are whole numbers in it."""
+        return self.action_kind in ("box", "mix")
+
+    def spaces_of(self, agent: int) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """What one agent observes and how it acts: the first elements of a row, where its group has fewer."""
+        obs, actions = self.own_sizes[agent] if self.own_sizes else (0, 0)
+        whole: Any = self.observation_space
+        seen = spaces.Box(whole.low[:obs], whole.high[:obs], (obs,), whole.dtype.type) if obs else whole
+        acts: Any = self.action_space
+        if not actions:
+            return seen, acts
+        if self.action_kind == "discrete":
+            return seen, spaces.Discrete(actions)
+        if self.action_kind == "multi":
+            return seen, spaces.MultiDiscrete(list(self.action_dims[:actions]))
+        return seen, spaces.Box(acts.low[:actions], acts.high[:actions], (actions,), np.float32)
 
     @cached_property
     def agent_spaces(self) -> AgentSpaces:
-        """Of all agents, which have equal spaces in a native env."""
-        return AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
+        """Of all agents, which have equal spaces in a native env. The agents of a group have its name."""
+        equal = AgentSpaces.of_equal_agents(self.agents, self.observation_space, self.action_space)
+        names = list(equal.agents)
+        for group, agents in self.groups:
+            for number, agent in enumerate(agents):
+                names[agent] = group if len(agents) == 1 else f"{group}_{number}"
+        return replace(equal, agents=tuple(names), groups=self.groups)
 
     @property
     def param_names(self) -> list[str]:

@@ -35,6 +35,10 @@ class GpuLikeVec(VecEnv):
         return self.vec.agent_spaces
 
     @property
+    def agent_stats(self):
+        return self.vec.agent_stats
+
+    @property
     def time_limit(self):
         return self.vec.time_limit
 

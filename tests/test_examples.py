@@ -157,3 +157,12 @@ def test_gravities_are_drawn_and_both_policies_play_on_all(tmp_path):
     assert fixed.startswith("9.8 ")
     assert drawn.startswith("loguniform(1.0, 100.0) ")
     assert find("last", tmp_path).config["env"]["gravity"] == "loguniform(1.0, 100.0)"
+
+
+def test_the_groups_of_a_chase_learn_a_policy_each(tmp_path):
+    out = run("chase/train.py", "--steps", "20k", "--envs", "16", "--runs", str(tmp_path))
+    trained = find("last", tmp_path)
+    assert trained.facts["policies"] == {"predators": [0, 1, 2], "prey": [3]}
+    returns = {name: score["return"] for name, score in trained.summary["eval"]["groups"].items()}
+    assert returns["predators"] == pytest.approx(-returns["prey"], rel=1e-3)
+    assert f"prey: return {returns['prey']:.2f}, value loss" in out

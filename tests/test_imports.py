@@ -20,6 +20,7 @@ WALLS = {
     "cores": set(),
     "names": {"errors"},
     "plugins": {"errors"},
+    "groups": {"errors"},
     "seeds": set(),
     "memory": set(),
     "stats": set(),
@@ -27,7 +28,7 @@ WALLS = {
     "space_json": {"errors", "spec"},
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
-    "native": {"errors", "distributions", "spec", "wrappers"},
+    "native": {"errors", "groups", "distributions", "spec", "wrappers"},
     "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native"},
     "entry": {
         "errors",
@@ -50,8 +51,9 @@ WALLS = {
     "seed_groups": {"errors", "runs", "stats"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
-    "nn": {"errors", "spec", "config", "plugins", "native"},
+    "nn": {"errors", "groups", "spec", "config", "plugins", "native"},
     "algos": {
+        "groups",
         "errors",
         "cores",
         "memory",
@@ -71,7 +73,7 @@ WALLS = {
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
-    | {"wrappers", "video", "names", "space_json"},
+    | {"wrappers", "video", "names", "space_json", "groups"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},

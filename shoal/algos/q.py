@@ -31,7 +31,7 @@ def make_policy(config: Any, role: Role, net: Net, agents: int) -> tuple[nn.Modu
     """The Q-network of a role, and the head that turns its values into actions."""
     if net.core != "none":
         raise ConfigError(f"--nn.core {net.core} is not supported by Q-learning. Use --nn.core none, or --algo ppo.")
-    if net.policies != "shared":
+    if net.policies == "per_agent":
         raise ConfigError(
             "--nn.policies per_agent is not supported by Q-learning. Use --train.policy per-agent, or --algo ppo."
         )

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from shoal import groups
 from shoal.errors import ConfigError
+from shoal.groups import Groups
 from shoal.nn.distributions import ActionHead
 from shoal.spec import Array, Layout, structure
 from shoal.vector.base import VecEnv
@@ -26,30 +28,104 @@ class Role:
     names: tuple[str, ...]  # of the agents, if they have different spaces: actions are then a dict by agent
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    name: str = ""  # in metrics and messages; empty: one policy plays all agents
+    # of a native env whose groups have spaces of different sizes: rows are as wide as the largest
+    obs_size: int = 0  # elements of a row that it observes, the first ones; 0: all
+    mask_size: int = 0  # entries of an action mask that are its own; 0: all
+    action_width: int = 0  # values of the env's action, of which it sets the first ones; 0: all
 
     def count(self, agents_per_env: int) -> int:
         """How many agents it plays."""
         return agents_per_env if self.agents is None else len(self.agents)
 
 
-def assign_roles(vec: VecEnv, policies: str) -> list[Role]:
-    """Divides a vector env's agents among policies: one for all, one for each, or one for each pair of spaces."""
+def find_groups(vec: VecEnv, words: Sequence[str] = ()) -> Groups:
+    """The groups of a vector env's agents: those of the words (`--nn.groups`), else those that the env declares."""
+    agents = vec.agent_spaces.agents
+    if words:
+        if len(agents) == 1:
+            raise ConfigError(f"--nn.groups {' '.join(words)}: the env has one agent. Leave --nn.groups out.")
+        return groups.read(words, agents)
+    source = 'metadata["groups"]' if vec.native_spec is None else "ENV_GROUPS"
+    return groups.read(groups.as_words(dict(vec.agent_spaces.groups)), agents, source)
+
+
+def groups_of(roles: Sequence[Role]) -> Groups:
+    """The agents of each policy that plays several, by its name: the groups of an env that declares none."""
+    return {role.name: role.agents for role in roles if role.name and role.agents and len(role.agents) > 1}
+
+
+def resolve_policies(policies: str, named: Groups) -> str:
+    """`auto` as one of the others: a policy for each group if there are groups, otherwise one for all agents."""
+    if policies == "auto":
+        return "groups" if named else "shared"
+    if policies == "groups" and not named:
+        raise ConfigError(
+            "--nn.policies groups: the env names no groups. Give them: --nn.groups predators=0,1,2 prey=3."
+        )
+    return policies
+
+
+def assign_roles(vec: VecEnv, policies: str = "shared", words: Sequence[str] = ()) -> list[Role]:
+    """Divides a vector env's agents among policies: one for all, one for each, or one for each group.
+
+    `words` are `--nn.groups`. Agents with different spaces never share a policy: `shared` has one for each pair of
+    spaces.
+    """
     agents, agent_spaces = vec.agents_per_env, vec.agent_spaces
-    if not agent_spaces.alike:
-        pairs = list(zip(agent_spaces.observation_spaces, agent_spaces.action_spaces))
-        groups: list[list[int]] = []  # agents of each policy
-        for agent in range(agents):
-            same_spaces = (group for group in groups if pairs[group[0]] == pairs[agent])
-            joined = None if policies == "per_agent" else next(same_spaces, None)
-            if joined is None:
-                groups.append([agent])
-            else:
-                joined.append(agent)
-        return [Role(tuple(g), tuple(agent_spaces.agents[k] for k in g), *pairs[g[0]]) for g in groups]
-    observation_space, action_space = vec.single_observation_space, vec.single_action_space
-    if policies == "per_agent" and agents > 1:
-        return [Role((agent,), (), observation_space, action_space) for agent in range(agents)]
-    return [Role(None, (), observation_space, action_space)]
+    named = find_groups(vec, words)
+    policies = resolve_policies(policies, named)
+    pairs = list(zip(agent_spaces.observation_spaces, agent_spaces.action_spaces))
+    if (spec := vec.native_spec) is not None and spec.own_sizes:
+        pairs = [spec.spaces_of(agent) for agent in range(agents)]
+    parts: Groups
+    if policies == "per_agent":
+        parts = {str(name): (agent,) for agent, name in enumerate(agent_spaces.agents)}
+    elif policies == "groups":
+        parts = named
+    else:
+        alike = agent_spaces.alike and all(pair == pairs[0] for pair in pairs)
+        parts = {"": tuple(range(agents))} if alike else _by_spaces(pairs, agent_spaces.agents)
+    return [_role(name, members, pairs, vec) for name, members in parts.items()]
+
+
+def _by_spaces(pairs: list[Any], names: Sequence[Any]) -> Groups:
+    """Agents with equal spaces together, by what their names have in common."""
+    alike: list[list[int]] = []
+    for agent, pair in enumerate(pairs):
+        joined = next((members for members in alike if pairs[members[0]] == pair), None)
+        if joined is None:
+            alike.append([agent])
+        else:
+            joined.append(agent)
+    found = [str(names[m[0]]) if len(m) == 1 else groups.name_by_prefix([str(names[k]) for k in m]) for m in alike]
+    is_clear = all(found) and len(set(found)) == len(found)
+    return {(name if is_clear else f"policy_{k}"): tuple(m) for k, (name, m) in enumerate(zip(found, alike))}
+
+
+def _role(name: str, members: tuple[int, ...], pairs: list[Any], vec: VecEnv) -> Role:
+    first, names = members[0], vec.agent_spaces.agents
+    observation_space, action_space = pairs[first]
+    for agent in members[1:]:
+        if pairs[agent] != pairs[first]:
+            kind, ours, theirs = next(
+                (kind, a, b) for kind, a, b in zip(("observes", "acts in"), pairs[first], pairs[agent]) if a != b
+            )
+            raise ConfigError(
+                f"group '{name}' has agents with different spaces: {names[first]} {kind} {ours}, {names[agent]} {kind} "
+                f"{theirs}. Put them into different groups."
+            )
+    if not vec.agent_spaces.alike:
+        return Role(members, tuple(names[k] for k in members), observation_space, action_space, name)
+    if (spec := vec.native_spec) is not None and spec.own_sizes:
+        sizes = {
+            "obs_size": spec.own_sizes[first][0],
+            "mask_size": count_choices(action_space) if spec.mask_size else 0,
+            "action_width": sum(spec.action_space.shape or ()),  # 0: a single choice
+        }
+        return Role(members, (), observation_space, action_space, name, **sizes)
+    is_everyone = members == tuple(range(vec.agents_per_env))
+    return Role(None if is_everyone else members, (), observation_space, action_space, name)
 
 
 def pick(array: Array, role: Role, agents: int) -> Array:
@@ -65,6 +141,8 @@ def pick_obs(obs: Any, role: Role, layout: Layout, agents: int) -> list[Array]:
     if role.names:  # a dict by agent
         by_agent = [layout.leaves_of(obs[name]) for name in role.names]
         return [np.stack(leaves, 1).reshape(-1, *leaves[0].shape[1:]) for leaves in zip(*by_agent)]
+    if role.obs_size:
+        return [pick(leaf, role, agents)[:, : role.obs_size] for leaf in layout.leaves_of(obs)]
     return [pick(leaf, role, agents) for leaf in layout.leaves_of(obs)]
 
 
@@ -84,12 +162,18 @@ def pick_masks(infos: dict[str, Any], role: Role, agents: int) -> Array | None:
         masks = filled
     if present is not None and not np.all(present):
         masks = np.where(np.reshape(present, (-1, *[1] * (masks.ndim - 1))), masks, 1)
-    return pick(masks, role, agents)
+    own = pick(masks, role, agents)
+    return own[:, : role.mask_size] if role.mask_size else own
+
+
+def count_choices(space: spaces.Space[Any]) -> int:
+    """The choices of a discrete space, over all of its parts: the entries of an action mask."""
+    return int(np.sum(space.nvec)) if isinstance(space, spaces.MultiDiscrete) else int(getattr(space, "n", 0))
 
 
 def mask_size(vec: VecEnv, role: Role, head: ActionHead, infos: dict[str, Any]) -> int:
     """Entries of an action mask: declared by the env, or read from the infos of its first reset; 0: no masks."""
-    size = vec.mask_size
+    size = vec.mask_size and (role.mask_size or vec.mask_size)
     if not size:
         masks = pick_masks(infos, role, vec.agents_per_env)
         size = 0 if masks is None else int(np.prod(masks.shape[1:]))
@@ -115,10 +199,13 @@ def gather(actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[Action
     if not roles[0].names:
         layout = heads[0].layout
         by_role = [layout.leaves_of(role_actions) for role_actions in actions]
-        joined = [np.zeros((envs, agents, *leaf.shape[1:]), leaf.dtype) for leaf in by_role[0]]
+        widths = {role.action_width for role in roles} - {0}
+        shapes = [(widths.pop(),) if widths else leaf.shape[1:] for leaf in by_role[0]]
+        joined = [np.zeros((envs, agents, *shape), leaf.dtype) for shape, leaf in zip(shapes, by_role[0])]
         for role, leaves in zip(roles, by_role):
             for out, leaf in zip(joined, leaves):
-                out[:, list(role.agents or range(agents))] = leaf.reshape(envs, -1, *leaf.shape[1:])
+                place = out[..., : leaf.shape[1]] if role.action_width else out
+                place[:, list(role.agents or range(agents))] = leaf.reshape(envs, -1, *leaf.shape[1:])
         return structure(layout.space, iter([out.reshape(-1, *out.shape[2:]) for out in joined]))
     by_agent: dict[int, tuple[str, Any]] = {}
     for role, head, role_actions in zip(roles, heads, actions):

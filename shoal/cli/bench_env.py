@@ -63,6 +63,8 @@ def _random_actions(vec: Any) -> list[Any]:
     if spec.action_kind == "box":
         low, high = np.maximum(spec.action_low, -1e3), np.minimum(spec.action_high, 1e3)  # also where unbounded
         return [rng.uniform(low, high, shape).astype(np.float32) for _ in range(count)]
+    if spec.action_kind == "mix" or spec.own_sizes:
+        return [vec.action_space.sample() for _ in range(count)]
     return [rng.integers(0, spec.action_dims, shape, np.int64) for _ in range(count)]
 
 

@@ -21,6 +21,7 @@ from shoal.cli.train import check_keywords, env_flags
 
 GREEDY, SAMPLED = "greedy", "sampled"
 ADVICE = {SAMPLED: "The final evaluation of a run samples with --eval.greedy False."}
+MOST_AGENTS = 8  # rows of agents and groups in the table
 NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # the most envs at a time; Python envs are slow to make
 
 
@@ -254,7 +255,8 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
         if number:
             table.add_row()
         table.add_row(mode, "mean", "95 %", "min", "max", style="bold")
-        for name, values in {"return": score.returns, "length": score.lengths, **score.stats}.items():
+        rows = {"return": score.returns, **_by_agent(score), "length": score.lengths, **score.stats}
+        for name, values in rows.items():
             width = f"± {show(ci95(values))}" if len(values) > 1 else ""
             style = "bold cyan" if name == "return" else ""
             table.add_row(name, show(mean(values)), width, show(min(values)), show(max(values)), style=style)
@@ -267,6 +269,17 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
             )
     if (better := result.better()) is not None:
         screen.print(f"\nThe {better} policy plays better. {ADVICE.get(better, '')}".rstrip(), soft_wrap=True)
+
+
+def _by_agent(score: Any) -> dict[str, tuple[float, ...]]:
+    """The returns of groups and agents, as rows of the table. Of more than MOST_AGENTS, the JSON has the others."""
+    parts = {**score.groups, **score.agents}
+    if len(parts) > MOST_AGENTS and score.groups:
+        parts = score.groups
+    listed = sorted(parts, key=lambda name: sum(parts[name].returns)) if len(parts) > MOST_AGENTS else list(parts)
+    if len(listed) > MOST_AGENTS:  # the lowest and the highest
+        listed = [*listed[: MOST_AGENTS // 2], *listed[-MOST_AGENTS // 2 :]]
+    return {f"  {name}": parts[name].returns for name in listed}
 
 
 def _conclude(screen: Any, run: Any) -> None:

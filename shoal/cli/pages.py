@@ -27,8 +27,9 @@ def describe(header: Path) -> dict[str, Any]:
     first, rest = registry.summary(header)
     observation = {"dtype": str(spec.obs_dtype), "shape": spec.obs_shape}
     action: dict[str, Any] = {"kind": spec.action_kind}
-    if spec.action_kind == "box":
+    if spec.has_float_actions:
         action |= {"size": spec.action_dims[0], "low": _plain(spec.action_low), "high": _plain(spec.action_high)}
+        action |= {"choices": spec.action_dims[1:]} if spec.action_kind == "mix" else {}
     else:
         action |= {"choices": spec.action_dims if spec.action_kind == "multi" else spec.action_dims[0]}
     return {
@@ -39,6 +40,7 @@ def describe(header: Path) -> dict[str, Any]:
         "version": spec.version,
         "gymnasium_id": gymnasium_id(header),
         "agents": spec.agents,
+        "groups": {name: list(agents) for name, agents in spec.groups},
         "max_steps": spec.max_steps,
         "observation": {**observation, "low": _plain(spec.obs_low), "high": _plain(spec.obs_high)},
         "action": action,
@@ -59,7 +61,9 @@ def obs_text(spec: EnvSpec) -> str:
 
 
 def action_text(spec: EnvSpec) -> str:
-    """One agent's action in short: `discrete 2`, `multi (5, 2)` or `box 1`."""
+    """One agent's action in short: `discrete 2`, `multi (5, 2)`, `box 1` or `box 2, choices (3,)`."""
+    if spec.action_kind == "mix":
+        return f"box {spec.action_dims[0]}, choices {spec.action_dims[1:]}"
     return f"{spec.action_kind} {spec.action_dims if spec.action_kind == 'multi' else spec.action_dims[0]}"
 
 
@@ -141,16 +145,22 @@ def index(headers: Sequence[Path]) -> str:
     return f"# The envs\n\n{intro}\n\n{table}\n"
 
 
+def _agents_text(agents: Sequence[int]) -> str:
+    return f"agent {agents[0]}" if len(agents) == 1 else f"agents {agents[0]} to {agents[-1]}"
+
+
 def _facts(header: Path, spec: EnvSpec) -> list[tuple[str, str]]:
     low, high = _bounds(spec.obs_low), _bounds(spec.obs_high)
     obs = f"`{obs_text(spec)}`, " + ("unbounded" if (low, high) == ("-inf", "inf") else f"from {low} to {high}")
-    if spec.action_kind == "box":
+    if spec.has_float_actions:
         action = f"`{action_text(spec)}`, from {_bounds(spec.action_low)} to {_bounds(spec.action_high)}"
     else:
         action = f"`{action_text(spec)}`: " + ", ".join(f"0 to {n - 1}" for n in spec.action_dims)
     facts = [("observation", obs), ("action", action)]
     if spec.mask_size:
         facts.append(("action mask", f'{spec.mask_size} flags in `infos["action_mask"]`: 1 where a choice is allowed'))
+    if spec.groups:
+        facts.append(("groups", "; ".join(f"{name}: {_agents_text(agents)}" for name, agents in spec.groups)))
     many = f", so a batch has {spec.agents} rows per env" if spec.agents > 1 else ""
     limit = f"{spec.max_steps} steps, then truncated" if spec.max_steps else "none"
     id = gymnasium_id(header)

@@ -39,7 +39,8 @@ def plot(
     Args:
         runs: The runs: folders, ids from 'shoal runs', the name of an env (its newest run), a folder of runs, a
             group of seeds, or last.
-        y: The metric to draw: a key of metrics.jsonl.
+        y: The metric to draw: a key of metrics.jsonl. A * stands for any name: 'episode/return/*' is one line for each
+            agent and group.
         x: The x axis: steps, or seconds of training.
         smooth: The window of the moving average, in percent of the x axis; 0 draws the logged values.
         band: The band over several seeds: from minimum to maximum, or the 95 % confidence interval of the mean.

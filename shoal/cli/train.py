@@ -252,6 +252,8 @@ def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
     for name, (table, plugins) in PLUGIN_TABLES.items():
         if (word := _value(rest, f"--{table}.{name}")) in plugins.names():
             layers.append({table: {name: word}})
+    if _value(rest, "--nn.groups") is not None and _value(rest, "--nn.policies") is None:
+        layers.append({"nn": {"policies": "auto"}})  # groups that are given have a policy each
     if (preset := _value(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
     return layers

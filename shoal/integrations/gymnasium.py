@@ -99,7 +99,10 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """One transition."""
-        batch = np.asarray(action)[None] if self._is_single else np.asarray(action)
+        if isinstance(self.action_space, spaces.Tuple) and self._is_single:
+            batch: Any = tuple(np.asarray(part)[None] for part in action)
+        else:
+            batch = np.asarray(action)[None] if self._is_single else np.asarray(action)
         obs, rewards, _terminated, truncated, infos = self.vec.step(batch)
         over, timeout = bool(self.vec.memory.arrays["ended"][0]), bool(truncated.any())
         return self._first(obs).copy(), float(rewards.sum()), over and not timeout, timeout, self._info(infos)

@@ -123,6 +123,7 @@ class Turns:
     def __init__(self, env: Any) -> None:
         self.env = env
         self.possible_agents = list(env.possible_agents)
+        self.metadata = getattr(env, "metadata", {})
         self.agents: list[Any] = []
 
     def observation_space(self, agent: Any) -> Any:

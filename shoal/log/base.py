@@ -77,6 +77,10 @@ class RunFacts:
     lost: tuple[str, ...] = ()  # why commands cannot load the run again; empty: they can
     lost_to_resume: tuple[str, ...] = ()  # why they cannot resume it, though they can load its policy
     metrics: tuple[MetricRow, ...] = ()  # declared by the algorithm, in the order of the dashboard
+    agents: tuple[str, ...] = ()  # the names of an env's agents, if it has several
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # named groups of them
+    policies: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the agents of each, if there are several
+    opponents: tuple[str, ...] = ()  # the agents that do not learn
 
 
 class Logger:

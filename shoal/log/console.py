@@ -19,12 +19,13 @@ from shoal.errors import ConfigError, did_you_mean
 from shoal.log import base
 from shoal.log.base import Logger, Record, RunFacts, duration, exact_count, human, number, printable, short
 from shoal.log.frame import frame, head
-from shoal.log.history import PHASES, History
+from shoal.log.history import MOST_AGENTS, PHASES, History
 
 STYLES = ("auto", "dashboard", "lines", "off")
 SHARE = 0.01  # the share of the run's time that drawing may take
 FASTEST_S = 0.25  # least time between two frames
 WIDEST = 160  # columns; the rest of a wider terminal stays empty
+MOST_ON_A_LINE = 4  # agents and groups
 DEFAULT_ROOT = Path("runs")  # runs outside it are named by their folder
 
 
@@ -157,6 +158,7 @@ class Lines(Logger):
             f"return {number(latest.get('episode/return')):>8}",
             f"length {number(latest.get('episode/length')):>7}",
         ]
+        parts += [f"{row.name} {number(row.mean):>8}" for row in history.agents(MOST_ON_A_LINE)]
         parts += [f"{row.short} {number(latest[row.name]):>7}" for row in history.learning() if row.short]
         parts.append(f"left {duration(history.left_s)}")
         self._print("  ".join(parts))
@@ -207,6 +209,13 @@ def _print_evaluation(out: Any, result: Mapping[str, Any]) -> None:
         if "min" in score and "max" in score:
             line.append(f", {short(score['min'])} .. {short(score['max'])}")
         out.print(line.append({"greedy": ", greedy.", "sampled": ", sampled actions."}.get(mode, ".")), soft_wrap=True)
+    parts = result.get("groups") or result.get("agents") or {}
+    if parts:
+        shown = ", ".join(f"{name} {short(score['return'])}" for name, score in list(parts.items())[:MOST_AGENTS])
+        more = f", and {len(parts) - MOST_AGENTS} more" if len(parts) > MOST_AGENTS else ""
+        kind = "group" if result.get("groups") else "agent"
+        which = f" ({result['mode']})" if result.get("mode") else ""
+        out.print(printable(f"Return by {kind}{which}: {shown}{more}.", out.encoding), soft_wrap=True)
 
 
 def _print_diagnosis(out: Any, findings: Iterable[Mapping[str, str]]) -> None:

@@ -29,6 +29,7 @@ def frame(history: History, width: int, height: int, done: bool = False) -> list
         (1, _split_bar(history, inner, done), True),
         (7, _hint(history, inner, done), False),
         (2, _numbers(history, inner), True),
+        (4, _agents(history, inner), True),
         (3, _curve("return", history.returns, inner, rows, "green"), True),
         (6, _curve("steps/s", history.speeds, inner, 1, "blue", floor=0.0), False),
         (4, _machine(history, inner), False),
@@ -194,6 +195,26 @@ def _numbers(history: History, width: int) -> list[Line]:
         line: Line = []
         for k, (title, cells) in enumerate(blocks):
             cell: Line = [(title, "title")] if row < 0 else cells[row] if row < len(cells) else []
+            line += [*([("   ", "")] if k else []), *fit(cell, size)]
+        lines.append(line)
+    return lines
+
+
+def _agents(history: History, width: int) -> list[Line]:
+    """The return of each group and agent, side by side, with the loss of its policy."""
+    rows = history.agents()
+    if not rows:
+        return []
+    columns = 3 if width >= 116 else 2
+    size = (width - 3 * (columns - 1)) // columns
+    cells: list[Line] = [
+        [(f"{row.name[:14]:<14}", "dim"), (f"{number(row.mean):>9}", "strong"), (f"  {row.remark}", "dim")]
+        for row in rows
+    ]
+    lines: list[Line] = [[("RETURN BY AGENT", "title")]]
+    for first in range(0, len(cells), columns):
+        line: Line = []
+        for k, cell in enumerate(cells[first : first + columns]):
             line += [*([("   ", "")] if k else []), *fit(cell, size)]
         lines.append(line)
     return lines

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from shoal.log.base import MetricRow, Record, RunFacts
+from shoal.log.base import MetricRow, Record, RunFacts, number
 
 RECENT_S = 10.0  # speed and the split of time are averaged over this long
 POINTS = 512  # most points of a curve on the screen
+MOST_AGENTS = 8  # most rows of agents and groups
 MOST_ROWS = 12  # most rows of metrics if undeclared ones are shown too
 PHASES = {"env": "green", "inference": "cyan", "copy": "yellow", "learn": "magenta", "other": "bright_black"}
 # for algorithms that declare no metrics; only those that are logged are shown
@@ -28,6 +30,15 @@ USUAL_METRICS = (
     MetricRow("learning_rate", "learning rate"),
 )
 GENERAL = ("step", "iteration", "wall_s", "time", "sps", "loss/total", "cpu_percent", "memory_mb")  # shown elsewhere
+
+
+@dataclass(frozen=True)
+class AgentRow:
+    """One agent or group on the display."""
+
+    name: str
+    mean: float  # return
+    remark: str = ""
 
 
 class Series:
@@ -122,7 +133,8 @@ class History:
         rows = self.facts.metrics or USUAL_METRICS
         declared = {row.name for row in rows}
         elsewhere = ("time/", "episode/", "eval/", "rollout/")
-        others = [key for key in self.latest if key not in {*declared, *GENERAL} and not key.startswith(elsewhere)]
+        general = {*declared, *GENERAL, *(f"{name}/{policy}" for name in declared for policy in self.facts.policies)}
+        others = [key for key in self.latest if key not in general and not key.startswith(elsewhere)]
         logged = [row for row in rows if row.name in self.latest]
         return logged + [MetricRow(key, key.replace("_", " ")) for key in others[: max(0, MOST_ROWS - len(logged))]]
 
@@ -131,7 +143,35 @@ class History:
         keys = [key for key in self.latest if key.startswith("episode/")]
         known = {"episode/n", "episode/return", "episode/length"}
         ranges = {f"{key}{end}" for key in keys for end in ("_min", "_max")}
-        return [key for key in keys if key not in known and key not in ranges]
+        return [key for key in keys if key not in known and key not in ranges and key.count("/") == 1]
+
+    def agents(self, most: int = MOST_AGENTS) -> list[AgentRow]:
+        """The groups and agents with their last returns: the groups first, at most `most` rows."""
+        facts, prefix = self.facts, "episode/return/"
+        alone = {facts.agents[agents[0]] for agents in facts.groups.values() if len(agents) == 1}
+        names = [*facts.groups, *(name for name in facts.agents if name not in {*alone, *facts.groups})]
+        logged = [name for name in names if prefix + name in self.latest]
+        if len(logged) > most and facts.groups:
+            logged = [name for name in logged if name in facts.groups]
+        rows = [self._agent_row(name) for name in logged]
+        if len(rows) > most:
+            rest = sorted(rows[most - 1 :], key=lambda row: row.mean)
+            remark = f"lowest of {len(rest)} more: {rest[0].name}"
+            return [*rows[: most - 1], AgentRow("…", rest[0].mean, remark)]
+        ends = [name for name in ("lowest_agent", "highest_agent") if prefix + name in self.latest]  # of very many
+        return rows + [AgentRow(name.replace("_", " "), self.latest[prefix + name]) for name in ends]
+
+    def _agent_row(self, name: str) -> AgentRow:
+        remarks = []
+        if name in self.facts.opponents:
+            remarks.append("opponent")
+        if (length := self.latest.get(f"episode/length/{name}")) is not None:
+            remarks.append(f"length {number(length)}")
+        for row in self.facts.metrics or USUAL_METRICS:
+            if row.name.startswith("loss/") and (loss := self.latest.get(f"{row.name}/{name}")) is not None:
+                remarks.append(f"{row.label} {number(loss)}")
+                break
+        return AgentRow(name, self.latest[f"episode/return/{name}"], ", ".join(remarks))
 
 
 def hint(facts: RunFacts, split: Mapping[str, float], seconds: float) -> str:

@@ -50,7 +50,7 @@ class Memory:
         spec, wrap = module.spec, wrap or Wrap()
         obs_shape = wrap.stacked_shape(spec.obs_shape)
         envs, rows, stats = num_envs, num_envs * spec.agents, len(spec.stats)
-        action_dtype = np.float32 if spec.action_kind == "box" else np.int32
+        action_dtype = np.float32 if spec.has_float_actions else np.int32
         action_shape = (rows,) if spec.action_kind == "discrete" else (rows, module.action_size)
         wrappers: dict[str, tuple[Any, Any]] = {}
         if wrap.draws:
@@ -79,7 +79,7 @@ class Memory:
             "final_length": (rows, np.int32),
             "final_stats": ((stats, envs), np.float32),
             "episodes": (envs, np.int32),
-            "sums": ((2 + stats, envs), np.float64),
+            "sums": (num_metrics(module) * envs, np.float64),  # shoal_sum_at of core/module.c says what is where
             "lows": ((2 + stats, envs), np.float32),
             "highs": ((2 + stats, envs), np.float32),
         }
@@ -162,19 +162,23 @@ class Memory:
         self.struct.seeds = None if seeds is None else seeds.ctypes.data
         self.struct.reset_mask = None if mask is None else mask.ctypes.data
 
-    def drain(self) -> dict[str, Any]:
-        """Mean, min and max over the episodes that ended since the last call. Clears the sums.
+    def drain(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Mean, min and max over the episodes that ended since the last call, also by agent. Clears the sums.
 
         Each env has its own sums, and they are added in a fixed order: the result does not depend on threads.
         """
         counts = self.arrays["episodes"]
         episodes = int(counts.sum())
         if not episodes:
-            return {"episodes": 0}
+            return {"episodes": 0}, {}
         has_ended = counts > 0
-        sums = [ordered_sum(by_env) for by_env in self.arrays["sums"]]
-        lows = [float(by_env[has_ended].min()) for by_env in self.arrays["lows"]]
-        highs = [float(by_env[has_ended].max()) for by_env in self.arrays["highs"]]
+        first_agent = 2 + len(self.module.spec.stats)
+        by_metric, by_env = np.split(self.arrays["sums"], [first_agent * self.num_envs])
+        sums = ordered_sums(by_metric.reshape(first_agent, -1))
+        if by_env.size:
+            sums += ordered_sums(by_env.reshape(self.num_envs, -1).T)
+        lows = self.arrays["lows"].min(1, where=has_ended, initial=np.inf).tolist()
+        highs = self.arrays["highs"].max(1, where=has_ended, initial=-np.inf).tolist()
         counts[:] = 0
         self.arrays["sums"][:] = 0
         return describe_episodes(self.module, episodes, sums, lows, highs)
@@ -253,27 +257,36 @@ def set_wrap(struct: Batch, module: Module, wrap: Wrap) -> None:
         setattr(struct, name, getattr(wrap, name))
 
 
-def ordered_sum(values: Array) -> float:
-    """The sum in the order of the GPU's drain kernel (core/device.h): 256 running sums, then pairwise halves."""
-    lanes = np.zeros((-(-len(values) // 256), 256), np.float64)
-    lanes.reshape(-1)[: len(values)] = values
-    total = np.zeros(256, np.float64)
-    for row in lanes:
-        total += row
+def num_metrics(module: Module) -> int:
+    """SHOAL_METRICS of core/module.c: return, length, the env's stats, and with several agents those of each agent."""
+    agents = module.spec.agents
+    return 2 + len(module.spec.stats) + (2 * agents if agents > 1 else 0)
+
+
+def ordered_sums(metrics: Array) -> list[float]:
+    """The sum of each row in the order of the GPU's drain kernel (core/device.h): 256 running sums, pairwise halves."""
+    count, envs = metrics.shape
+    lanes = np.zeros((count, -(-envs // 256), 256), np.float64)
+    lanes.reshape(count, -1)[:, :envs] = metrics
+    total = np.zeros((count, 256), np.float64)
+    for k in range(lanes.shape[1]):
+        total += lanes[:, k]
     half = 128
     while half:
-        total[:half] += total[half : 2 * half]
+        total[:, :half] += total[:, half : 2 * half]
         half //= 2
-    return float(total[0])
+    sums: list[float] = total[:, 0].tolist()
+    return sums
 
 
 def describe_episodes(
     module: Module, episodes: int, sums: Sequence[float], lows: Sequence[float], highs: Sequence[float]
-) -> dict[str, Any]:
-    """The result of `drain_stats`."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result of `drain_stats`, and `agent_stats`."""
     names = ["return", "length", *(stat.name for stat in module.spec.stats)]
     columns = zip(names, sums, lows, highs)
-    return {
-        "episodes": episodes,
-        **{name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in columns},
-    }
+    stats = {name: {"mean": total / episodes, "min": low, "max": high} for name, total, low, high in columns}
+    agents, means = module.spec.agent_spaces.agents, [total / episodes for total in sums[len(names) :]]
+    each = zip(agents, means[: len(agents)], means[len(agents) :])
+    agent_stats = {agent: {"return": total, "length": length} for agent, total, length in each}
+    return {"episodes": episodes, **stats}, agent_stats

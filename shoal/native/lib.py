@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal import groups
 from shoal.errors import BuildError, ConfigError
 from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
@@ -53,6 +54,10 @@ class _Entry(ctypes.Structure):
 
 class _Limit(ctypes.Structure):
     _fields_ = [("names", c_char_p), ("low", c_double), ("high", c_double)]
+
+
+class _Group(ctypes.Structure):
+    _fields_ = [("name", c_char_p), *((name, c_int32) for name in "first last obs actions".split())]
 
 
 class _Spec(ctypes.Structure):
@@ -163,6 +168,7 @@ class Module:
         texts = [declare(function, c_char_p)() for function in (lib.shoal_choices, lib.shoal_presets)]
         choices, presets = ([line.split("\t") for line in text.decode().splitlines()] for text in texts)
         self.spec = _with_values(_read_spec(source.name, raw), limits, choices, presets, is_plain=not source.consts)
+        self.spec = _with_groups(self.spec, declare(lib.shoal_groups, POINTER(_Group))())
         self.action_size, self.record_bytes, self.is_columns = raw.action_size, raw.record_bytes, bool(raw.is_columns)
         self.fields = raw.fields.decode()
         self.params_dtype = np.dtype(
@@ -179,7 +185,7 @@ class Module:
         self.step = declare(lib.shoal_step, c_int64, *RANGE)
         take = [c_int64, c_void_p, c_void_p, c_int32, c_int32]
         self.take: dict[np.dtype[Any], Any]
-        if self.spec.action_kind == "box":
+        if self.spec.has_float_actions:
             self.take = {np.dtype(np.float32): declare(lib.shoal_take_f32, *take)}
         else:
             self.take = {
@@ -209,7 +215,9 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
         return np.array([pointer[k] for k in range(count)], np.float32)
 
     obs_shape = tuple(raw.obs_shape[: raw.obs_ndim])
-    action_kind = ("discrete", "multi", "box")[raw.action_kind]
+    action_kind = ("discrete", "multi", "box", "mix")[raw.action_kind]
+    num_floats = raw.action_dims[0] if action_kind in ("box", "mix") else raw.action_size
+    num_dims = {"multi": raw.action_size, "mix": 1 + raw.action_size - num_floats}.get(action_kind, 1)
     spec = EnvSpec(
         name=name,
         version=raw.version,
@@ -220,9 +228,9 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
         obs_low=_bounds(name, "ENV_OBS_LOW", floats(raw.obs_low, raw.obs_lows), obs_shape),
         obs_high=_bounds(name, "ENV_OBS_HIGH", floats(raw.obs_high, raw.obs_highs), obs_shape),
         action_kind=action_kind,
-        action_dims=tuple(raw.action_dims[: raw.action_size if action_kind == "multi" else 1]),
-        action_low=_bounds(name, "ENV_ACTION_LOW", floats(raw.action_low, raw.action_lows), (raw.action_size,)),
-        action_high=_bounds(name, "ENV_ACTION_HIGH", floats(raw.action_high, raw.action_highs), (raw.action_size,)),
+        action_dims=tuple(raw.action_dims[:num_dims]),
+        action_low=_bounds(name, "ENV_ACTION_LOW", floats(raw.action_low, raw.action_lows), (num_floats,)),
+        action_high=_bounds(name, "ENV_ACTION_HIGH", floats(raw.action_high, raw.action_highs), (num_floats,)),
         mask_size=raw.mask_size,
         has_draw=bool(raw.has_draw),
         params=tuple(Param(n, kind, value, text) for n, kind, value, text in entries(raw.params, raw.num_params)),
@@ -282,6 +290,42 @@ def _with_values(
     except ConfigError as error:
         raise BuildError(f"the header contradicts itself: {error}") from None
     return spec
+
+
+def _with_groups(spec: EnvSpec, entries: Any) -> EnvSpec:
+    """The spec with ENV_GROUPS. Groups that miss an agent or share one raise."""
+    listed = list(itertools.takewhile(lambda entry: entry.name, entries))
+    words = [f"{entry.name.decode()}={entry.first}-{entry.last}" for entry in listed]
+    agents = [f"agent_{k}" for k in range(spec.agents)]
+    try:
+        declared = groups.read(words, agents, f"{spec.name}: ENV_GROUPS")
+    except ConfigError as error:
+        raise BuildError(str(error)) from None
+    sizes = [(0, 0)] * spec.agents
+    for entry in listed:
+        _check_sizes(spec, entry.name.decode(), entry.obs, entry.actions)
+        sizes[entry.first : entry.last + 1] = [(entry.obs, entry.actions)] * (entry.last + 1 - entry.first)
+    own = tuple(sizes) if any(map(any, sizes)) else ()
+    return dataclasses.replace(spec, groups=tuple(declared.items()), own_sizes=own)
+
+
+def _check_sizes(spec: EnvSpec, group: str, obs: int, actions: int) -> None:
+    """Raises for a group whose observation or action is no part of the env's."""
+    where, most = f"{spec.name}: ENV_GROUPS '{group}'", spec.action_dims[0]
+    if spec.action_kind == "multi":
+        most = len(spec.action_dims)
+    if spec.agents == 1 and (obs or actions):
+        raise BuildError(f"{where} has sizes of its own, but the env has one agent. Use ENV_OBS and ENV_ACTION.")
+    if obs and len(spec.obs_shape) != 1:
+        raise BuildError(f"{where} observes {obs} elements, but ENV_OBS has {len(spec.obs_shape)} dimensions. Use one.")
+    if not 0 <= obs <= spec.obs_shape[0]:
+        raise BuildError(
+            f"{where} observes {obs} elements of {spec.obs_shape[0]}. ENV_OBS has the size of the largest."
+        )
+    if actions and spec.action_kind == "mix":
+        raise BuildError(f"{where} has {actions} actions, which ACT_MIX does not support. Leave them 0.")
+    if not 0 <= actions <= most:
+        raise BuildError(f"{where} has {actions} actions of {most}. ENV_ACTION has the size of the largest.")
 
 
 def _value(word: str) -> int | float | str:

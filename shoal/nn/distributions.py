@@ -95,8 +95,19 @@ class ActionHead:
     def to(self, device: Any) -> None:
         """Moves the constants to the device. A captured graph cannot copy them from the host."""
         self._log_scale = self._log_scale.to(device)
-        numbers = (self._scale, self._center, *(end.astype(np.float32) for end in self._ends))
-        self._constants = [torch.from_numpy(part).to(device) for part in numbers]
+        low, high = (end.astype(np.float32) for end in self._ends)
+        numbers = ((self._scale, 1.0), (self._center, 0.0), (low, -np.inf), (high, np.inf))
+        self._constants = [torch.from_numpy(self._by_column(part, neutral)).to(device) for part, neutral in numbers]
+        is_number = torch.from_numpy(self._by_column(np.ones_like(low), 0.0) > 0)
+        self._is_number = None if bool(is_number.all()) else is_number.to(device)  # None: there are no choices
+
+    def _by_column(self, constants: Array, neutral: float) -> Array:
+        """A constant of each Box element for each column of the actions; `neutral` for choices."""
+        out = np.full(self.size, neutral, np.float32)
+        for part in self.parts:
+            if not part.count:
+                out[part.actions] = constants[part.log_stds]
+        return out
 
     def __str__(self) -> str:
         kinds = [f"{part.count} logits" if part.count else f"{_size(part)} means" for part in self.parts]
@@ -190,7 +201,10 @@ class ActionHead:
         if not self.has_box:
             return actions
         scale, center, low, high = self._constants
-        return ((torch.tanh(actions) if self.squash else actions) * scale + center).clamp(low, high)
+        if self.squash:
+            squashed = torch.tanh(actions)
+            actions = squashed if self._is_number is None else torch.where(self._is_number, squashed, actions)
+        return (actions * scale + center).clamp(low, high)
 
     def to_env(self, actions: Array) -> Any:
         """(rows, size) as the `step` of a vector env takes them: in the structure and bounds of the space."""

@@ -20,6 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from shoal import groups
 from shoal.config import LogUniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.cores import CORES, State
@@ -73,7 +74,15 @@ class Net:
     log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation (by env)", low=-10, high=4)
     squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
     policy: str = opt("", "your own policy, a class or function of the two spaces: mine:Policy", metavar="NAME")
-    policies: Literal["shared", "per_agent"] = opt("shared", "several agents: one policy for all, or one for each")
+    policies: Literal["auto", "shared", "per_agent", "groups"] = opt(
+        "auto", "several agents: one policy for all, for each, or for each group; auto: for each group if there are any"
+    )
+    groups: tuple[str, ...] = opt(
+        (),
+        "groups of agents: predators=0,1,2 prey=3 (default: those of the env)",
+        metavar="[NAME=AGENTS ...]",
+        convert=groups.as_words,
+    )
 
 
 @dataclass(frozen=True)

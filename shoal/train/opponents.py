@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 from shoal import registry, runs
 from shoal.algos.actor import Actor
-from shoal.algos.roles import Role, assign_roles
+from shoal.algos.roles import Role, assign_roles, find_groups
+from shoal.entry import make
 from shoal.errors import ConfigError, ShoalError
 from shoal.native import lib
 from shoal.nn.qnet import QHead
@@ -22,10 +24,11 @@ from shoal.vector.base import VecEnv
 
 def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
     """Who plays which agent, and the options: scripted robots become env options, runs become paths of checkpoints."""
-    opponents = seats.parse(options.opponents)
-    if not opponents:
+    if not options.opponents.strip(", "):
         return {}, options
     spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
+    named = _named_seats(env, options) if seats.has_names(options.opponents) else None
+    opponents = seats.parse(options.opponents, named)
     if spec is not None:
         seats.check(opponents, spec.agents)
     robots = seats.scripted(spec, opponents)
@@ -37,6 +40,13 @@ def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[
             except ShoalError as error:
                 raise seats.not_found(who, seat, spec, str(error)) from None
     return opponents, dataclasses.replace(options, opponents=seats.write(opponents), env={**options.env, **robots})
+
+
+def _named_seats(env: Any, options: Options) -> dict[str, tuple[int, ...]]:
+    """The groups and agents of an env, by name. One env is made and closed."""
+    with contextlib.closing(make(env, 1, **{**options.env, "backend": "serial"})) as vec:
+        by_agent = {str(name): (agent,) for agent, name in enumerate(vec.agent_spaces.agents)}
+        return {**by_agent, **find_groups(vec, options.nn.groups)}
 
 
 def _checkpoint_of(who: str, root: Path) -> Path:

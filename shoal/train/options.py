@@ -166,6 +166,8 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             options = dataclasses.replace(options, env=_over(options.env, value, has_presets))
         elif name in TABLES and isinstance(value, Mapping):
             below = getattr(options, name)
+            if name == "nn" and value.get("groups") and "policies" not in value:
+                value = {**value, "policies": "auto"}  # groups that are given have a policy each
             merged = config.from_dict(type(below), value, name, below)
             if name == "train":
                 merged = settle_rate(merged, "schedule" in value)

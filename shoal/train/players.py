@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from shoal import checkpoint
 from shoal.algos.actor import Actor, seeded
 from shoal.algos.algorithm import ALGORITHMS
-from shoal.algos.roles import Role, assign_roles
+from shoal.algos.roles import Role, assign_roles, find_groups, groups_of
 from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError
+from shoal.groups import Groups
 from shoal.nn.policy import NetWithOptions
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
@@ -64,8 +65,8 @@ def make_actors(roles: list[Role], options: Options, policy: Any, device: Any, a
     """The actors of all roles. Several roles cannot share one module: each would train it alone."""
     if isinstance(policy, nn.Module) and len(roles) > 1:
         raise ConfigError(
-            f"policy is one module, but {len(roles)} policies are trained (--nn.policies per_agent, or agents with "
-            "different spaces). Give a function that makes one: policy=lambda observation_space, action_space: ..."
+            f"policy is one module, but {len(roles)} policies are trained (--nn.policies per_agent or groups, or "
+            "agents with different spaces). Give a function: policy=lambda observation_space, action_space: ..."
         )
     actors = [make_actor(role, options, k, policy, device, agents) for k, role in enumerate(roles)]
     if len({id(actor.policy) for actor in actors}) < len(actors):
@@ -104,6 +105,7 @@ def seat_player(
     agents: int,
     greedy: bool,
     seed: int,
+    groups: Groups | None = None,
 ) -> PolicyPlayer:
     """Trained actors and frozen opponents as one player. Opponents sample their actions, as in training."""
     return PolicyPlayer(
@@ -113,6 +115,7 @@ def seat_player(
         greedy=[greedy] * len(actors) + [False] * len(frozen),
         seed=stream_seed(seed, "evaluation"),
         judged=[k for k in range(agents) if k not in opponents] if opponents else None,
+        groups=groups,
     )
 
 
@@ -142,13 +145,17 @@ def load_player(
     files, _ = checkpoint.load(path, ("weights",))
     with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
         agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
-        roles = seats.without(assign_roles(vec, options.nn.policies), opponents, agents)
+        all_roles = assign_roles(vec, options.nn.policies, options.nn.groups)
+        roles = seats.without(all_roles, opponents, agents)
+        named = find_groups(vec, options.nn.groups) or groups_of(all_roles)
         frozen = load_opponents(opponents, vec)
     actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
     for k, actor in enumerate(actors):
         load_actor(actor, files["weights"], k)
     chosen = options.eval.greedy if greedy is None else greedy
-    player = seat_player(actors, roles, frozen, opponents, agents=agents, greedy=chosen, seed=options.seed)
+    player = seat_player(
+        actors, roles, frozen, opponents, agents=agents, greedy=chosen, seed=options.seed, groups=named
+    )
     return player, {"env": name, **options.env_options}
 
 

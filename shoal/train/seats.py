@@ -7,7 +7,7 @@ checkpoint, which does not learn. Knows nothing of how a run is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,21 +15,41 @@ from shoal.algos.roles import Role
 from shoal.errors import ConfigError, did_you_mean
 
 
-def parse(text: str) -> dict[int, str]:
+def parse(text: str, named: Mapping[str, Sequence[int]] | None = None) -> dict[int, str]:
     """`1=seek,3=runs/vacuum/x` as {1: "seek", 3: "runs/vacuum/x"}.
+
+    `named`: groups and agents that may be written instead of a number, with the numbers that they stand for.
 
     >>> parse("1=seek, 2=flee")
     {1: 'seek', 2: 'flee'}
+    >>> parse("prey=flee", {"prey": (3,)})
+    {3: 'flee'}
     """
     opponents: dict[int, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        seat = re.fullmatch(r"(\d{1,4})\s*=\s*(.+)", part)
-        if seat is None:
+        seat = re.fullmatch(r"([^=\s]+)\s*=\s*(.+)", part)
+        if seat is None or not (re.fullmatch(r"\d{1,4}", seat[1]) or named):
             raise ConfigError(f"--opponents '{part}' is not SEAT=WHO. Write 1=seek,2=last: agents count from 0.")
-        if int(seat[1]) in opponents:
-            raise ConfigError(f"--opponents names agent {int(seat[1])} twice. Give each seat one player.")
-        opponents[int(seat[1])] = seat[2]
+        for agent in _seats_of(seat[1], named or {}):
+            if agent in opponents:
+                raise ConfigError(f"--opponents names agent {agent} twice. Give each seat one player.")
+            opponents[agent] = seat[2]
     return opponents
+
+
+def _seats_of(word: str, named: Mapping[str, Sequence[int]]) -> Sequence[int]:
+    """The agents that a number, a group or an agent's name means."""
+    if word in named:
+        return named[word]
+    if re.fullmatch(r"\d{1,4}", word):
+        return [int(word)]
+    known = ", ".join(named)
+    raise ConfigError(f"--opponents {word}=: no such agent or group.{did_you_mean(word, named)} The env has {known}.")
+
+
+def has_names(text: str) -> bool:
+    """Whether some seat is not a number."""
+    return any("=" in part and not part.partition("=")[0].strip().isdigit() for part in text.split(","))
 
 
 def write(opponents: Mapping[int, str]) -> str:

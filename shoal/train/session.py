@@ -42,6 +42,7 @@ from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
 from shoal.train.selection import BestCheckpoint
 from shoal.train.signals import Stopped, handled_signals
+from shoal.train.tally import MAX_LISTED
 from shoal.train.trainer import Trainer
 from shoal.train.usage import Usage
 
@@ -482,6 +483,7 @@ class Session:
         record: dict[str, float] = {"step": trainer.step, "iteration": trainer.iteration, "wall_s": trainer.wall_s}
         record |= {"eval/return": score.mean, "eval/return_min": score.min, "eval/return_max": score.max}
         record |= {f"eval/return_{name}": result.scores[name].mean for name in players}
+        record |= {f"eval/return/{name}": part for name, part in score.by_name(MAX_LISTED).items()}
         record |= {"eval/length": score.length, "eval/n": len(score.returns), "time": time.time()}
         self.loggers.log(record)
         self.metrics |= record
@@ -563,9 +565,11 @@ def describe(
     facts["machine"] = {"system": platform.platform(), "cores": available_cores()}
     known = dataclasses.asdict(run_facts(run, trainer))
     shown = ("backend", "num_envs", "num_rows", "num_threads", "num_params", "horizon", "total_steps")
-    facts |= {name: known[name] for name in shown}
+    facts |= {name: known[name] for name in shown} | agent_facts(trainer)
     run.write("run.json", facts)
-    policy_file.write(run, trainer, (given or {}).get("policy"))  # before the first step: a run that is killed can be loaded
+    policy_file.write(
+        run, trainer, (given or {}).get("policy")
+    )  # before the first step: a run that is killed can be loaded
     for name in ("facts", "config"):  # both are read again
         run.__dict__.pop(name, None)
 
@@ -590,4 +594,19 @@ def run_facts(run: Run, trainer: Trainer) -> RunFacts:
         resumed_from=trainer.step,
         metrics=tuple(MetricRow(name, metric.label, metric.short) for name, metric in metrics.items()),
         config=as_tables(options),
+        **agent_facts(trainer),
     )
+
+
+def agent_facts(trainer: Trainer) -> dict[str, Any]:
+    """The names of the agents of an env with several, their groups, and the agents of each policy."""
+    if trainer.agents == 1:
+        return {}
+    names = tuple(str(name) for name in trainer.vec.agent_spaces.agents)
+    policies = {role.name: role.agents or tuple(range(trainer.agents)) for role in trainer.roles}
+    return {
+        "agents": names,
+        "groups": trainer.groups,
+        "policies": policies if len(policies) > 1 else {},
+        "opponents": tuple(names[seat] for seat in sorted(trainer.opponents)),
+    }

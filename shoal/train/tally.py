@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+MAX_LISTED = 16  # agents or policies that have metrics of their own
 
 
 class Tally:
@@ -62,3 +64,32 @@ class ReturnTally:
         (count, total), (low, high) = self.totals.tolist(), self.extremes.tolist()
         self.clear()
         return int(count), total / max(count, 1.0), low, high
+
+
+class AgentTally:
+    """The returns and lengths of single agents and of groups, from the statistics of the envs, as metrics."""
+
+    def __init__(self) -> None:
+        self.has_early_ends = False  # whether an agent has ever left a game before its end
+
+    def record(self, stats: Mapping[str, Any], groups: Mapping[str, Sequence[int]]) -> dict[str, float]:
+        """`episode/return/<name>` of each group and agent; `episode/length/<name>` if agents leave games early.
+
+        stats: those of each agent (`VecEnv.drain_stats`). Of more than MAX_LISTED agents, only the lowest and the
+        highest are recorded.
+        """
+        record: dict[str, float] = {}
+        for kind in ("return", "length"):
+            means = {name: float(numbers[kind]) for name, numbers in stats.items()}
+            values = list(means.values())
+            if kind == "length":
+                self.has_early_ends |= len(set(values)) > 1
+                if not self.has_early_ends:
+                    break
+            by_group = {name: sum(values[k] for k in agents) / len(agents) for name, agents in groups.items() if values}
+            if len(means) > MAX_LISTED:
+                means = {"lowest_agent": min(values), "highest_agent": max(values)}
+            if len(groups) > MAX_LISTED:
+                by_group = {}
+            record |= {f"episode/{kind}/{name}": mean for name, mean in (by_group | means).items()}
+        return record

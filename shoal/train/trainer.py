@@ -27,9 +27,11 @@ from shoal.algos.collect.host import HostCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
 from shoal.algos.collect.native import NativeCollector, covers
 from shoal.algos.optimizers import fits
-from shoal.algos.roles import Role, assign_roles, mask_size
+from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, mask_size, resolve_policies
 from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError, ShoalError
+from shoal.groups import Groups
+from shoal.groups import write as write_groups
 from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
@@ -43,7 +45,7 @@ from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.shaping import Shaping
-from shoal.train.tally import ReturnTally, Tally
+from shoal.train.tally import MAX_LISTED, AgentTally, ReturnTally, Tally
 from shoal.train.torch_threads import Shape, choose_threads
 from shoal.vector.base import VecEnv
 from shoal.vector.foreign import as_vec_env
@@ -108,7 +110,12 @@ class Trainer:
         frozen = load_opponents(self.opponents, vec)
         self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
-        self.roles = seats.without(assign_roles(vec, options.nn.policies), self.opponents, self.agents)
+        roles = assign_roles(vec, options.nn.policies, options.nn.groups)
+        self.roles = seats.without(roles, self.opponents, self.agents)
+        named = find_groups(vec, options.nn.groups)
+        self.groups = named or groups_of(roles)
+        if self.agents > 1:
+            options = self.options = self._with_policies(options, named)
         self.on_gpu = vec.is_on_gpu or device_of(options) == "cuda"
         self.device = torch.device(vec.device if vec.is_on_gpu else device_of(options))
         if self.on_gpu:
@@ -150,6 +157,7 @@ class Trainer:
         self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
         self._ended = ReturnTally(self.device)
         self._tallies = [Tally(self.device) for _ in self.learners]
+        self._agents_seen = AgentTally()
         self.collector = self._make_collector([*self.seats, *self.frozen])
         if first is not None:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
@@ -161,6 +169,15 @@ class Trainer:
         if vec.native_spec is not None and not vec.is_on_gpu:
             chosen["num_groups"] = len(vec.ranges)
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
+
+    @staticmethod
+    def _with_policies(options: Options, groups: Groups) -> Options:
+        """The options with the policies and groups that are used: a header or an env may declare others later."""
+        chosen: dict[str, Any] = {
+            "policies": resolve_policies(options.nn.policies, groups),
+            "groups": write_groups(groups),
+        }
+        return dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen))
 
     def _seat_frozen(self, actor: Actor, role: Role, infos: dict[str, Any]) -> Seat:
         """A seat for an actor that does not learn."""
@@ -217,6 +234,7 @@ class Trainer:
         actors = [actor.on_cpu() for actor in self.actors] if self.on_gpu else self.actors
         frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
         options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
+        options["groups"] = self.groups
         return seat_player(actors, self.roles, frozen, self.opponents, **options)
 
     # ---- one iteration ----
@@ -302,15 +320,20 @@ class Trainer:
         record: dict[str, float] = {"iteration": self.iteration, "step": self.step, "wall_s": self.wall_s}
         if self._updates:
             means: dict[str, float] = {}
-            for tally in self._tallies:
+            by_policy: dict[str, float] = {}
+            for role, tally in zip(self.roles, self._tallies):
                 for name, total in tally.drain().items():
                     means[name] = means.get(name, 0.0) + total / (self._updates * len(self._tallies))
+                    by_policy[f"{name}/{role.name}"] = total / self._updates
             if self.on_gpu:
                 self._check_finite(means)
             record |= means
+            if 1 < len(self.roles) <= MAX_LISTED:
+                record |= {name: x for name, x in by_policy.items() if not name.startswith("learning_rate/")}
         self._updates = 0
         stats = self._with_own_returns(self.vec.drain_stats())
         record["episode/n"] = stats.pop("episodes", 0)
+        record |= self._agents_seen.record(self.vec.agent_stats, self.groups)
         for name, numbers in stats.items():
             record |= {f"episode/{name}": numbers["mean"]}
             record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
@@ -423,7 +446,8 @@ class Trainer:
     def counters(self) -> dict[str, Any]:
         """What a checkpoint's meta.json holds besides the step."""
         facts = {"iteration": self.iteration, "wall_s": self.wall_s, "env": str(self.env)}
-        return {**facts, "envs_saved": self.vec.can_snapshot, "rows": self.num_rows}
+        facts |= {"envs_saved": self.vec.can_snapshot, "rows": self.num_rows}
+        return {**facts, "policies": [role.name for role in self.roles]}
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
         """Continues from a checkpoint. Envs that cannot save their state start new episodes, and `exact` is False."""
@@ -437,6 +461,7 @@ class Trainer:
 
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         self._check_streams(state)
+        self._check_policies(meta)
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
             if not fits(learner.optimizer, under(state, f"{k}.optimizer.")):
@@ -463,6 +488,15 @@ class Trainer:
             self.param_schedules.set(self.step / self.options.train.total_steps)
             self._restart_envs()
         self._started = True
+
+    def _check_policies(self, meta: Mapping[str, Any]) -> None:
+        saved, own = meta.get("policies"), [role.name for role in self.roles]  # older checkpoints do not say
+        if saved is not None and saved != own:
+            theirs, ours = (", ".join(names) if any(names) else "one policy for all agents" for names in (saved, own))
+            raise CheckpointError(
+                f"the checkpoint has the policies: {theirs}; this run has: {ours}. Use its --nn.policies and "
+                "--nn.groups."
+            )
 
     def _check_streams(self, state: Mapping[str, Tensor]) -> None:
         if "0.generator" in state and "0.stream.actions" not in state:

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ActionError
-from shoal.spec import Array, Leaf
+from shoal.spec import Array, EnvSpec, Leaf
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
@@ -26,6 +26,25 @@ def as_array(actions: Any, where: str = "actions", expected: str = "one array.")
         return np.asarray(actions)
     except ValueError:  # parts of different shapes
         raise ActionError(f"{where} have parts of different shapes, expected {expected} Nothing was stepped.") from None
+
+
+def mixed_rows(actions: Any) -> Array:
+    """A batch of a Tuple space of floats and choices as the rows of a native env: (rows, values) of float32."""
+    if not isinstance(actions, tuple) or len(actions) != 2:
+        return as_array(actions)
+    parts = [as_array(part) for part in actions]
+    if any(part.ndim == 0 or part.dtype.kind not in "iuf" for part in parts) or len(parts[0]) != len(parts[1]):
+        shapes = " and ".join(f"{part.dtype} {part.shape}" for part in parts)
+        raise ActionError(f"actions are {shapes}, expected numbers and choices of the same rows. Nothing was stepped.")
+    return np.concatenate([part.reshape(len(part), -1).astype(np.float32) for part in parts], 1)
+
+
+def choices_of(spec: EnvSpec, element: int, agent: int) -> int:
+    """The choices that an agent of a native env has in one element of its action."""
+    if spec.action_kind == "mix":
+        return spec.action_dims[1 + element - spec.action_dims[0]]
+    own = spec.own_sizes[agent][1] if spec.own_sizes and spec.action_kind == "discrete" else 0
+    return own or spec.action_dims[element]
 
 
 def checked_actions(actions: Any, leaf: Leaf, space: spaces.Space[Any], rows: int) -> Array:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,9 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     parallelism: int = 1  # threads or worker processes that step envs
     can_snapshot: bool = False
     copy: bool = False  # whether reset, step and recv return copies
+    # with several agents, of the episodes of the last drain_stats: means, {"agent_0": {"return": …, "length": …}};
+    # the length of an agent ends where it is out of the game
+    agent_stats: Mapping[str, dict[str, float]] = MappingProxyType({})
 
     @property
     def returns_ranges(self) -> bool:
@@ -151,7 +155,10 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     @abstractmethod
     def drain_stats(self) -> dict[str, Any]:
-        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
+        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call.
+
+        With several agents, "return" is the mean over the agents of a game; `agent_stats` then has those of each agent.
+        """
 
     def drain_events(self) -> list[str]:
         """What happened to the envs since the last call and raised no error, such as a restarted worker: sentences."""

@@ -21,11 +21,11 @@ from gymnasium.vector import AutoresetMode
 from shoal.distributions import Distribution
 from shoal.errors import ActionError, ConfigError, SnapshotError, UsageError
 from shoal.native import cuda
-from shoal.native.batch import Memory, check_sizes, describe_episodes, extra_names, set_wrap
+from shoal.native.batch import Memory, check_sizes, describe_episodes, extra_names, num_metrics, set_wrap
 from shoal.native.lib import Batch, Module
 from shoal.native.params import PARAM_STREAM, ParamTable, side_streams
 from shoal.spec import Array
-from shoal.vector.actions import as_array
+from shoal.vector.actions import as_array, choices_of
 from shoal.vector.backends import Backend
 from shoal.vector.base import AUTORESET, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
@@ -179,7 +179,7 @@ class CudaVec(NativeVecBase):
 
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, …}` since the last call. Waits for the device."""
-        torch, metrics = self._torch, 2 + len(self.native_spec.stats)
+        torch, metrics = self._torch, num_metrics(self.module)
         sums = torch.zeros(metrics, dtype=torch.float64, device=self.device)
         ends = torch.zeros(2, metrics, device=self.device)
         counts = torch.zeros(metrics, dtype=torch.int64, device=self.device)
@@ -188,9 +188,11 @@ class CudaVec(NativeVecBase):
         self.tensors["episodes"].zero_()
         episodes = int(counts[0])
         if not episodes:
+            self.agent_stats = {}
             return {"episodes": 0}
         lows, highs = ends.tolist()
-        return describe_episodes(self.module, episodes, sums.tolist(), lows, highs)
+        stats, self.agent_stats = describe_episodes(self.module, episodes, sums.tolist(), lows, highs)
+        return stats
 
     def set_params(self, **params: Any) -> None:
         """Changes params from the next step on: one value for all envs, or one for each.
@@ -329,8 +331,11 @@ class CudaVec(NativeVecBase):
 
     def _take(self, actions: Any) -> None:
         torch = self._torch
+        if self.native_spec.action_kind == "mix" and isinstance(actions, tuple):
+            parts = [torch.as_tensor(part, device=self.device) for part in actions]
+            actions = torch.cat([part.reshape(len(part), -1).float() for part in parts], 1)
         tensor = actions if isinstance(actions, torch.Tensor) else torch.as_tensor(as_array(actions))
-        shape, is_box = tuple(self.actions.shape), self.native_spec.action_kind == "box"
+        shape, is_box = tuple(self.actions.shape), self.native_spec.has_float_actions
         if tuple(tensor.shape) != shape:
             raise ActionError(f"actions have shape {tuple(tensor.shape)}, expected {shape}.")
         wanted = (torch.float32,) if is_box else (torch.int64, torch.int32)
@@ -349,7 +354,9 @@ class CudaVec(NativeVecBase):
             env, agent = divmod(row, self.agents_per_env)
             where = f"env {env}" + (f", agent {agent}" if self.agents_per_env > 1 else "")
             value = tensor.reshape(-1)[bad].item()
-            what = "not finite" if is_box else f"out of range 0 .. {self.native_spec.action_dims[element] - 1}"
+            what = "not finite"
+            if np.isfinite(value):
+                what = f"out of range 0 .. {choices_of(self.native_spec, element, agent) - 1}"
             raise ActionError(f"action {value} of {where} is {what}. Nothing was stepped.")
 
     def _result(self) -> tuple[Any, ...]:

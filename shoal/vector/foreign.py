@@ -127,7 +127,7 @@ class ForeignVec(VecEnv):
 
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
-        return self._stats.drain()
+        return self._stats.drain()[0]
 
     def current_infos(self) -> dict[str, Any]:
         """The "alive" of all rows: whether their next step is a transition."""

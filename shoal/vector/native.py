@@ -18,7 +18,7 @@ from shoal.native import lib
 from shoal.native.batch import Memory
 from shoal.native.lib import Module
 from shoal.spec import Array
-from shoal.vector.actions import as_array
+from shoal.vector.actions import as_array, choices_of, mixed_rows
 from shoal.vector.base import AUTORESET, Result, check_reset_mask
 from shoal.vector.native_base import NativeVecBase, check_ids, check_params
 from shoal.vector.snapshot import check_records, pack_snapshot, read_snapshot
@@ -271,7 +271,8 @@ class NativeVec(NativeVecBase):
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call."""
         self._refuse_in_flight("drain_stats")
-        return self.memory.drain()
+        stats, self.agent_stats = self.memory.drain()
+        return stats
 
     def set_params(self, **params: Any) -> None:
         """Changes params from the next step on: one value for all envs, or one for each.
@@ -392,7 +393,7 @@ class NativeVec(NativeVecBase):
     def _take_actions(self, actions: Any, envs: EnvRange) -> None:
         """Checks the actions and copies them in. A bad one raises before any env is stepped."""
         if type(actions) is not np.ndarray:
-            actions = as_array(actions)
+            actions = mixed_rows(actions) if self.native_spec.action_kind == "mix" else as_array(actions)
         take = self._take.get(actions.dtype)
         if take is None or actions.shape != envs.action_shape or not actions.flags.carray:
             take, actions = self._coerce_actions(actions, envs)
@@ -403,11 +404,11 @@ class NativeVec(NativeVecBase):
     def _coerce_actions(self, actions: Array, envs: EnvRange) -> tuple[Any, Array]:
         if actions.shape != envs.action_shape:
             raise ActionError(f"actions have shape {actions.shape}, expected {envs.action_shape}.")
-        kind, allowed = actions.dtype.kind, "iuf" if self.native_spec.action_kind == "box" else "iu"
+        kind, allowed = actions.dtype.kind, "iuf" if self.native_spec.has_float_actions else "iu"
         if kind not in allowed:
-            wanted = "float32" if self.native_spec.action_kind == "box" else "int64 or int32"
+            wanted = "float32" if self.native_spec.has_float_actions else "int64 or int32"
             raise ActionError(f"actions have dtype {actions.dtype}, expected {wanted}.")
-        dtype = np.dtype(np.float32 if self.native_spec.action_kind == "box" else np.int64)
+        dtype = np.dtype(np.float32 if self.native_spec.has_float_actions else np.int64)
         if actions.dtype == np.uint64 and actions.size and int(actions.max()) >= 2**63:
             raise ActionError(f"actions hold {actions.max()}, which is out of range.")
         return self._take[dtype], np.array(actions, dtype, order="C")
@@ -418,11 +419,11 @@ class NativeVec(NativeVecBase):
         env, agent = divmod(row, spec.agents)
         where = f"env {envs.lo + env}" + (f", agent {agent}" if spec.agents > 1 else "")
         where += f", element {element}" if self.module.action_size > 1 else ""
-        if spec.action_kind == "box":
+        if spec.has_float_actions and not np.isfinite(value):
             raise ActionError(
                 f"action {value} of {where} is not finite. Is the policy's output NaN? Nothing was stepped."
             )
-        choices = spec.action_dims[element]
+        choices = choices_of(spec, element, agent)
         raise ActionError(f"action {value} of {where} is out of range 0 .. {choices - 1}. Nothing was stepped.")
 
     def _refuse_step(self) -> None:

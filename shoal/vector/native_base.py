@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 from shoal.distributions import Distribution
 from shoal.errors import ConfigError
@@ -53,6 +56,15 @@ class NativeVecBase(VecEnv):
         }
         self._next_seeds = None if seed is None else check_seeds(seed, self.num_envs)
         self._started = False  # whether it was reset or restored
+
+    @cached_property
+    def action_space(self) -> spaces.Space[Any]:  # type: ignore[override]
+        """Of all rows. Agents of a group with fewer choices have only those."""
+        spec = self.native_spec
+        if spec.own_sizes and spec.action_kind == "discrete":
+            counts = [own or spec.action_dims[0] for _, own in spec.own_sizes]
+            return spaces.MultiDiscrete(counts * self.num_envs)
+        return batch_space(self.single_action_space, self.num_rows)
 
     @property
     def time_limit(self) -> int:

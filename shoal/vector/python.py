@@ -110,7 +110,7 @@ class PythonVec(VecEnv):
         if self.agents_per_env == 1 and isinstance(space, spaces.Discrete):  # the common case has a short path
             self._plain_actions = block.leaf_views("actions")[0]
             self._lowest, self._highest = int(space.start), int(space.start + space.n - 1)
-        self._stats = EpisodeSums()
+        self._stats = EpisodeSums(tuple(map(str, agent_spaces.agents)))
         self._games = GameSums(num_envs, self.agents_per_env) if self.agents_per_env > 1 else None
         self._last_command: dict[int, int] = {}  # by worker; only for several agents
         self._known_ids: dict[tuple[str, bytes], list[int]] = {}  # workers by the bytes of env_id
@@ -276,7 +276,8 @@ class PythonVec(VecEnv):
 
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
-        return self._stats.drain()
+        stats, self.agent_stats = self._stats.drain()
+        return stats
 
     @property
     def drained_returns(self) -> Array:

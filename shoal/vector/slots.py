@@ -170,6 +170,18 @@ class SingleSlot(Slot):
                 info_rows.append((row, False, info_dict(info)))
 
 
+def declared_groups(env: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The groups of agents in an env's metadata, `metadata["groups"] = {"prey": ["agent_3"]}`, unchecked."""
+    metadata = getattr(env, "metadata", None)
+    declared = metadata.get("groups") if isinstance(metadata, dict) else None
+    if not isinstance(declared, dict):
+        return ()
+    return tuple(
+        (str(name), tuple(agents) if isinstance(agents, (list, tuple, range)) else (agents,))
+        for name, agents in declared.items()
+    )
+
+
 class AgentsSlot(Slot):
     """One env with the API of `pettingzoo.ParallelEnv`: agents may die, join, or be fewer than possible_agents."""
 
@@ -181,6 +193,7 @@ class AgentsSlot(Slot):
             self.names,
             tuple(env.observation_space(name) for name in self.names),
             tuple(env.action_space(name) for name in self.names),
+            declared_groups(env),
         )
 
     def bind(self, block: Block, first: int, autoreset: str) -> None:

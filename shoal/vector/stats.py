@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,39 +11,59 @@ from shoal.spec import Array
 
 
 class EpisodeSums:
-    """Returns and lengths of the episodes since the last `drain`."""
+    """Returns and lengths of the episodes since the last `drain`; in a game of several `agents` also those of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, agents: Sequence[str] = ()) -> None:
+        self.agents = tuple(agents)
         self.returns: list[Array] = []
         self.lengths: list[Array] = []
-        self.low, self.high = np.inf, -np.inf  # of single agents, if a game has several
         self.drained: Array = np.zeros(0)  # the returns of the episodes of the last `drain`
+        self.agent_returns: list[Array] = []  # (games, agents)
+        self.agent_lengths: list[Array] = []
 
-    def add(self, returns: Array, lengths: Array, low: float = np.inf, high: float = -np.inf) -> None:
-        """Adds episodes that ended. `low` and `high`: the extreme returns of single agents."""
+    def add(self, returns: Array, lengths: Array) -> None:
+        """Adds episodes that ended."""
         self.returns.append(returns)
         self.lengths.append(lengths)
-        self.low, self.high = min(self.low, low), max(self.high, high)
         if len(self.returns) > 4096:
-            self.returns, self.lengths = [np.concatenate(self.returns)], [np.concatenate(self.lengths)]
+            for name in ("returns", "lengths", "agent_returns", "agent_lengths"):
+                if parts := getattr(self, name):
+                    setattr(self, name, [np.concatenate(parts)])
 
-    def drain(self) -> dict[str, Any]:
-        """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …}` since the last call."""
+    def add_games(self, returns: Array, lengths: Array, ticks: Array) -> None:
+        """Adds games that ended: returns and lengths of their agents, (games, agents), and their own lengths."""
+        self.agent_returns.append(returns)
+        self.agent_lengths.append(lengths)
+        self.add(returns.mean(1), ticks)
+
+    def drain(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The result of `drain_stats`, and `agent_stats`: of the episodes since the last call."""
         if not self.returns:
             self.drained = np.zeros(0)
-            return {"episodes": 0}
-        columns = {"return": np.concatenate(self.returns), "length": np.concatenate(self.lengths)}
-        self.returns, self.lengths, self.drained = [], [], columns["return"]
-        result: dict[str, Any] = {"episodes": len(columns["return"])}
-        for name, values in columns.items():
-            exact = values.astype(np.float64)
-            # sorted, so that the sum does not depend on the order of the workers
-            mean = float(np.sort(exact).sum()) / len(exact)
-            result[name] = {"mean": mean, "min": float(exact.min()), "max": float(exact.max())}
-        if self.low <= self.high:
-            result["return"] |= {"min": float(self.low), "max": float(self.high)}
-        self.low, self.high = np.inf, -np.inf
-        return result
+            return {"episodes": 0}, {}
+        returns, lengths = np.concatenate(self.returns), np.concatenate(self.lengths)
+        result: dict[str, Any] = {"episodes": len(returns), "return": _describe(returns), "length": _describe(lengths)}
+        self.returns, self.lengths, self.drained = [], [], returns
+        agent_stats: dict[str, Any] = {}
+        if self.agent_returns:
+            agent_returns, agent_lengths = np.concatenate(self.agent_returns), np.concatenate(self.agent_lengths)
+            self.agent_returns, self.agent_lengths = [], []
+            # the extremes are those of single agents, not of the means over a game's agents
+            result["return"] |= {"min": float(agent_returns.min()), "max": float(agent_returns.max())}
+            agent_stats = {
+                name: {"return": _mean(agent_returns[:, k]), "length": _mean(agent_lengths[:, k])}
+                for k, name in enumerate(self.agents)
+            }
+        return result, agent_stats
+
+
+def _describe(values: Array) -> dict[str, float]:
+    return {"mean": _mean(values), "min": float(values.min()), "max": float(values.max())}
+
+
+def _mean(values: Array) -> float:
+    # sorted, so that the sum does not depend on the order of the workers
+    return float(np.sort(values.astype(np.float64)).sum()) / len(values)
 
 
 class GameSums:
@@ -51,6 +72,7 @@ class GameSums:
     def __init__(self, num_envs: int, agents: int) -> None:
         self.agents = agents
         self.totals = np.zeros((num_envs, agents))  # of each agent in this game
+        self.lengths = np.zeros((num_envs, agents), np.int32)  # of each agent that is out; 0: it is in the game
         self.ticks = np.zeros(num_envs, np.int32)
         self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
 
@@ -59,14 +81,18 @@ class GameSums:
         rows = slice(lo * self.agents, hi * self.agents)
         shape = (hi - lo, self.agents)
         totals, ticks, was_alive = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
+        lengths = self.lengths[lo:hi]
         if stepped:
             done = arrays["done"][rows].reshape(shape)
             totals += arrays["rewards"][rows].reshape(shape)
             ticks += was_alive.any(1)
+            np.copyto(lengths, ticks[:, None], where=done)
             over = (done | ~was_alive).all(1) & was_alive.any(1)
             if over.any():
-                sums.add(totals[over].mean(1), ticks[over], totals[over].min(), totals[over].max())
-            totals[over], ticks[over] = 0.0, 0
+                # an agent that never joined the game, or left it without being done, has the game's length
+                lasted = np.where(lengths[over] > 0, lengths[over], ticks[over, None])
+                sums.add_games(totals[over], lasted, ticks[over])
+            totals[over], ticks[over], lengths[over] = 0.0, 0, 0
         else:
-            totals[:], ticks[:] = 0.0, 0
+            totals[:], ticks[:], lengths[:] = 0.0, 0, 0
         was_alive[:] = arrays["alive"][rows].reshape(shape)

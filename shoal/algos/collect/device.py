@@ -37,7 +37,8 @@ class DeviceCollector:
         zeros = partial(torch.zeros, device=device)
         self.env_actions = zeros(vec.actions.shape, dtype=vec.actions.dtype)
         self.flags = zeros((2, len(vec.actions)), dtype=torch.bool)  # terminated; truncated, if there is no time limit
-        self.plays_all = seats[0].rollout.rows == len(vec.actions)
+        first = seats[0]
+        self.plays_all = first.rollout.rows == len(vec.actions) and not (first.role.obs_size or first.role.action_width)
         self.agent_index = [torch.tensor(seat.role.agents or range(self.agents), device=device) for seat in seats]
         self.actions = [self.env_actions]  # by seat
         if not self.plays_all:
@@ -58,11 +59,11 @@ class DeviceCollector:
         """Continues from restored envs. Their observations become the last step of an empty rollout."""
         for number, seat in enumerate(self.seats):
             rollout = seat.rollout
-            rollout.obs[0][-1].copy_(self._rows(number, obs))
+            rollout.obs[0][-1].copy_(self._obs(number, obs))
             if rollout.alive is not None:
                 rollout.alive[-1].copy_(self._rows(number, infos["alive"]))
             if rollout.masks is not None:
-                rollout.masks[-1].copy_(self._rows(number, infos["action_mask"]))
+                rollout.masks[-1].copy_(self._masks(number, infos["action_mask"]))
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -95,7 +96,7 @@ class DeviceCollector:
             if rollout.alive is not None:
                 rollout.alive[t + 1].copy_(self._rows(number, self.vec.tensors["alive"]))
             if rollout.masks is not None:
-                rollout.masks[t + 1].copy_(self._rows(number, self.vec.tensors["masks"]))
+                rollout.masks[t + 1].copy_(self._masks(number, self.vec.tensors["masks"]))
             for part, new in enumerate(states[number]):
                 _carry(rollout, t, part, new)
             if seat.shaper is not None:
@@ -115,7 +116,11 @@ class DeviceCollector:
         seat, actions = self.seats[number], self.actions[number]
         views = seat.rollout.step(t)
         state = act_into(seat.actor, views)
-        actions.copy_(seat.actor.head.to_device(views.actions).view(actions.shape))
+        chosen = seat.actor.head.to_device(views.actions)
+        if seat.role.action_width:
+            actions[:, : chosen.shape[1]].copy_(chosen)
+        else:
+            actions.copy_(chosen.view(actions.shape))
         return state
 
     def _step_in_place(self, t: int) -> None:
@@ -151,13 +156,23 @@ class DeviceCollector:
         tensors = self.vec.tensors
         for number, seat in enumerate(self.seats):
             rollout, truncations = seat.rollout, seat.rollout.truncations
-            rollout.obs[0][t + 1].copy_(self._rows(number, tensors["obs"]))
+            rollout.obs[0][t + 1].copy_(self._obs(number, tensors["obs"]))
             rollout.rewards[t].copy_(self._rows(number, tensors["rewards"]))
             rollout.dones[t].copy_(self._rows(number, tensors["done"]))
             if truncations.fixed_flags is not None:
-                truncated, last = (self._rows(number, tensors[name]) for name in ("truncated", "final_obs"))
+                truncated, last = self._rows(number, tensors["truncated"]), self._obs(number, tensors["final_obs"])
                 truncations.fixed_flags[t].copy_(truncated)
                 self._store_truncated(truncations, t, truncated, last)
+
+    def _obs(self, number: int, tensor: Tensor) -> Tensor:
+        """A seat's observations: of a group that observes less, the first elements of its rows."""
+        rows, size = self._rows(number, tensor), self.seats[number].role.obs_size
+        return rows[:, :size] if size else rows
+
+    def _masks(self, number: int, tensor: Tensor) -> Tensor:
+        """A seat's action masks: of a group with fewer choices, the first entries of its rows."""
+        rows, size = self._rows(number, tensor), self.seats[number].role.mask_size
+        return rows[:, :size] if size else rows
 
     def _rows(self, number: int, tensor: Tensor) -> Tensor:
         """The rows of a seat's agents, from a tensor over all rows."""

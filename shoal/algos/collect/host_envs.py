@@ -29,9 +29,9 @@ class HostEnvCollector(HostCollector):
     def __init__(self, vec: VecEnv, seats: Sequence[Seat], fused: Any = None) -> None:
         if len(seats) != 1:
             raise ConfigError(
-                f"{len(seats)} policies (--opponents with runs, --nn.policies per_agent, agents with different spaces) "
-                "are not supported on a GPU with envs on the CPU. Use --device cpu, or a native env with "
-                "--vec.backend cuda."
+                f"{len(seats)} policies (--opponents with runs, --nn.policies per_agent or groups, agents with "
+                "different spaces) are not supported on a GPU with envs on the CPU. Use --device cpu, or a native env "
+                "with --vec.backend cuda."
             )
         seat = seats[0]
         self.learning, self.home, self.actor, self.fused = seat, seat.rollout, seat.actor, fused

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from shoal.algos.collect import Seat
@@ -33,8 +34,9 @@ MIN_BLOCK_ROWS = 16  # with fewer the products of the forward pass are slow
 def covers(vec: VecEnv, seats: Sequence[Seat], surplus_envs: int = 0) -> bool:
     """Whether C covers the envs and their policy: one policy for all agents that learns, and plain actions.
 
-    It does not cover actions that are squashed: numpy's tanh has other bits than the C library's. Nor rewards of the
-    user's own: C does not keep the last observations of terminated episodes.
+    It does not cover actions that are squashed: numpy's tanh has other bits than the C library's. Nor does it cover
+    actions of both numbers and choices, and rewards of the user's own: C does not keep the last observations of
+    terminated episodes.
     """
     memory, seat = vec.native_memory, seats[0]
     rollout, head = seat.rollout, seat.actor.head
@@ -50,7 +52,7 @@ def covers(vec: VecEnv, seats: Sequence[Seat], surplus_envs: int = 0) -> bool:
         and rollout.acting.rollout_inputs() is not None
         and rollout.initial is None
         and head.space == vec.single_action_space
-        and not (head.has_box and head.squash)
+        and not (head.has_box and (head.squash or isinstance(head.space, spaces.Tuple)))
     )
 
 

@@ -72,17 +72,24 @@ static __device__ __forceinline__ int32_t shoal_choices(int32_t element) {
     SHOAL_API __global__ void name(ShoalBatch b, const From *from, long long *bad) {                                   \
         int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;                                                    \
         if (k >= (int64_t)b.num_envs * NUM_AGENTS * ACTION_SIZE) return;                                               \
-        int32_t element = (int32_t)(k % ACTION_SIZE);                                                                  \
-        if (!shoal_take_one(&b.actions[k], from[k], element)) atomicMin(bad, (long long)k);                            \
+        int32_t element = (int32_t)(k % ACTION_SIZE), agent = (int32_t)(k / ACTION_SIZE % NUM_AGENTS);                 \
+        if (!shoal_take_one(&b.actions[k], from[k], element, agent)) atomicMin(bad, (long long)k);                     \
     }
 template <class From>
-static __device__ __forceinline__ bool shoal_take_one(Action *to, From value, int32_t element) {
-    if (ACTION_KIND == SHOAL_BOX) {
+static __device__ __forceinline__ bool shoal_take_one(Action *to, From value, int32_t element, int32_t agent) {
+    if (ACTION_KIND == SHOAL_MIX && element >= ACTION_FLOATS) {
+        bool fits = shoal_mix_fits((float)value, element);
+        *to = fits ? (Action)value : (Action)0;
+        return fits;
+    }
+    if (ACTION_FLOATS > 0) {
         float number = (float)value;
         *to = (Action)m_clamp(number, shoal_box_low(element), shoal_box_high(element));
         return m_abs(number) < M_INF;
     }
-    bool fits = value >= (From)0 && value < (From)shoal_choices(element);
+    int32_t choices =
+        SHOAL_OWN_ACTIONS > 0 && ACTION_KIND == SHOAL_DISCRETE ? shoal_choices_of(agent) : shoal_choices(element);
+    bool fits = value >= (From)0 && value < (From)choices;
     *to = fits ? (Action)value : (Action)0;
     return fits;
 }
@@ -102,13 +109,13 @@ SHOAL_API __global__ void shoal_drain_kernel(ShoalBatch b, double *sums, float *
     float least = M_INF, most = -M_INF;
     long long ended = 0;
     for (int64_t i = j; i < b.num_envs; i += 256) {
-        int64_t at = metric * b.num_envs + i;
+        int64_t at = shoal_sum_at(&b, metric, i);
         sum += b.sums[at];
-        if (b.episodes[i]) {
+        if (b.episodes[i] && metric < SHOAL_FIRST_AGENT) {  // agents have no extremes
             least = m_min(least, b.lows[at]);
             most = m_max(most, b.highs[at]);
-            ended += b.episodes[i];
         }
+        ended += b.episodes[i];
         b.sums[at] = 0.0;
     }
     total[j] = sum, low[j] = least, high[j] = most, count[j] = ended;

@@ -4,7 +4,11 @@
 //
 //   #define ENV_OBS      OBS_F32(4)          float32 of any shape up to 4-D; OBS_U8(h, w, c) for bytes
 //   #define ENV_ACTION   ACT_DISCRETE(2)     ACT_MULTI(3, 2) up to 8 choices; ACT_BOX(4) for floats
+//                                            ACT_MIX(2, 3) for 2 floats, then up to 7 choices: Action is float
 //   #define ENV_AGENTS   1                   players per env (default 1)
+//   #define ENV_GROUPS(X) X("predators", 0, 2) X("prey", 3, 3)   named groups of agents, first to last: a policy each
+//                        X("prey", 3, 3, 7, 2)                   it observes 7 elements and has 2 choices, the first
+//                        ones
 //   #define ENV_MAX_STEPS 500                time limit, also the param max_steps (default 0: none)
 //   #define ENV_VERSION  0                   raise it when the same seed no longer gives the same bytes
 //   #define ENV_OBS_LOW / ENV_OBS_HIGH       one bound for all elements, or one for each (default: none)
@@ -85,6 +89,9 @@
 #ifndef ENV_CHOICES
 #define ENV_CHOICES(X)
 #endif
+#ifndef ENV_GROUPS
+#define ENV_GROUPS(X)
+#endif
 #ifndef ENV_PRESETS
 #define ENV_PRESETS(X)
 #endif
@@ -121,16 +128,27 @@ enum { OBS_SIZE = SHOAL_PRODUCT(SHOAL_TAIL(ENV_OBS)) };
 #define ACT_DISCRETE(n) int32_t, SHOAL_DISCRETE, 1, n, n
 #define ACT_MULTI(...) int32_t, SHOAL_MULTI, SHOAL_COUNT(__VA_ARGS__), SHOAL_SUM(__VA_ARGS__), __VA_ARGS__
 #define ACT_BOX(n) float, SHOAL_BOX, n, 1, n
+#define ACT_MIX(n, ...) float, SHOAL_MIX, (n) + SHOAL_COUNT(__VA_ARGS__), SHOAL_SUM(__VA_ARGS__), n, __VA_ARGS__
 typedef SHOAL_HEAD(ENV_ACTION) Action;
 enum {
     SHOAL_DISCRETE,
     SHOAL_MULTI,
     SHOAL_BOX,
+    SHOAL_MIX,
     ACTION_KIND = SHOAL_HEAD(SHOAL_TAIL(ENV_ACTION)),
     ACTION_SIZE = SHOAL_HEAD(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))),  // values per agent
     MASK_SIZE = SHOAL_HEAD(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION)))),
+    SHOAL_DIM = SHOAL_HEAD(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))),
+    ACTION_FLOATS = (int)ACTION_KIND == (int)SHOAL_BOX || (int)ACTION_KIND == (int)SHOAL_MIX ? (int)SHOAL_DIM : 0,
     NUM_AGENTS = ENV_AGENTS
 };
+
+// What ENV_GROUPS says of a group, where it leaves out its sizes: 0, which means all.
+#define SHOAL_GROUP_OBS_(name, first, last, obs, actions, ...) +(obs)
+#define SHOAL_GROUP_OBS(...) SHOAL_GROUP_OBS_(__VA_ARGS__, 0, 0, 0)
+#define SHOAL_GROUP_ACTIONS_(name, first, last, obs, actions, ...) +(actions)
+#define SHOAL_GROUP_ACTIONS(...) SHOAL_GROUP_ACTIONS_(__VA_ARGS__, 0, 0, 0)
+enum { SHOAL_OWN_OBS = 0 ENV_GROUPS(SHOAL_GROUP_OBS), SHOAL_OWN_ACTIONS = 0 ENV_GROUPS(SHOAL_GROUP_ACTIONS) };
 
 // xoshiro128++ (Blackman & Vigna 2019): 32-bit operations only, so it vectorizes and suits GPUs.
 // One stream per env: what an env draws depends on its seed only.

@@ -117,6 +117,12 @@ enum { ACTION_LOWS = sizeof shoal_action_low / sizeof(float), ACTION_HIGHS = siz
 
 ENV_REQUIRE(ACTION_KIND != SHOAL_MULTI || sizeof shoal_action_dims / sizeof(int32_t) == (size_t)ACTION_SIZE,
             "ACT_MULTI takes at most 8 choices");
+ENV_REQUIRE(ACTION_KIND != SHOAL_MIX || (sizeof shoal_action_dims / sizeof(int32_t) <= 8 &&
+                                         ACTION_SIZE - ACTION_FLOATS + 1 == sizeof shoal_action_dims / sizeof(int32_t)),
+            "ACT_MIX takes at most 7 choices");
+#ifdef ENV_HAS_MASK
+ENV_REQUIRE(ACTION_KIND != SHOAL_BOX && ACTION_KIND != SHOAL_MIX, "action masks need ACT_DISCRETE or ACT_MULTI");
+#endif
 
 // Discrete actions must be in range. A box action outside its bounds is clipped, as in Gymnasium's envs; NaN and
 // infinity are bad values.
@@ -140,6 +146,9 @@ ENV_REQUIRE(ACTION_KIND != SHOAL_MULTI || sizeof shoal_action_dims / sizeof(int3
         for (int64_t k = 0; bad && k < count; k++) {                                                                   \
             if ((UNSIGNED)from[k] >= (UNSIGNED)shoal_action_dims[k % ACTION_SIZE]) return k;                           \
         }                                                                                                              \
+        for (int64_t k = 0; SHOAL_OWN_ACTIONS > 0 && ACTION_KIND == SHOAL_DISCRETE && k < count; k++) {                \
+            if ((UNSIGNED)from[k] >= (UNSIGNED)shoal_choices_of((int32_t)(k % NUM_AGENTS))) return k;                  \
+        }                                                                                                              \
         return -1;                                                                                                     \
     }
 SHOAL_TAKE_INT(shoal_take_i32, int32_t, uint32_t)
@@ -151,11 +160,17 @@ SHOAL_API int64_t shoal_take_f32(ShoalBatch *b, const float *from, int32_t lo, i
     int32_t bad = 0;
     for (int64_t k = 0; k < count; k++) {
         int32_t element = (int32_t)(k % ACTION_SIZE);
+        if (ACTION_KIND == SHOAL_MIX && element >= ACTION_FLOATS) {
+            bad |= !shoal_mix_fits(from[k], element);
+            to[k] = (Action)from[k];
+            continue;
+        }
         bad |= !(m_abs(from[k]) < M_INF);
         to[k] = (Action)m_clamp(from[k], shoal_box_low(element), shoal_box_high(element));
     }
     for (int64_t k = 0; bad && k < count; k++) {
-        if (!(m_abs(from[k]) < M_INF)) return k;
+        if (ACTION_KIND == SHOAL_MIX ? !shoal_mix_fits(from[k], (int32_t)(k % ACTION_SIZE)) : !(m_abs(from[k]) < M_INF))
+            return k;
     }
     return -1;
 }
@@ -170,11 +185,13 @@ SHOAL_API int64_t shoal_sample(ShoalBatch *b, uint64_t key, int32_t lo, int32_t 
             uint32_t u = (uint32_t)(rng_mix(rng_mix(key + 1) + (uint64_t)(i * width + k)) >> 32);
             int32_t element = k % ACTION_SIZE;
             float unit = (float)(int32_t)(u >> 8) * (1.0f / 16777216.0f);
-            if (ACTION_KIND == SHOAL_BOX) {  // unbounded boxes are sampled from -1000 to 1000
+            if (element < ACTION_FLOATS) {  // unbounded boxes are sampled from -1000 to 1000
                 float low = m_max(shoal_box_low(element), -1e3f), high = m_min(shoal_box_high(element), 1e3f);
                 b->actions[i * width + k] = (Action)(low + (high - low) * unit);
             } else {
-                uint32_t n = (uint32_t)shoal_action_dims[ACTION_SIZE == 1 ? 0 : element];
+                uint32_t n =
+                    (uint32_t)shoal_action_dims[ACTION_SIZE == 1 ? 0 : element - ACTION_FLOATS + (ACTION_FLOATS > 0)];
+                if (ACTION_KIND == SHOAL_DISCRETE && SHOAL_OWN_ACTIONS > 0) n = (uint32_t)shoal_choices_of(k);
                 b->actions[i * width + k] = (Action)(((uint64_t)u * n) >> 32);
             }
         }
@@ -315,6 +332,17 @@ typedef struct {
 static const ShoalLimit shoal_limit_entries[] = {ENV_LIMITS(SHOAL_LIMIT_ENTRY){0, 0.0, 0.0}};
 
 SHOAL_API const ShoalLimit *shoal_limits(void) { return shoal_limit_entries; }
+
+typedef struct {
+    const char *name;  // 0 ends the list
+    int32_t first, last, obs, actions;
+} ShoalGroup;
+
+#define SHOAL_GROUP_ENTRY_(name, first, last, obs, actions, ...) {name, first, last, obs, actions},
+#define SHOAL_GROUP_ENTRY(...) SHOAL_GROUP_ENTRY_(__VA_ARGS__, 0, 0, 0)
+static const ShoalGroup shoal_group_entries[] = {ENV_GROUPS(SHOAL_GROUP_ENTRY){0, 0, 0, 0, 0}};
+
+SHOAL_API const ShoalGroup *shoal_groups(void) { return shoal_group_entries; }
 
 // Descriptions that Python reads, as text: one line per entry, its parts separated by tabs.
 #define SHOAL_CONST_LINE(name, value, help) #name "=" #value " "

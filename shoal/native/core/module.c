@@ -28,7 +28,15 @@
 #endif
 
 enum { SHOAL_SAME_STEP, SHOAL_NEXT_STEP, SHOAL_DISABLED };  // ShoalBatch.autoreset
-enum { SHOAL_RETURN, SHOAL_LENGTH_METRIC, SHOAL_FIRST_STAT, SHOAL_METRICS = SHOAL_FIRST_STAT + NUM_STATS };
+enum {
+    SHOAL_RETURN,
+    SHOAL_LENGTH_METRIC,
+    SHOAL_FIRST_STAT,
+    SHOAL_FIRST_AGENT = SHOAL_FIRST_STAT +
+        NUM_STATS,  // with several agents: the return of each, then the length of each
+    SHOAL_AGENT_METRICS = NUM_AGENTS > 1 ? 2 * NUM_AGENTS : 0,
+    SHOAL_METRICS = SHOAL_FIRST_AGENT + SHOAL_AGENT_METRICS
+};
 
 // How one param is drawn at the start of an episode: see randomize.h.
 typedef struct {
@@ -85,8 +93,8 @@ typedef struct {
     // sums over the episodes that ended since the caller last cleared them, one per env: added in the order
     // of envs they give the same bits for any number of threads
     int32_t *episodes;    // (envs)
-    double *sums;         // (SHOAL_METRICS, envs)
-    float *lows, *highs;  // (SHOAL_METRICS, envs)
+    double *sums;         // (SHOAL_FIRST_AGENT, envs), then (envs, SHOAL_AGENT_METRICS): see shoal_sum_at
+    float *lows, *highs;  // (SHOAL_FIRST_AGENT, envs)
 } ShoalBatch;
 
 // ---- state: an array of structs, or with ENV_STATE one array per field ----
@@ -160,6 +168,14 @@ SHOAL_FN int32_t shoal_length(const ShoalBatch *b, int64_t i) {
 enum { ENV_STATS(SHOAL_STAT_INDEX) };
 #endif
 
+// Where the sum of a metric of env i is. Those of its agents lie side by side: the end of an episode touches one line
+// of memory for them.
+SHOAL_FN int64_t shoal_sum_at(const ShoalBatch *b, int64_t metric, int64_t i) {
+    if (metric < (int64_t)SHOAL_FIRST_AGENT) return metric * b->num_envs + i;
+    return (int64_t)SHOAL_FIRST_AGENT * b->num_envs + i * (int64_t)SHOAL_AGENT_METRICS + metric -
+           (int64_t)SHOAL_FIRST_AGENT;
+}
+
 SHOAL_FN void shoal_metric_add(ShoalBatch *b, int64_t metric, int64_t i, float mean, float low, float high,
                                int32_t first) {
     int64_t at = metric * b->num_envs + i;
@@ -189,6 +205,11 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     }
     ENV_STATS(SHOAL_RECORD)
 #endif
+    double *by_agent = b->sums + shoal_sum_at(b, SHOAL_FIRST_AGENT, i);
+    for (int32_t a = 0; NUM_AGENTS > 1 && a < NUM_AGENTS; a++) {
+        by_agent[a] += (double)returns[a];
+        by_agent[NUM_AGENTS + a] += (double)b->final_length[i * NUM_AGENTS + a];  // the game's, or less
+    }
 }
 
 SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
@@ -209,6 +230,12 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = 0.0f;
 }
 
+// An agent's observation. Of a group that has a smaller one, the rest of the row is 0.
+SHOAL_FN void shoal_observe_agent(const State *s, const Params *p, int32_t agent, Obs *obs) {
+    if (SHOAL_OWN_OBS > 0) memset(obs, 0, OBS_SIZE * sizeof(Obs));
+    env_observe(s, p, agent, obs);
+}
+
 // Writes env i's observations to `out` (NUM_AGENTS, OBS_SIZE), and its masks.
 SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
     const Params *p = shoal_params_of(b, i);
@@ -216,7 +243,7 @@ SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *o
         int64_t row = i * NUM_AGENTS + a;
         Obs *obs = out + (int64_t)a * OBS_SIZE;
         if (b->alive[row]) {
-            env_observe(s, p, a, obs);
+            shoal_observe_agent(s, p, a, obs);
         } else {
             memset(obs, 0, OBS_SIZE * sizeof(Obs));
         }
@@ -287,7 +314,7 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
         left += continues;
         if (b->done[row]) {
             finished++;
-            if (!b->final_cut || !ends) env_observe(s, p, a, b->final_obs + row * OBS_SIZE);
+            if (!b->final_cut || !ends) shoal_observe_agent(s, p, a, b->final_obs + row * OBS_SIZE);
             shoal_row_end(b, i, row);
         }
     }
@@ -331,6 +358,26 @@ SHOAL_FN float shoal_box_high(int32_t element) {
     return high[sizeof high == sizeof(float) ? 0 : element];
 }
 
+// The choices of an agent whose action is one choice: those of its group, or all.
+SHOAL_FN int32_t shoal_choices_of(int32_t agent) {
+    int32_t own = 0;
+#define SHOAL_OWN_CHOICES_(name, first, last, obs, actions, ...)                                                       \
+    if (agent >= (first) && agent <= (last)) own = (actions);
+#define SHOAL_OWN_CHOICES(...) SHOAL_OWN_CHOICES_(__VA_ARGS__, 0, 0, 0)
+    ENV_GROUPS(SHOAL_OWN_CHOICES)
+    (void)agent;
+    return own ? own : (int32_t)SHOAL_DIM;
+}
+
+// Whether a value of a mixed action is allowed: a finite number, or a whole number that is one of the choices.
+SHOAL_FN int32_t shoal_mix_fits(float value, int32_t element) {
+    const int32_t dims[] = {SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(SHOAL_TAIL(ENV_ACTION))))};
+    if (element < (int32_t)ACTION_FLOATS) return m_abs(value) < M_INF;
+    int32_t count = (int32_t)(sizeof dims / sizeof(int32_t)),
+            choices = dims[(1 + element - (int32_t)ACTION_FLOATS) % count];
+    return value >= 0.0f && value < (float)choices && value == (float)(int32_t)value;
+}
+
 // ---- snapshots: everything that an env's future depends on, as one record of bytes ----
 
 typedef struct {
@@ -369,6 +416,10 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
 #ifdef ENV_STATS
     for (int32_t k = 0; k < NUM_STATS; k++) b->stats[(int64_t)k * b->num_envs + i] = record->stats[k];
 #endif
+    for (int32_t a = 0; a < NUM_AGENTS; a++) {
+        // a record does not hold when an agent that is out left: its length counts as the game's so far
+        if (!record->alive[a]) b->final_length[i * NUM_AGENTS + a] = record->tick;
+    }
     // a record of another autoreset mode may wait for its reset: SHOAL_SAME_STEP would have done it at once
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
     shoal_observe_env(b, i, s, shoal_obs_of(b, i));
