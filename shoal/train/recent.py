@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-LATEST, LEAST = 100, 10  # episodes
+LATEST, LEAST = 100, 5  # episodes
 
 Record = dict[str, float]
 
