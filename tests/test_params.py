@@ -7,11 +7,13 @@ import pytest
 
 import shoal
 from shoal import registry
+from shoal.cli.train import parse as parse_command
 from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError, SnapshotError, UsageError
 from shoal.native import lib
 from shoal.train.options import as_tables, decode, options_for
 from tests.fake_gpu import make_cuda_vec_on_host
+from tests.training import train_tiny
 
 PUSH = {"pendulum": np.ones((6, 1), np.float32), "cartpole": np.ones(6, np.int64)}
 
@@ -138,6 +140,12 @@ def test_a_run_keeps_its_distributions():
     tables = as_tables(options)
     assert tables["env"] == {"gravity": "uniform(5, 15)"}
     assert parse(decode(tables["env"]["gravity"])) == shoal.uniform(5, 15)
+
+
+def test_the_command_line_resumes_a_run_that_draws_params(tmp_path):
+    run = train_tiny("cartpole", tmp_path, env={"gravity": shoal.uniform(5, 15)})
+    request = parse_command(["--resume", str(run.folder)])
+    assert request.options.env["gravity"] == "uniform(5, 15)"
 
 
 # ---- set_params ----
