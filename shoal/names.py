@@ -290,6 +290,16 @@ def _attribute(value: Any, dotted: str) -> Any:
 # ---- arguments ----
 
 
+def arguments(maker: Any) -> dict[str, str]:
+    """The keyword arguments of a class or function, and their defaults as text."""
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):  # a class of C does not tell
+        return {}
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return {p.name: "(required)" if p.default is p.empty else repr(p.default) for p in named}
+
+
 def check_arguments(name: str, maker: Any, given: Mapping[str, Any], flag: str) -> None:
     """Raises unless a class or function can be called with these keywords. `flag`: their flags, `--env.{}`."""
     try:
