@@ -467,4 +467,4 @@ def test_a_run_keeps_its_wrappers_and_resumes_exactly(tmp_path):
     resumed = train("cartpole", resume=part, runs_folder=tmp_path / "b", console="off")
     assert contents(resumed) == contents(whole)
     _player, made_with = load_player(whole)
-    assert (sorted(made_with["wrap"]), made_with["gravity"]) == (sorted(wrap), "uniform(5, 15)")
+    assert (sorted(made_with["wrap"]), made_with["gravity"]) == (sorted(wrap), shoal.uniform(5, 15))
