@@ -16,13 +16,8 @@ from shoal.train import Callback, Trainer, train
 from shoal.train.callbacks import EVENTS
 from shoal.train.callbacks.group import read_saved
 from shoal.train.callbacks.stop_at import StopAt
-<<<<<<< HEAD
 from shoal.train.param_changes import set_env_params
-from shoal.train.recent import LatestReturns, MergedRecord
-=======
-from shoal.train.env_params import set_env_params
 from shoal.train.recent import MergedRecord
->>>>>>> h15-C
 from tests.envs import CounterEnv
 from tests.training import STEPS, contents, cut, train_tiny
 
