@@ -1,7 +1,7 @@
 // chase.h: three predators chase a prey that is faster than they are. Each group learns its own policy.
 //
-// Four agents move in a square arena: 0, 1 and 2 are the predators, 3 is the prey. What one group wins, the other loses:
-// the mean return over all agents says little, so returns are logged by group (docs/agents.md).
+// Four agents move in a square arena: 0, 1 and 2 are the predators, 3 is the prey. What one group wins, the other
+// loses: the mean return over all agents says little, so returns are logged by group (docs/agents.md).
 //
 // obs: 1 for the prey and 0 for a predator; own position (x, y) and last velocity (x, y); then where three others are,
 // relative to the agent (x, y each): for a predator the prey and then the other predators, for the prey the predators.
