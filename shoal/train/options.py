@@ -83,7 +83,7 @@ class Options:
     seed: int = opt(1, "seed of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
     opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
-    wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="NAME=N")
+    wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)
