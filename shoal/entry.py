@@ -133,7 +133,12 @@ def _module(header: Path, params: dict[str, Any]) -> tuple[lib.Module, dict[str,
 
 
 def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the env's constructor rejected a keyword that is similar to an option of make."""
+    """Raises ConfigError if the env's constructor rejected a keyword that is similar to an option of make.
+
+    A mistake in `wrap` or in a distribution that only a worker could see is raised as what it is.
+    """
+    if told := re.search(r"raised in its constructor: ConfigError: (.*)", str(error)):
+        raise ConfigError(told[1]) from error
     refused = re.search(r"unexpected keyword argument '(\w+)'|takes no (?:keyword )?arguments", str(error))
     if refused is None:
         return

@@ -279,6 +279,7 @@ def test_python_envs_draw_attributes_for_each_episode():
     assert [vec.get_attr("gravity"), vec.get_attr("length")] == first
 
 
-def test_an_attribute_that_a_python_env_does_not_have_is_told():
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_an_attribute_that_a_python_env_does_not_have_is_told(backend):
     with pytest.raises(ConfigError, match="CartPoleEnv has no attribute 'wind'"):
-        shoal.make("gymnasium:CartPole-v1", 1, backend="serial", wind=shoal.uniform(0, 3))
+        shoal.make("gymnasium:CartPole-v1", 1, backend=backend, wind=shoal.uniform(0, 3))

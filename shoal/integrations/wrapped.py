@@ -76,8 +76,7 @@ class _Wrapped:
     def _noisy(self, obs: Any, space: spaces.Box) -> Array:
         frame: Array = np.asarray(obs)
         if not self.wrap.obs_noise:
-            copied: Array = frame.copy()  # envs may write the next observation into the same array
-            return copied
+            return np.array(frame)  # a copy: envs may write the next observation into the same array
         noisy = np.clip(frame + self._rng.normal(0.0, self.wrap.obs_noise, frame.shape), space.low, space.high)
         if frame.dtype.kind in "iu":
             noisy = np.floor(noisy + 0.5)
