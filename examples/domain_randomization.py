@@ -1,10 +1,10 @@
-"""Domain randomization: a policy that is trained on many gravities keeps a pole up on those it has never had.
+"""Domain randomization: a policy that is trained on many control rates keeps a pole up on all of them.
 
     python examples/domain_randomization.py
     python examples/domain_randomization.py --steps 2048 --envs 16     a short run
 
-Trains twice on cartpole: with the gravity of the Earth, and with one that each episode draws anew. Then both policies
-play on gravities from low to high.
+Trains twice on cartpole: with 0.02 seconds per step, and with a time per step that each episode draws anew. Then both
+policies play with steps from short to long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shoal
 from shoal.evaluate import play
 from shoal.train import load_player, train
 
-GRAVITIES = (1.6, 9.8, 25.0, 60.0, 100.0)
+TIMES = (0.005, 0.02, 0.04, 0.06, 0.08)  # seconds per step
 
 
 def main() -> None:
@@ -28,11 +28,11 @@ def main() -> None:
     parser.add_argument("--runs", default="runs")
     words = parser.parse_args()
 
-    print(f"{'trained on gravity':24}" + "".join(f"{gravity:>8}" for gravity in GRAVITIES))
-    for gravity in (9.8, shoal.loguniform(1.0, 100.0)):
+    print(f"{'trained on dt':26}" + "".join(f"{dt:>8}" for dt in TIMES))
+    for dt in (0.02, shoal.loguniform(0.005, 0.08)):
         run = train(
             "cartpole",
-            env={"gravity": gravity},
+            env={"dt": dt},
             train={"total_steps": words.steps},
             vec={"num_envs": words.envs},
             eval={"episodes": 0},
@@ -41,10 +41,10 @@ def main() -> None:
         )
         player, _made_with = load_player(run)
         returns = []
-        for other in GRAVITIES:
-            make = partial(shoal.make, "cartpole", gravity=other)
+        for other in TIMES:
+            make = partial(shoal.make, "cartpole", dt=other)
             returns.append(play(make, player, words.episodes).mean)
-        print(f"{gravity!s:24}" + "".join(f"{value:8.1f}" for value in returns))
+        print(f"{dt!s:26}" + "".join(f"{value:8.1f}" for value in returns))
 
 
 if __name__ == "__main__":

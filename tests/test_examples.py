@@ -150,13 +150,13 @@ def test_robot_vacuums_are_trained_with_the_flags_of_the_original_script(tmp_pat
     assert "mean return" in out
 
 
-def test_gravities_are_drawn_and_both_policies_play_on_all(tmp_path):
+def test_params_are_drawn_and_both_policies_play_on_all(tmp_path):
     out = run("domain_randomization.py", "--steps", "2048", "--envs", "16", "--episodes", "2", "--runs", str(tmp_path))
     head, fixed, drawn = out.splitlines()
-    assert head.split()[-5:] == ["1.6", "9.8", "25.0", "60.0", "100.0"]
-    assert fixed.startswith("9.8 ")
-    assert drawn.startswith("loguniform(1.0, 100.0) ")
-    assert find("last", tmp_path).config["env"]["gravity"] == "loguniform(1.0, 100.0)"
+    assert head.split()[-5:] == ["0.005", "0.02", "0.04", "0.06", "0.08"]
+    assert fixed.startswith("0.02 ")
+    assert drawn.startswith("loguniform(0.005, 0.08) ")
+    assert find("last", tmp_path).config["env"]["dt"] == "loguniform(0.005, 0.08)"
 
 
 def test_the_groups_of_a_chase_learn_a_policy_each(tmp_path):

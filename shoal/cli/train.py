@@ -365,9 +365,6 @@ def _param_fields(env: str | None, given: dict[str, Any]) -> list[tuple[str, Any
             word = param.choices[int(param.check(spec.name, values.get(param.name, int(param.default)), 1))]
             fields.append((param.name, Literal[param.choices], word, param.help))
             continue
-        if isinstance(drawn := values.get(param.name), str):  # a resumed run draws it from a distribution
-            fields.append((param.name, str, drawn, param.help))
-            continue
         kind: Any = float if param.kind == "float" else int
         default = float(f"{param.default:.7g}") if kind is float else int(param.default)  # a C float has 7 digits
         value = values.get(param.name, default)

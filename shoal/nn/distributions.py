@@ -224,8 +224,8 @@ class ActionHead:
     def _leaf_to_tensor(self, columns: Tensor, space: Any) -> Tensor:
         rows = len(columns)
         if isinstance(space, spaces.Box):
-            at = next(part.log_stds for part, owner in self._boxes() if owner is space)
-            scale, center, low, high = (part[at] for part in self._constants)
+            at = next(part.actions for part, owner in self._boxes() if owner is space)
+            scale, center, low, high = (constant[at] for constant in self._constants)
             unit = torch.tanh(columns) if self.squash else columns
             return (unit * scale + center).clamp(low, high).view(rows, *space.shape)
         choices = columns.to(torch.int64)

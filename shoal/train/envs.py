@@ -67,8 +67,9 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
 
 def make_filmed_vec(env: Any, options: Options) -> VecEnv:
     """One env that can be drawn, in this process, as `evaluate.record` needs it."""
+    options = dataclasses.replace(options, env=env_params.at(env, options.env, 1.0))
     choices = {"backend": "serial", "autoreset": "disabled", "render_mode": "rgb_array"}
-    return make(env, 1, **{**options.env, **choices})
+    return make(env, 1, **{**options.env_options, **choices})
 
 
 def _make_native(env: Any, options: Options) -> VecEnv:

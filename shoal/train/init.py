@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal import checkpoint, runs
+from shoal import checkpoint, config, runs
 from shoal.algos.actor import Actor
 from shoal.errors import CheckpointError, ConfigError
 from shoal.runs import Run
@@ -210,7 +210,7 @@ def _differing(run: Run, options: Options) -> dict[str, tuple[Any, Any]]:
     function, with another activation.
     """
     theirs = run.config.get("nn", {}) if (run.folder / "config.toml").is_file() else {}
-    ours = dataclasses.asdict(options.nn)
+    ours = config.to_dict(options.nn)  # as in a file: tuples are lists there
     names = [name for name in theirs if name in ours and name not in ("policies", "log_std")]
     return {name: (ours[name], theirs[name]) for name in names if ours[name] != theirs[name]}
 

@@ -206,6 +206,8 @@ class _Work:
         finally:
             for child in children.values():
                 child.process.kill()
+                child.process.wait()
+                child.close()
             display.close()
         if self.signal:
             raise Stopped(self.signal, Run(self.group.folder))

@@ -16,7 +16,7 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.native import lib
 from shoal.nn.qnet import QHead
 from shoal.runs import Run
-from shoal.train import seats
+from shoal.train import env_params, seats
 from shoal.train.options import Options
 from shoal.train.players import load_player
 from shoal.vector.base import VecEnv
@@ -44,7 +44,8 @@ def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[
 
 def _named_seats(env: Any, options: Options) -> dict[str, tuple[int, ...]]:
     """The groups and agents of an env, by name. One env is made and closed."""
-    with contextlib.closing(make(env, 1, **{**options.env, "backend": "serial"})) as vec:
+    options = dataclasses.replace(options, env=env_params.at(env, options.env, 0.0))
+    with contextlib.closing(make(env, 1, **{**options.env_options, "backend": "serial"})) as vec:
         by_agent = {str(name): (agent,) for agent, name in enumerate(vec.agent_spaces.agents)}
         return {**by_agent, **find_groups(vec, options.nn.groups)}
 

@@ -6,6 +6,7 @@ Weights are in the checkpoints, and the network's options in config.toml. shoal/
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from shoal.algos.roles import Role, assign_roles
 from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.runs import Run
-from shoal.train import seats
+from shoal.train import env_params, seats
 from shoal.train.options import Options
 
 FILE = "policy.json"
@@ -78,9 +79,11 @@ def from_env(run: Run, options: Options) -> PolicyFile:
             f"{run.folder} has no {FILE}, and its env {name} is a function, which a folder does not hold. Resume the "
             f"run for one more iteration with that function: train({name}, resume={str(run.folder)!r}) writes the file."
         )
-    with contextlib.closing(make(name, 1, **{**options.env, "backend": "serial"})) as vec:
+    options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
+    with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
         opponents = seats.parse(options.opponents)
-        roles = seats.without(assign_roles(vec, options.nn.policies), opponents, vec.agents_per_env)
+        all_roles = assign_roles(vec, options.nn.policies, options.nn.groups)
+        roles = seats.without(all_roles, opponents, vec.agents_per_env)
         mask_size = vec.mask_size or (0 if vec.native_spec is not None else None)
         agents = tuple(map(str, vec.agent_spaces.agents))
     return PolicyFile(agents, tuple(roles), (mask_size,) * len(roles), tuple(map(role_name, roles)))
@@ -110,9 +113,9 @@ def _role_from_json(data: Any) -> Role:
     observation_space, action_space = (
         space_json.from_json(data[f"{kind}_space"]) for kind in ("observation", "action")
     )
-    return Role(agents, tuple(data["names"]), observation_space, action_space)
+    return Role(agents, tuple(data["names"]), observation_space, action_space, name=data["name"])
 
 
 def role_name(role: Role) -> str:
     """The name of the group or agent that a policy plays; empty if its role has none."""
-    return str(getattr(role, "name", ""))
+    return role.name

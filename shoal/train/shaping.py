@@ -23,8 +23,8 @@ class Shaping:
     def __init__(self, reward: Any, options: Options, learners: Sequence[Any], device: torch.device) -> None:
         self.shapers: list[Shaper] = []
         self.ended = ReturnTally(device)
-        reward = reward if reward is not None else options.reward or None
-        if reward is None:
+        reward = options.reward if reward is None else reward
+        if isinstance(reward, str) and not reward:
             return
         if options.vec.surplus_envs:
             raise ConfigError(
