@@ -288,7 +288,13 @@ def folder_name(env: str) -> str:
 def all_runs(root: str | Path = ROOT) -> list[Run]:
     """Every run under the folder, newest last."""
     runs = [Run(path.parent) for path in Path(root).glob("*/*/run.json")]
-    return sorted(runs, key=lambda run: (str(run.facts.get("started", "")), run.id))
+    return sorted(runs, key=_age)
+
+
+def _age(run: Run) -> tuple[str, float, str]:
+    """Sorts runs by when they started. Runs of older versions know the second only."""
+    began = run.facts.get("started_s")
+    return str(run.facts.get("started", "")), began if isinstance(began, float) else 0.0, run.id
 
 
 def find(text: str | Path, root: str | Path = ROOT) -> Run:

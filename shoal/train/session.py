@@ -546,6 +546,7 @@ def describe(
     env, options = trainer.env, trainer.options
     runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
     facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
+    facts.setdefault("started_s", time.time())  # since 1970; orders runs that start in the same second
     facts |= {"id": run.id, "env": places.env.name or env_name(env), "env_is_a_name": bool(places.env.name)}
     facts |= {"algo": options.algo, "lost": list(places.lost), "lost_to_resume": list(places.lost_to_resume)}
     facts |= {"seed": options.seed, "device": device_of(options), "command": sys.argv, "commit": runs.commit()}
