@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 import shoal
 from shoal import registry
 from shoal.conformance import CHECKS, run_checks
-from shoal.native import lib
+from shoal.native import build, lib
 from shoal.vector.play import golden, play
 from shoal.vector.serial import SerialVec
 
@@ -24,6 +24,8 @@ def test_keeps_the_contract(env):
     """All of `shoal check`: three languages, sanitizers, determinism, spaces, batch sizes, threads, snapshots."""
     outcomes = list(run_checks(env, steps=1000))
     assert [o for o in outcomes if o.status == "failed"] == []
+    (simd,) = (o for o in outcomes if "vectorized" in o.name)
+    assert simd.status == ("passed" if build.is_columns(registry.find(env).read_text()) else "skipped")
     assert len(outcomes) == len(CHECKS)
 
 

@@ -16,6 +16,8 @@ from shoal.cli.new import write_header
 from shoal.conformance import run_checks
 from shoal.native import build
 
+from .checks import use_checks
+
 
 @pytest.fixture
 def header(tmp_path, monkeypatch) -> Path:
@@ -39,8 +41,9 @@ def test_clang(header, monkeypatch):
     assert [o for o in run_checks("cartpole", 400) if o.status == "failed"] == []
 
 
-def test_masks_and_columns_together(header):
+def test_masks_and_columns_together(header, monkeypatch):
     """step_block is defined but not used, a warning that `shoal check` makes an error."""
+    use_checks(monkeypatch, "c11", "cpp17", "spaces", "layouts")
     change(header, ("#define ENV_STATE(X)", "#define ENV_HAS_MASK\n#define ENV_STATE(X)"))
     mask = "(void)s, (void)p, (void)agent, mask[0] = mask[1] = mask[2] = 1;"
     header.write_text(
@@ -124,7 +127,8 @@ def test_a_header_that_is_not_utf8(header):
     shoal.register("my_env", header)
 
 
-def test_unbounded_boxes_can_be_checked(header):
+def test_unbounded_boxes_can_be_checked(header, monkeypatch):
+    use_checks(monkeypatch)
     change(
         header,
         ("ACT_DISCRETE(3)", "ACT_BOX(1)\n#define ENV_ACTION_LOW -M_INF\n#define ENV_ACTION_HIGH M_INF"),
@@ -133,7 +137,8 @@ def test_unbounded_boxes_can_be_checked(header):
     assert [o.text for o in run_checks(header, 400) if o.status == "failed"] == []
 
 
-def test_a_time_limit_beyond_the_check(header):
+def test_a_time_limit_beyond_the_check(header, monkeypatch):
+    use_checks(monkeypatch)
     change(
         header,
         ("ENV_MAX_STEPS 500 ", "ENV_MAX_STEPS 5000 "),

@@ -18,6 +18,8 @@ from shoal.errors import BuildError, ConfigError
 from shoal.native import build, lib
 from shoal.train import options_for
 
+from .checks import use_checks
+
 MORE = r"""
 #define ENV_CONSTS(X) X(lives, 1, "of no use here")
 #define ENV_LIMITS(X) X("reach", 0.05, 1) X("lives", 1, 3)
@@ -136,7 +138,8 @@ def test_every_preset_is_built_for_the_wheel(header):
     assert sources[0].file_name("base") == lib.load(header, {"lives": 2}, "base").path.name
 
 
-def test_shoal_check_takes_a_preset(header):
+def test_shoal_check_takes_a_preset(header, monkeypatch):
+    use_checks(monkeypatch)
     assert [outcome for outcome in run_checks(header, 400, preset="hard") if outcome.status == "failed"] == []
     with pytest.raises(ConfigError, match="Did you mean 'hard'"):
         list(run_checks(header, 400, preset="hrad"))

@@ -7,10 +7,12 @@ import re
 
 import pytest
 
-from shoal import conformance, registry
+from shoal import conformance
 from shoal.cli import bench_env
 from shoal.cli import main as cli
 from shoal.native import build, lib, simd
+
+from .checks import use_checks
 
 HEADER = """// quiet.h: come to rest.
 #define ENV_OBS OBS_F32(2)
@@ -122,7 +124,8 @@ def test_without_env_state_the_next_move_is_said(tmp_path):
 
 
 @gcc
-def test_check_and_bench_say_it(tmp_path, capsys):
+def test_check_and_bench_say_it(tmp_path, capsys, monkeypatch):
+    use_checks(monkeypatch, "simd")
     path = header(tmp_path, "if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);")
     outcomes = {outcome.name: outcome for outcome in conformance.run_checks(path, steps=100)}
     slow = outcomes["the loops over envs are vectorized"]
@@ -137,11 +140,3 @@ def test_check_and_bench_say_it(tmp_path, capsys):
     assert note["is_simd"] is True
     assert note["text"].startswith("the step is vectorized")
     assert bench_env._simd_note("cartpole") is None
-
-
-@gcc
-@pytest.mark.parametrize("name", registry.stock_names())
-def test_stock_envs_with_columns_are_simd_code(name):
-    path = registry.find(name)
-    found = simd.report(build.Source.env(path), lib.best_variant())
-    assert found.is_simd is (True if build.is_columns(path.read_text()) else None)

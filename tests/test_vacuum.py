@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal import conformance, registry
+from shoal import registry
 from shoal.conformance import Subject, check_sanitizers, run_checks
 from shoal.errors import ShoalError
 from shoal.native import build, cuda, lib
 from shoal.vector.play import play
 
+from .checks import QUICK, use_checks
 from .vacuum_twin import ROBOTS, Twin
 
 UP, DOWN, LEFT, RIGHT, STAY = range(5)
@@ -528,12 +529,11 @@ def test_safe_random_never_meets_the_wall():
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "classic-1v3"])
 def test_every_preset_keeps_the_contract(preset, monkeypatch):
     """What depends on a preset. The header compiles in every language whatever the preset: tests/test_envs.py."""
-    languages = (conformance.check_c11, conformance.check_cpp17, conformance.check_cuda, conformance.check_symbols)
-    playing = [check for check in conformance.CHECKS if check not in languages]
-    monkeypatch.setattr(conformance, "CHECKS", playing)
+    compiled = ("sanitizers", "forged", "layouts") if preset in ("dust", "alliance") else ()
+    count = use_checks(monkeypatch, *QUICK[2:], *compiled)
     outcomes = list(run_checks("vacuum", steps=400, preset=preset))
     assert [o for o in outcomes if o.status == "failed"] == []
-    assert len(outcomes) == len(playing)
+    assert len(outcomes) == count
 
 
 def test_scripted_robots_are_clean_under_the_sanitizers(tmp_path):

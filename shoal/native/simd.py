@@ -37,20 +37,26 @@ def report(source: build.Source, variant: str) -> Simd:
         return Simd(None, "envs with masks or several agents are stepped one by one")
     if build.is_clang(build.find_compiler()[0]):
         return Simd(None, "whether the step is vectorized is unknown: only gcc reports it, not clang. Try CC=gcc")
-    with tempfile.TemporaryDirectory(prefix="shoal-simd-") as folder:
-        branches, statements = Path(folder) / "branches", Path(folder) / "statements"
-        dumps = [f"-fdump-tree-ifcvt-lineno={branches}", f"-fdump-tree-vect-details={statements}"]
-        command = build.compile_command(source, variant, Path(folder) / "env.so", ["-w", "-fopt-info-vec", *dumps])
-        messages = build.run_compiler(command, source)
-        notes = _Notes(source, *(_read(dump) for dump in (branches, statements)))
     lines = _loop_lines()
-    scalar = [name for name in lines if not _is_vectorized(messages, lines[name])]
-    if not scalar:
-        return Simd(True, f"{_width(messages)} envs at a time")
+    with tempfile.TemporaryDirectory(prefix="shoal-simd-") as folder:
+        messages = _compile(source, variant, Path(folder))
+        scalar = [name for name in lines if not _is_vectorized(messages, lines[name])]
+        if not scalar:
+            return Simd(True, f"{_width(messages)} envs at a time")
+        branches, statements = Path(folder) / "branches", Path(folder) / "statements"  # large: only if they are needed
+        dumps = [f"-fdump-tree-ifcvt-lineno={branches}", f"-fdump-tree-vect-details={statements}"]
+        _compile(source, variant, Path(folder), *dumps)
+        notes = _Notes(source, *(_read(dump) for dump in (branches, statements)))
     places = "; ".join(notes.blame(name, lines[name]) for name in scalar)
     return Simd(
         False, f"the loop over {' and '.join(scalar)} is not vectorized, which makes it several times slower. {places}"
     )
+
+
+def _compile(source: build.Source, variant: str, folder: Path, *flags: str) -> str:
+    """Compiles the env; returns which loops are vectorized, as gcc says it."""
+    command = build.compile_command(source, variant, folder / "env.so", ["-w", "-fopt-info-vec", *flags])
+    return build.run_compiler(command, source)
 
 
 def _read(dump: Path) -> str:
