@@ -28,7 +28,13 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("env", registry.stock_names())
+QUICK = ("breakout", "forage", "maze")  # columns, several agents with masks, images
+
+
+@pytest.mark.parametrize(
+    "env",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.stock_names()],
+)
 def test_every_kernel_compiles_without_a_toolkit(env):
     pytest.importorskip("cuda.bindings")
     code = cuda.cubin(build.Source.env(registry.find(env)), "sm_90")

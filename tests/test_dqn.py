@@ -361,7 +361,7 @@ class Pair(gymnasium.Env):
 
 
 @pytest.mark.parametrize("algo", ["dqn", "pqn"])
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_python_envs_are_learned(tmp_path, algo, backend):
     own = {"dqn": {"train_frequency": 1, "target_every": 20}, "pqn": {"horizon": 8}}[algo]
     more = {"total_steps": 6000, "epsilon_end": 0.02, "learning_rate": 5e-3, "gamma": 0.5} | own

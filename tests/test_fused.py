@@ -36,7 +36,16 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
 @pytest.mark.parametrize(
-    "group", ["ppo", "more_ppo", "recurrent_ppo", "more_recurrent_ppo", "collectors", "parts", "compiles"]
+    "group",
+    [
+        "ppo",
+        pytest.param("more_ppo", marks=pytest.mark.slow),
+        "recurrent_ppo",
+        pytest.param("more_recurrent_ppo", marks=pytest.mark.slow),
+        pytest.param("collectors", marks=pytest.mark.slow),
+        "parts",
+        "compiles",
+    ],
 )
 def test_kernels_equal_their_twins(group):
     root = Path(__file__).parents[1]

@@ -61,9 +61,9 @@ def header(tmp_path, line):
     "line",
     [
         "s->still = quiet ? s->still + 1 : 0;",  # compared with 10 below: gcc made a branch of it
-        "s->still += 1; if (!quiet) s->still = 0;",
-        "s->still = quiet * (s->still + 1);",
-        "s->still = *a == 2 ? s->still + 1 : 1;",
+        pytest.param("s->still += 1; if (!quiet) s->still = 0;", marks=pytest.mark.slow),
+        pytest.param("s->still = quiet * (s->still + 1);", marks=pytest.mark.slow),
+        pytest.param("s->still = *a == 2 ? s->still + 1 : 1;", marks=pytest.mark.slow),
         "if (quiet) s->x *= 0.5f; else s->x += 0.1f;",
         "s->x += rng_uniform(rng, -0.1f, 0.1f);",
     ],
@@ -79,8 +79,16 @@ def test_these_forms_become_simd_code(tmp_path, line):
     ("line", "says"),
     [
         ("if (quiet) s->x = rng_uniform(rng, -1.0f, 1.0f);", "a random draw in a branch. Draw always"),
-        ("while (s->x > 1.0f) s->x -= 1.0f;", "a loop whose length depends on the env. Give it a fixed length"),
-        ("if (quiet) { out->terminated = 1; return; }", "a return before the end. Let the function end in one place"),
+        pytest.param(
+            "while (s->x > 1.0f) s->x -= 1.0f;",
+            "a loop whose length depends on the env. Give it a fixed length",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "if (quiet) { out->terminated = 1; return; }",
+            "a return before the end. Let the function end in one place",
+            marks=pytest.mark.slow,
+        ),
         (
             "switch (*a) { case 0: s->x += 1.0f; break; case 1: s->v = 0.0f; break; default: break; }",
             "a switch. Compute each case and select",
@@ -88,7 +96,11 @@ def test_these_forms_become_simd_code(tmp_path, line):
         ("s->still = s->still / (*a + 1);", "a division of ints. SIMD has none: divide by a constant"),
         ("s->x = __builtin_sinf(s->x);", "a call of sinf() of libm. Use m_sin"),
         ("float own[3] = {s->x, s->v, 1.0f}; s->x = own[i_clamp(s->still, 0, 2)];", "an array indexed by a computed"),
-        ("s->x = twice(s->x);", "a call of twice(), which is not inlined. Define it as ENV_FN"),
+        pytest.param(
+            "s->x = twice(s->x);",
+            "a call of twice(), which is not inlined. Define it as ENV_FN",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_these_forms_do_not_and_the_line_and_the_reason_are_named(tmp_path, line, says):

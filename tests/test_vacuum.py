@@ -543,7 +543,14 @@ def test_scripted_robots_are_clean_under_the_sanitizers(tmp_path):
     check_sanitizers(Subject(registry.find("vacuum"), 400, tmp_path, crowd, consts))
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "classic-1v3"])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        name if name == "dust" else pytest.param(name, marks=pytest.mark.slow)
+        for name in PRESETS
+        if name != "classic-1v3"
+    ],
+)
 def test_every_preset_compiles_for_a_gpu(preset, monkeypatch, tmp_path):
     pytest.importorskip("cuda.bindings")
     monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path))
