@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal import config
 from shoal.errors import ConfigError, did_you_mean
+from shoal.names import shortened
 from shoal.runs import Run, all_runs, folder_name
 
 STATUSES = ("running", "finished", "interrupted", "failed", "killed")
@@ -209,7 +210,7 @@ def describe(run: Run) -> dict[str, Any]:
     evaluated = evaluation.get("return") if _is_number(evaluation.get("return")) else None
     return {
         "id": run.id,
-        "env": str(facts.get("env", run.env)),
+        "env": shortened(str(facts.get("env", run.env))),
         "algo": facts.get("algo"),
         "seed": facts.get("seed"),
         "status": summary.get("status") or ("running" if run.is_running else "killed"),

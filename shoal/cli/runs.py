@@ -107,12 +107,13 @@ def list_runs(
 
 def _groups(root: Path, rows: Sequence[dict[str, Any]]) -> list[Any]:
     """The groups of seeds of which a run is listed. Each such row gets the id of its group."""
+    from shoal.names import shortened
     from shoal.seed_groups import all_groups
 
     by_folder = {(row["env"], row["id"]): row for row in rows}
     listed = []
     for group in all_groups(root):
-        env = str(group.facts.get("env", group.env))
+        env = shortened(str(group.facts.get("env", group.env)))
         members = [row for seed in group.seeds if (row := by_folder.get((env, group.run_id(seed)))) is not None]
         for row in members:
             row["group"] = group.id
