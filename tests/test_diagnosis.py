@@ -102,6 +102,7 @@ def failing_run(tmp_path, game, policy=None, **tables):
     plain = {"eval": {"episodes": 0}, "save": {"every_s": 0}, "nn": {"hidden": 32}, "device": "cpu", "vec": vec}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.train.session.LOG_EVERY_S", 0.0)  # every iteration: the verdict is not a matter of speed
+        patch.setattr("shoal.train.usage.Usage.read", lambda usage: {})  # looks at all processes
         run = train(game, policy=policy, runs_folder=tmp_path, console="off", **(plain | tables))
     texts = {entry["kind"]: f"{entry['fact']}. {entry['advice']}" for entry in run.summary["diagnosis"]}
     flags = [flag for text in texts.values() for flag in re.findall(r"--train\.([a-z-]+)", text)]

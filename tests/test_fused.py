@@ -40,7 +40,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
     [
         "ppo",
         pytest.param("more_ppo", marks=pytest.mark.slow),
-        "recurrent_ppo",
+        pytest.param("recurrent_ppo", marks=pytest.mark.slow),
         pytest.param("more_recurrent_ppo", marks=pytest.mark.slow),
         pytest.param("collectors", marks=pytest.mark.slow),
         "parts",
