@@ -1,4 +1,4 @@
-# Two commands for a new machine: `make demo` shows Shoal training, `make test` runs every check.
+# Two commands for a new machine: `make demo` shows Shoal training, `make test` runs the checks.
 PYTHON ?= python3
 VENV := .venv
 
@@ -6,7 +6,7 @@ demo: $(VENV)/installed  ## install, train a pong player, and record a video of 
 	$(VENV)/bin/shoal train pong
 	$(VENV)/bin/shoal eval last --episodes 10 --video pong.gif
 
-test: $(VENV)/ready  ## install, then run every check
+test: $(VENV)/ready  ## install, then run the checks
 	scripts/check
 
 $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py
