@@ -13,9 +13,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from shoal.train import init as initial_weights
 from shoal.train.loop import train
 from shoal.train.options import Options, options_for
 from shoal.train.session import env_name
-from shoal.train.signals import Stopped
+from shoal.train.signals import Stopped, handled_signals
 
 POLL_S = 0.25  # between two looks at the processes
 WORKER = ("-m", "shoal.train.seed_worker")  # the program of a process
@@ -226,14 +226,10 @@ class _Work:
         self.reasons[seed] = f"killed by {signal.Signals(-code).name}" if code < 0 else said
         return "failed"
 
-    @contextlib.contextmanager
-    def _signals(self, children: Mapping[int, _Child], display: screen.SeedScreen) -> Iterator[None]:
+    def _signals(self, children: Mapping[int, _Child], display: screen.SeedScreen) -> AbstractContextManager[None]:
         """Passes signals on to all seeds, which save a checkpoint and stop; a second Ctrl-C stops them at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def ask(number: int, _frame: Any) -> None:
+        def ask(number: int) -> None:
             again = "" if self.signal else "; press Ctrl-C again to stop immediately"
             # a process that is starting may ignore Ctrl-C, as jobs in the background do
             passed_on = number if self.signal else signal.SIGTERM
@@ -242,13 +238,7 @@ class _Work:
             for child in children.values():
                 child.process.send_signal(passed_on)
 
-        wanted = [signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
-        before = {number: signal.signal(number, ask) for number in wanted}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handled_signals(ask)
 
     # ---- the end ----
 
