@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from shoal import checkpoint as checkpoints
+from shoal import names
 from shoal import runs as run_folders
 from shoal.acting import Policy, Team
 from shoal.algos.actor import Actor
@@ -161,14 +161,11 @@ def _custom_policy(run: Run, about: PolicyFile, options: Options, policy: Any) -
         return None
     reason = "which a run folder does not hold"
     if about.policy:
-        module, _, path = about.policy.partition(":")
         try:
-            found: Any = importlib.import_module(module)
-            for part in path.split("."):
-                found = getattr(found, part)
-            return found
-        except Exception as error:  # the module's own code may raise anything
-            reason = f"and {about.policy} cannot be imported here ({type(error).__name__}: {error})"
+            return names.find(about.policy)
+        except ConfigError as error:
+            cause = error.__cause__ or error  # what the import itself raised
+            reason = f"and {about.policy} cannot be imported here ({type(cause).__name__}: {cause})"
     raise ConfigError(
         f"{run.id} was trained with a custom policy ({name}), {reason}. Pass the class, the function or a module: "
         f"shoal.load({str(run.folder)!r}, policy={name})."

@@ -75,7 +75,7 @@ WALLS = {
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
-    "loading": {"errors", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
+    "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}

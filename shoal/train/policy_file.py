@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from shoal import space_json
+from shoal import names, space_json
 from shoal.algos.roles import Role, assign_roles
 from shoal.entry import make
 from shoal.errors import ConfigError
@@ -42,7 +42,7 @@ def write(run: Run, trainer: Any, policy: Any) -> None:
         (run.folder / FILE).unlink(missing_ok=True)
         return
     facts = {"format": FORMAT, "agents": list(map(str, trainer.vec.agent_spaces.agents)), "roles": roles}
-    run.write(FILE, {**facts, "policy": importable_name(policy)})
+    run.write(FILE, {**facts, "policy": "" if policy is None else names.place_of(policy).name})
 
 
 def read(run: Run) -> PolicyFile | None:
@@ -87,13 +87,6 @@ def from_env(run: Run, options: Options) -> PolicyFile:
         mask_size = vec.mask_size or (0 if vec.native_spec is not None else None)
         agents = tuple(map(str, vec.agent_spaces.agents))
     return PolicyFile(agents, tuple(roles), (mask_size,) * len(roles), tuple(map(role_name, roles)))
-
-
-def importable_name(policy: Any) -> str:
-    """`module:name` of a class or function that another process can import; empty if it cannot."""
-    module, name = getattr(policy, "__module__", None), getattr(policy, "__qualname__", "")
-    is_findable = isinstance(module, str) and module != "__main__" and name and "<" not in name
-    return f"{module}:{name}" if is_findable else ""
 
 
 def _role_to_json(role: Role, learner: Any) -> dict[str, Any]:
