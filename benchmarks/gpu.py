@@ -45,7 +45,8 @@ from shoal.native.cuda import require_gpu
 from shoal.runs import commit
 from shoal.train import Trainer, options_for
 
-RESULTS = Path(__file__).parent / "results/gpu.jsonl"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks/results/gpu.jsonl"
 PROBLEMS: list[str] = []  # differences that checks found: the command then exits with 1
 STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
 
@@ -105,19 +106,38 @@ def odd_settings(env: str) -> dict[str, dict[str, Any]]:
     return results
 
 
+EVERY_WRAP = "sticky=0.25 skip=2 time_limit=30 reward_scale=0.5 reward_clip=1 obs_noise=0.1 stack=3"
+# envs and options that stock envs with their defaults do not cover
+OTHER_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "every wrapper": ("breakout", {"wrap": EVERY_WRAP}),
+    "stacked frames": ("breakout", {"wrap": "stack=4"}),
+    "every wrapper, agents": ("forage", {"wrap": EVERY_WRAP}),
+    "every wrapper, images": ("maze", {"wrap": EVERY_WRAP}),
+    "drawn params": ("cartpole", {"dt": "loguniform(0.005, 0.08)", "gravity": "normal(9.8, 1)"}),
+    "drawn params, wrappers": ("pendulum", {"gravity": "uniform(5, 15)", "max_steps": 40, "wrap": "sticky=0.5"}),
+    "unlike agents": (str(ROOT / "tests/unlike.h"), {}),
+    "mixed actions": (str(ROOT / "tests/mixture.h"), {}),
+    "groups": (str(ROOT / "examples/chase/chase.h"), {}),
+    **{path.stem: (str(path), {}) for path in sorted((ROOT / "examples/gallery").glob("*.h"))},
+}
+
+
 def parity(names: list[str] | None = None) -> dict[str, Any]:
     """Compares every env on CPU and GPU over 2,000 steps with the same actions."""
     results: dict[str, Any] = {}
+    cases: list[tuple[str, str, int, dict[str, Any]]] = []  # title, env, envs, options
     for env in names or registry.stock_names():
-        cases: list[tuple[str, int, dict[str, Any]]] = [(env, num_envs, {}) for num_envs in (1, 257, 65536)]
-        cases += [(f"{env}, {name}", 257, options) for name, options in odd_settings(env).items()]
-        for title, num_envs, options in cases:
-            began = time.perf_counter()
-            problem = parity_of(env, num_envs, 2000, **options)
-            results[f"{title} x{num_envs}"] = problem or "same"
-            PROBLEMS.extend([f"parity of {title} x{num_envs}: {problem}"] if problem else [])
-            took = f"{time.perf_counter() - began:.1f} s"
-            print(f"parity {title:21} x{num_envs:<6} {problem or 'same':20} {took}", flush=True)
+        cases += [(env, env, num_envs, {}) for num_envs in (1, 257, 65536)]
+        cases += [(f"{env}, {name}", env, 257, options) for name, options in odd_settings(env).items()]
+    if not names:
+        cases += [(f"{Path(env).stem}, {name}", env, 257, options) for name, (env, options) in OTHER_CASES.items()]
+    for title, env, num_envs, options in cases:
+        began = time.perf_counter()
+        problem = parity_of(env, num_envs, 2000, **options)
+        results[f"{title} x{num_envs}"] = problem or "same"
+        PROBLEMS.extend([f"parity of {title} x{num_envs}: {problem}"] if problem else [])
+        took = f"{time.perf_counter() - began:.1f} s"
+        print(f"parity {title:31} x{num_envs:<6} {problem or 'same':20} {took}", flush=True)
     return results
 
 
@@ -412,6 +432,23 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         "pendulum",
         {"nn": {"core": "lstm"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
     ),
+    "stacked frames, sticky actions": ("cartpole", {"wrap": ("stack=4", "sticky=0.25"), "env": {"max_steps": 20}}),
+    "schedules": (
+        "cartpole",
+        {
+            "env": {"gravity": "linear(5, 15)", "max_steps": 20},
+            "train": {"entropy_coef": "linear(0.1, 0)", "learning_rate": "cosine(1e-2, 1e-3)"},
+        },
+    ),
+    "drawn params": ("cartpole", {"env": {"dt": "loguniform(0.005, 0.08)", "max_steps": 20}}),
+    "DQN, schedules, wrappers": (
+        "cartpole",
+        {"algo": "dqn", "env": {"max_steps": 20}, "train": {"epsilon": "exp(1, 0.01)"}, "wrap": ("skip=2", "stack=2")},
+    ),
+    "own reward": ("cartpole", {"reward": f"{ROOT / 'examples/own_by_name/mine.py'}:Thrifty"}),
+    "groups with a policy each": (str(ROOT / "examples/chase/chase.h"), {"nn": {"hidden": 64}}),
+    "unlike agents": (str(ROOT / "tests/unlike.h"), {"nn": {"hidden": 64}}),
+    "mixed actions": (str(ROOT / "tests/mixture.h"), {"nn": {"hidden": 64}}),
 }
 
 
