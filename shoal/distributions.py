@@ -72,20 +72,25 @@ def parse(text: str) -> Distribution | None:
     if match is None or match[1] not in KINDS:
         return None
     words = [word.strip() for word in match[2].split(",")] if match[2].strip() else []
-    values = tuple(_value(word) for word in words)
+    values = tuple(number_or_word(word.strip("'\"")) for word in words)
     if match[1] != "choice" and any(isinstance(value, str) for value in values):
         bad = next(value for value in values if isinstance(value, str))
         raise ConfigError(f"{text.strip()}: {bad!r} is not a number. Write {_EXAMPLES[match[1]]}.")
     return Distribution(match[1], values)
 
 
-def _value(word: str) -> int | float | str:
+def number_or_word(text: str) -> int | float | str:
+    """A number if the text is one, otherwise the text.
+
+    >>> [number_or_word(text) for text in ("3", "0.5", "seek")]
+    [3, 0.5, 'seek']
+    """
     for kind in (int, float):
         try:
-            return kind(word)
+            return kind(text)
         except ValueError:
             continue
-    return word.strip("'\"")
+    return text
 
 
 def _numbers(given: Distribution, count: int) -> tuple[float, ...]:

@@ -40,20 +40,26 @@ LOCK = "train.lock"
 PATIENCE_S = 0.5  # `shoal runs` holds the lock for a moment while it reads it
 
 
-class Run:
-    """One run's folder. Its files are read on demand."""
+class RunFolder:
+    """A folder below `runs/ENV/`. Its files are read on demand."""
+
+    facts_file = "run.json"
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.id, self.env = self.folder.name, self.folder.parent.name
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder)!r})"
+        return f"{type(self).__name__}({str(self.folder)!r})"
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """The contents of run.json."""
-        return _read_json(self.folder / "run.json") or {}
+        """The contents of the file that says what this is."""
+        return _read_json(self.folder / self.facts_file) or {}
+
+
+class Run(RunFolder):
+    """One run."""
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -15,12 +15,11 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.runs import ROOT, Run, folder_name, write_atomic
+from shoal.runs import ROOT, Run, RunFolder, folder_name, write_atomic
 from shoal.stats import ci95, mean
 
 FILE = "seeds.json"
@@ -28,24 +27,10 @@ SUFFIX = "-seeds"
 SEED_LIMIT = 2**31  # seeds are smaller
 
 
-class SeedGroup:
+class SeedGroup(RunFolder):
     """The runs of several seeds. `facts` is what seeds.json holds."""
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.id, self.env = self.folder.name, self.folder.parent.name
-
-    def __repr__(self) -> str:
-        return f"SeedGroup({str(self.folder)!r})"
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """The contents of seeds.json."""
-        try:
-            facts = json.loads((self.folder / FILE).read_text())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+    facts_file = FILE
 
     @property
     def seeds(self) -> list[int]:

@@ -2,7 +2,8 @@
 //
 // Four agents move in a square arena: 0, 1 and 2 are the predators, 3 is the prey. Every reward depends on what the
 // other agents do. Policies that draw the same random numbers all move alike, so that no distance changes and nothing
-// is learned: a game to test agents that have a policy each (benchmarks/chase.py).
+// is learned: a game to test agents that have a policy each (benchmarks/chase.py). The same game as
+// examples/chase/chase.h, without its groups: an example is one file to read.
 //
 // obs: 1 for the prey and 0 for a predator; own position (x, y) and last velocity (x, y); then where three others are,
 // relative to the agent (x, y each): for a predator the prey and then the other predators, for the prey the predators.

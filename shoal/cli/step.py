@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from shoal.cli.command import Command
+from shoal.distributions import number_or_word
 from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
@@ -84,17 +85,8 @@ def parse_settings(words: tuple[str, ...] | list[str]) -> dict[str, Any]:
         name, _, value = word.partition("=")
         if not (name and value):
             raise ConfigError(f"'{word}' is not NAME=VALUE. For example: speed=0.5")
-        settings[name] = _parse_value(value)
+        settings[name] = number_or_word(value)
     return settings
-
-
-def _parse_value(word: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return word
 
 
 class Session:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shoal import groups
+from shoal.distributions import number_or_word
 from shoal.errors import BuildError, ConfigError
 from shoal.native import build
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
@@ -278,7 +279,7 @@ def _with_values(
         params=tuple(dataclasses.replace(param, **fields[param.name]) for param in spec.params),
         consts=tuple(dataclasses.replace(const, **fields[const.name]) for const in spec.consts),
         presets=tuple(
-            Preset(name, {key: _value(word) for key, word in build.parse_settings(settings).items()}, text)
+            Preset(name, {key: number_or_word(word) for key, word in build.parse_settings(settings).items()}, text)
             for name, settings, text in presets
         ),
     )
@@ -326,16 +327,6 @@ def _check_sizes(spec: EnvSpec, group: str, obs: int, actions: int) -> None:
         raise BuildError(f"{where} has {actions} actions, which ACT_MIX does not support. Leave them 0.")
     if not 0 <= actions <= most:
         raise BuildError(f"{where} has {actions} actions of {most}. ENV_ACTION has the size of the largest.")
-
-
-def _value(word: str) -> int | float | str:
-    """A value of a preset: a number, or the name of a choice."""
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return word
 
 
 def _bounds(name: str, macro: str, values: Array, shape: tuple[int, ...]) -> Array:

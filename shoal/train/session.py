@@ -72,7 +72,10 @@ def open_session(
     options: Options | None = None,
     **tables: Any,
 ) -> Session:
-    """The session of a new or resumed run; the arguments are those of `train`. `held` keeps the run's lock."""
+    """The session of a new or resumed run. `held` keeps the run's lock.
+
+    The arguments are those of `train`, which restates them: editors and type checkers show them to the user.
+    """
     root, env = Path(runs_folder), named.absolute_env(env)
     old = run_to_resume(env, resume, root)
     if old is not None:
