@@ -48,8 +48,9 @@ ENV_FN Scene scene_of(const State *s, const Params *p, int32_t side) {
         Airframe f = airframe_of(s, p, 1);
         scene.threat = look(own, truth(&s->body[k]));
         if (scene.threat.closing > 1.0f) scene.impact = scene.threat.range / scene.threat.closing;
-        scene.reach = missile_reach(p, &f, &s->body[k], s->age[k], own->speed);
-        scene.reach += 2500.0f * (1.0f + scene.threat.ahead);  // it first has to turn away
+        float reach = missile_reach(p, &f, &s->body[k], s->age[k], own->speed);
+        reach += 2500.0f * (1.0f + scene.threat.ahead);  // it first has to turn away
+        scene.reach = 0.82f * reach;                     // the missile turns too, which costs speed
     }
     return scene;
 }
@@ -91,14 +92,14 @@ ENV_FN Command robot_command(const State *s, const Params *p, int32_t side, int3
         if (now.impact < 10.0f) c.rudder = beam(now.threat);
     } else if (robot == PURSUIT) {
         c.fire = range > 2000.0f && range < 15000.0f && ahead > COS_10 && now.in_flight == 0;
-        c.rudder = now.impact < 8.0f ? beam(now.threat) : turn_to(ahead, now.enemy.left);
+        c.rudder = now.impact < 10.0f ? beam(now.threat) : turn_to(ahead, now.enemy.left);
     } else if (robot == CRANK) {
         c.fire = range < 20000.0f && ahead > COS_30;
         c.rudder = now.in_flight ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
         if (now.is_threatened && now.threat.range < 12000.0f) c.rudder = run_from(now.threat);
     } else {
         c.fire = range < 1.1f * now.no_escape && ahead > COS_20;
-        c.rudder = now.in_flight || now.is_threatened ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
+        c.rudder = now.in_flight ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
         if (now.is_threatened && now.threat.range < now.reach) c.rudder = run_from(now.threat);
     }
     return c;
