@@ -25,7 +25,7 @@ from shoal.measure import describe_machine
 
 RESULTS = Path(__file__).parent / "results" / "midrange_table.jsonl"
 ROBOTS = ("drone", "shooter", "weaver", "random", "pursuit", "crank", "nez")
-GAMES_PER_ENV = 10
+GAMES_PER_ENV = 5
 
 Outcomes = tuple[int, int, int]  # games that the first robot won, drew and lost
 
