@@ -21,7 +21,7 @@
     X(int, space_time, 0, "1: the 10 features of the space-time graph are observed; 0: they are 0")                    \
     X(float, noise, 0.0f, "the physics of a game differ by up to this share, for both sides alike; 0.1: 10 %")         \
     X(float, start_min, 30.0f, "km between the aircraft at the start, at least")                                       \
-    X(float, start_max, 40.0f, "km between the aircraft at the start, at most")                                        \
+    X(float, start_max, 40.0f, "km between the aircraft at the start, at most; at least start_min")                    \
     X(float, start_angle, 0.5f, "rad, by which a nose may point past the enemy at the start, at most")                 \
     X(float, start_speed, 300.0f, "m/s")                                                                               \
     X(float, reward_win, 1.0f, "reward of the side that survives alone")                                               \
