@@ -194,12 +194,12 @@ ENV_FN float graph_miss(const State *s, const Params *p, int32_t k, Body own, Pl
             path[written++] = point;
         }
         float x = own.x - b.x, y = own.y - b.y, way = own.speed * GRAPH_STEP;
-        const Track target = truth(&own);
-        b.rudder = pursue(&b, &target, &missile, p->missile_gain);
+        float vx = own.speed * own.dx - b.speed * b.dx, vy = own.speed * own.dy - b.speed * b.dy;
+        b.rudder = pursue(x, y, vx, vy, b.speed, &missile, p->missile_gain);
         own.rudder = plan.rudder * m_clamp((plan.length - flown) / way, 0.0f, 1.0f);
         flown += way;
-        fly(&own, &fighter, plan.throttle, GRAPH_STEP, FAST);
-        fly(&b, &missile, burning(p, age, GRAPH_STEP), GRAPH_STEP, FAST);
+        fly_fast(&own, &fighter, plan.throttle, GRAPH_STEP);
+        fly_fast(&b, &missile, burning(p->missile_burn, age, (float)every), GRAPH_STEP);
         age += GRAPH_STEP;
         least = m_min(least, closest(x, y, own.x - b.x, own.y - b.y));
         if (least < p->kill_radius * p->kill_radius || is_spent(p, b.speed, age)) break;
