@@ -61,6 +61,10 @@ class _Group(ctypes.Structure):
     _fields_ = [("name", c_char_p), *((name, c_int32) for name in "first last obs actions".split())]
 
 
+class _Curve(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("help", c_char_p), ("count", c_int32), ("points", c_int32)]
+
+
 class _Spec(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in "abi version agents max_steps obs_is_u8 obs_ndim".split()),
@@ -199,6 +203,9 @@ class Module:
         self.check = declare(lib.shoal_check, c_int64, c_void_p, c_void_p, c_int64, c_void_p)
         self.load = declare(lib.shoal_load, None, c_void_p, c_void_p, c_int64, c_void_p)
         self.draw = declare(lib.shoal_draw, None, c_void_p, c_int64, POINTER(Draw))
+        curves = itertools.takewhile(lambda entry: entry.name, declare(lib.shoal_curve_list, POINTER(_Curve))())
+        self.curve_shapes = {curve.name.decode(): (curve.count, curve.points, 4) for curve in curves}
+        self.curves = declare(lib.shoal_curves, None, c_void_p, c_int64, c_int32, c_void_p)
 
 
 def declare(function: Any, result: Any, *arguments: Any) -> Any:

@@ -304,6 +304,10 @@ class CudaVec(NativeVecBase):
         """A picture of an env as (height, width, 3) uint8 pixels."""
         return self._on_host(env).frame(0, width)
 
+    def curves(self, env: int = 0, agent: int = 0) -> dict[str, Array]:
+        """The curves that an env's header exports for viewers, each (curves, points, 4): x, y, time, value."""
+        return self._on_host(env).curves(0, agent)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Frees the memory."""
         self.tensors.clear()

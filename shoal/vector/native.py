@@ -365,6 +365,20 @@ class NativeVec(NativeVecBase):
         lib.load_core().raster(ctypes.byref(drawn), pixels.ctypes.data, width, height)
         return pixels
 
+    def curves(self, env: int = 0, agent: int = 0) -> dict[str, Array]:
+        """The curves that an env's header exports for viewers, each (curves, points, 4): x, y, time, value."""
+        shapes = self.module.curve_shapes
+        if not shapes:
+            raise ConfigError(f"{self.native_spec.name} has no curves. A header exports them with ENV_CURVES.")
+        self._check_picture(env)
+        if not isinstance(agent, (int, np.integer)) or not 0 <= agent < self.agents_per_env:
+            raise ConfigError(f"agent={agent} must be one of 0 .. {self.agents_per_env - 1}.")
+        points = np.empty((sum(count * points for count, points, _ in shapes.values()), 4), np.float32)
+        self.module.curves(self._address, env, agent, points.ctypes.data)
+        edges = np.cumsum([count * points for count, points, _ in shapes.values()])[:-1]
+        parts = np.split(points, edges)
+        return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts)}
+
     # ---- checks ----
 
     def _check_params(self, params: dict[str, Any]) -> dict[str, Array | Distribution]:
@@ -468,11 +482,7 @@ class NativeVec(NativeVecBase):
     def _draw(self, env: int) -> tuple[lib.Draw, Any]:
         if not self.native_spec.has_draw:
             raise ConfigError(f"{self.native_spec.name} has no env_draw: it cannot be rendered.")
-        self._refuse_in_flight("render")
-        if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
-            raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
-        if not self._started:
-            raise UsageError("render before reset: the envs have no state.")
+        self._check_picture(env)
         items = (lib.DrawItem * DRAW_CAPACITY)()
         points = (ctypes.c_float * (2 * POINT_CAPACITY))()
         drawn = lib.Draw(
@@ -480,6 +490,13 @@ class NativeVec(NativeVecBase):
         )
         self.module.draw(self._address, env, ctypes.byref(drawn))
         return drawn, items
+
+    def _check_picture(self, env: int) -> None:
+        self._refuse_in_flight("render")
+        if not isinstance(env, (int, np.integer)) or not 0 <= env < self.num_envs:
+            raise ConfigError(f"env={env} must be one of 0 .. {self.num_envs - 1}.")
+        if not self._started:
+            raise UsageError("render before reset: the envs have no state.")
 
 
 def _shape(item: lib.DrawItem, drawn: lib.Draw) -> dict[str, Any]:

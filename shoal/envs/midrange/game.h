@@ -6,7 +6,9 @@
 #define ENV_OBS OBS_F32(49)
 #define ENV_AGENTS 2
 #define ENV_HAS_CHECK
-#define ENV_CONSTS(X) X(channels, 2, "missiles that a side can have in flight; 1: the original's rule")
+#define ENV_CONSTS(X)                                                                                                  \
+    X(channels, 2, "missiles that a side can have in flight; 1: the original's rule")                                  \
+    X(space_time, 0, "1: the 10 features of the space-time graph are observed; 0: they are 0")
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, mode, 0, "fast: our integrator and guidance; faithful: the original's formulas")                            \
     X(float, time_scale, 0.5f, "s per decision; it does not change the physics")                                       \
@@ -18,7 +20,6 @@
     X(int, refire, 0, "1: a spent missile returns to the rail; a launch without a free channel ends the oldest one")   \
     X(float, rudder_slew, 0.0f, "1/s, how fast the rudder moves; 0: at once")                                          \
     X(float, throttle_slew, 0.0f, "1/s, how fast the throttle moves; 0: at once")                                      \
-    X(int, space_time, 0, "1: the 10 features of the space-time graph are observed; 0: they are 0")                    \
     X(float, noise, 0.0f, "the physics of a game differ by up to this share, for both sides alike; 0.1: 10 %")         \
     X(float, start_min, 30.0f, "km between the aircraft at the start, at least")                                       \
     X(float, start_max, 40.0f, "km between the aircraft at the start, at most; at least start_min")                    \
@@ -51,6 +52,7 @@
     X(float, missile_max_age, 90.0f, "s after launch at which a missile is spent")                                     \
     X(float, missile_gain, 4.0f, "navigation constant of proportional navigation, in mode fast")                       \
     X(float, kill_radius, 100.0f, "m")                                                                                 \
+    X(int, draw_side, 0, "the side whose space-time graph the picture shows")                                          \
     X(int, robot_0, 0, "who plays side 0")                                                                             \
     X(int, robot_1, 0, "who plays side 1")
 #define ENV_LIMITS(X)                                                                                                  \
@@ -69,6 +71,7 @@
     X("start_angle", 0, 3.15)                                                                                          \
     X("start_speed", 50, 1000)                                                                                         \
     X("shape_gamma", 0, 1)                                                                                             \
+    X("draw_side", 0, 1)                                                                                               \
     X("sensors", 0, 1)                                                                                                 \
     X("radar_range", 0, 1e4)                                                                                           \
     X("radar_angle", 0, 180)                                                                                           \
@@ -96,6 +99,11 @@
     X("sensors", "sensors=1", "radar, lock, mid-course support, notch and late warning")                               \
     X("faithful", "channels=6 mode=faithful time_scale=0.1 cooldown=0.5 start_min=30 start_max=30 start_angle=0",      \
       "the original's formulas, head-on start and unlimited missiles in flight")
+#define ENV_CURVES(X)                                                                                                  \
+    X(threat, 13, 31, "an enemy missile fired now that turns by -90 to 90 degrees, in steps of 15")                    \
+    X(escape, 2, 31, "away from the enemy, by the left and by the right")                                              \
+    X(course, 1, 31, "with the present rudder and throttle")                                                           \
+    X(incoming, 2, 31, "the nearest missiles, guided at the present course")
 #define ENV_STATS(X)                                                                                                   \
     X(sum, wins_0, "1 if side 0 won")                                                                                  \
     X(sum, wins_1, "1 if side 1 won")                                                                                  \
@@ -120,6 +128,8 @@ typedef struct {
     float rudder;  // -1 full right to 1 full left
 } Body;
 
+#include "trail.h"
+
 // What a body knows of its target.
 typedef struct {
     float x, y, vx, vy;  // m, m/s
@@ -138,6 +148,7 @@ typedef struct {
     int32_t mixed[2];       // the robot that `mix` plays in this game
     float scale[kinds][4];  // this game's factors of thrust, glide, fall and radius
     Track track[bodies];    // with sensors only
+    Trail trail;            // for the picture
 } State;
 
 ENV_FN int32_t side_of(int32_t k) { return k < 2 ? k : (k - 2) / channels; }
@@ -424,6 +435,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     for (; taken < steps && s->flies[0] && s->flies[1]; taken++) sub_step(s, p, frames, commands, &missiles, h);
     return_missiles(s, &missiles);
     s->t++;
+    trail_keep(&s->trail, s->body, (float)s->t * decision_time(p));
 
     int32_t dead_0 = !s->flies[0], dead_1 = !s->flies[1];
     float dx = s->body[1].x - s->body[0].x, dy = s->body[1].y - s->body[0].y, range = m_sqrt(dx * dx + dy * dy);

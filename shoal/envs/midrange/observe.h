@@ -67,5 +67,5 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
         obs[4] = time_share(target.range, target.closing);
     }
     for (int32_t i = 0; i < 10; i++) obs[i] = 0.0f;
-    if (p->space_time) stg_features(s, p, agent, obs);
+    if (space_time) stg_features(s, p, agent, obs);
 }

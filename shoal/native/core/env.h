@@ -21,6 +21,7 @@
 //   #define ENV_STATS(X)  X(mean, tilt, "mean |tilt|, rad")      per episode: mean, sum or last of a step's value
 //   #define ENV_STATE(X)  X(float, x) X(float, v)                for a few scalars: kept as one array per
 //                                                                field and stepped many envs at a time
+//   #define ENV_CURVES(X) X(paths, 2, 31, "where it may go")     curves for viewers: 2 of 31 points each
 //   #include "core/env.h"
 //   typedef struct { ... } State;                                without ENV_STATE: any plain struct
 //
@@ -30,9 +31,11 @@
 //   ENV_FN void env_draw(const State *s, const Params *p, Draw *d);             or #define ENV_NO_DRAW
 //   ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask);  if ENV_HAS_MASK
 //   ENV_FN int env_check(const State *s, const Params *p);                       if ENV_HAS_CHECK
+//   ENV_FN void env_curves(const State *s, const Params *p, int agent, float *out);   if ENV_CURVES
 //
 // env_check returns whether a State that was read from a file is safe to step and to observe: every number that is used
 // as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
+// env_curves writes every curve as an agent knows it, in the order of the list, 4 floats per point: x, y, time, value.
 // env_observe is also called for an agent that has just terminated (final_obs): its position must still be valid.
 // A header is plain C11, C++17 and CUDA C++ at once: no malloc, no libc, no global variables. Tables are read-only:
 //

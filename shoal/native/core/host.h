@@ -273,6 +273,30 @@ SHOAL_API void shoal_draw(const ShoalBatch *b, int64_t i, Draw *d) {
 #endif
 }
 
+typedef struct {
+    const char *name, *help;  // name 0 ends the list
+    int32_t count, points;
+} ShoalCurve;
+
+#ifdef ENV_CURVES
+#define SHOAL_CURVE_ENTRY(name, count, points, help) {#name, help, count, points},
+static const ShoalCurve shoal_curve_entries[] = {ENV_CURVES(SHOAL_CURVE_ENTRY){0, 0, 0, 0}};
+#else
+static const ShoalCurve shoal_curve_entries[] = {{0, 0, 0, 0}};
+#endif
+
+SHOAL_API const ShoalCurve *shoal_curve_list(void) { return shoal_curve_entries; }
+
+// Writes the curves that an agent of env i knows, 4 floats for each point.
+SHOAL_API void shoal_curves(const ShoalBatch *b, int64_t i, int32_t agent, float *out) {
+    STATE_OPEN(b, i);
+#ifdef ENV_CURVES
+    env_curves(s, shoal_params_of(b, i), agent, out);
+#else
+    (void)s, (void)agent, (void)out;
+#endif
+}
+
 // ---- the env's description; native/lib.py mirrors these structs ----
 
 enum { SHOAL_ABI = 4 };
