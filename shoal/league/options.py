@@ -41,7 +41,10 @@ class LeagueOptions:
         0, "learners that train against the main one only, and then join its pool", low=0, high=MOST_MEMBERS - 2
     )
     exploiter_reset: int = opt(
-        0, "steps of an exploiter, which then starts anew; 0: total_steps / 8", low=0, is_count=True
+        0, "steps after which an exploiter joins the pool and starts anew; 0: total_steps / 8", low=0, is_count=True
+    )
+    exploiter_win_rate: float = opt(
+        0.7, "or as soon as it wins this share of its games; 0: only by steps", low=0.0, high=1.0
     )
     margin: float = opt(0.0, "difference of returns up to which a game is a draw", low=0.0)
     every: int = opt(8, "iterations between the moments at which results reach the matchmaking", low=1)

@@ -36,12 +36,17 @@ class Payoff:
     def add(self, player: int, opponents: Mapping[int, int], counts: Array) -> None:
         """Adds results of the learner: `counts` is (members, sides, 3). `opponents` are the players by member."""
         for member in np.flatnonzero(counts.any((1, 2))).tolist():
-            pair = player, opponents[member]
-            if pair not in self.totals:
-                self.totals[pair] = np.zeros((self.sides, 3), np.int64)
-            self.totals[pair] += counts[member]
+            self.add_pair(player, opponents[member], counts[member])
         self.recent += counts
         self.since += counts
+
+    def add_pair(self, player: int, opponent: int, counts: Array) -> None:
+        """Adds results of one player against another: `counts` is (sides, 3)."""
+        if not counts.any():
+            return
+        if (player, opponent) not in self.totals:
+            self.totals[player, opponent] = np.zeros((self.sides, 3), np.int64)
+        self.totals[player, opponent] += counts
 
     def fade(self, share: float) -> None:
         """Keeps a share of the recent results: the learner changes, and old results say less."""

@@ -36,6 +36,24 @@ def is_due(options: LeagueOptions, total_steps: int, step: int, last: int, since
     return rate is not None and rate >= options.win_rate
 
 
+def exploiter_is_due(options: LeagueOptions, total_steps: int, step: int, began: int, results: Array) -> bool:
+    """Whether an exploiter joins the pool and starts anew: its steps are over, or it beats the learner often enough.
+
+    Args:
+        options: the rules.
+        total_steps: of the run.
+        step: steps taken.
+        began: the step at which the exploiter started.
+        results: (sides, 3) its results against the learner since then.
+    """
+    if step - began >= (options.exploiter_reset or max(1, total_steps // 8)):
+        return True
+    wins, draws, games = (int(n) for n in (results[:, WIN].sum(), results[:, DRAW].sum(), results.sum()))
+    if not options.exploiter_win_rate or games < LEAST_GAMES:
+        return False
+    return (wins + 0.5 * draws) / games >= options.exploiter_win_rate
+
+
 def pool_win_rate(since: Array, least_games: int = LEAST_GAMES) -> float | None:
     """The mean of the learner's win rates against the members that it met; None: too few games.
 
