@@ -76,7 +76,7 @@ WALLS = {
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
-    | {"seeds", "spec", "league", "train"},
+    | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
@@ -105,7 +105,6 @@ WALLS = {
         "acting",
         "loading",
         "export",
-        "checkpoint",
         "league",
         "match",
     },

@@ -37,29 +37,24 @@ def league(
         html: Write ratings and the matrix as a web page to this file.
         runs: The folder of the runs.
     """
-    from shoal import checkpoint as checkpoints
     from shoal.cli import crosstable
     from shoal.cli.screen import console, suggest
-    from shoal.errors import CheckpointError, ConfigError
-    from shoal.league.league import table_of
     from shoal.league.page import write_html
-    from shoal.runs import choose_checkpoint, find
+    from shoal.match import read_league
 
     to_stdout = json is not None and str(json) == "-"
     crosstable.check_file(None if to_stdout else json, "--json", ".json")
     crosstable.check_file(html, "--html", ".html")
-    trained = find(run, runs)
-    chosen = choose_checkpoint(trained, checkpoint, f"--checkpoint {checkpoint}")
-    files, meta = checkpoints.load(chosen, ("state",))
-    try:
-        table = table_of(files["state"])
-    except CheckpointError as error:
-        raise ConfigError(f"{trained.folder} has no league to show: {error}") from None
-    title = f"{trained.env}, run {trained.id}: the league at step {meta['step']:,}"
-    members = sum(bool(about["is_member"]) for about in table.about)
+    report = read_league(run, checkpoint, runs)
+    table, facts, folder = report.table, report.facts(), report.run.folder
+    title = f"{report.run.env}, run {report.run.id}: the league at step {report.step:,}"
     anchor = table.names[table.anchor]
-    lines = [f"{members} members in the pool now; {anchor} has rating 0. Results are those of the training games."]
-    facts = {"run": str(trained.folder), "env": trained.env, "checkpoint": chosen.name, **table.facts()}
+    lines = [
+        f"{report.members} members in the pool now; {anchor} has rating 0. Results are those of the training games."
+    ]
+    if len(report.snapshots()) > 1:
+        how = "rise" if facts["snapshots_rise"] else "do not all rise"
+        lines.append(f"The ratings of the {len(report.snapshots())} snapshots {how}, within their intervals.")
     if html is not None:
         write_html(table, html, title, lines)
     if to_stdout:
@@ -69,14 +64,15 @@ def league(
         crosstable.write_json(json, facts)
     screen = console()
     screen.print(title, style="bold", soft_wrap=True)
-    screen.print(lines[0], style="dim", soft_wrap=True)
+    for line in lines:
+        screen.print(line, style="dim", soft_wrap=True)
     screen.print()
     crosstable.show(screen, table)
     for path in (json, html):
         if path is not None:
             screen.print(f"\nwrote {path}", soft_wrap=True)
     screen.print()
-    suggest(screen, {f"shoal match {trained.folder} random": "play new games against others"})
+    suggest(screen, {f"shoal match {folder} random": "play new games against others"})
     return 0
 
 

@@ -200,8 +200,16 @@ def _env_of_runs(texts: Sequence[str], root: Path) -> str:
 
 
 def _find_run(text: str, root: Path, env: str, spec: EnvSpec | None) -> tuple[Run, Path]:
+    """The run and the checkpoint that a word names.
+
+    Without a checkpoint it is the best one of a run that learned against opponents, else the last one: where a policy
+    plays all sides, some win what others lose, and its highest return says nothing.
+    """
     try:
-        return find_source(text, root)
+        run, path = find_source(text, root)
+        is_chosen = "@" in text or path.resolve() == Path(text).resolve()
+        has_opponents = "=" in str(run.config.get("opponents", ""))
+        return run, path if is_chosen or has_opponents else run.last or path
     except ConfigError as error:
         known = robots_of(spec)
         listed = f"The robots of {env}: {', '.join(known)}." if known else f"{env} has no scripted robots."
