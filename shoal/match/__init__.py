@@ -5,8 +5,8 @@
     match = play_match(["seek", "flee"], env="vacuum", env_options={"preset": "duel-stun"}, games=1000)
     print(match.table.result(0, 1), match.table.ratings())
 
-contestants.py finds the players, games.py seats them and plays; report.py reads the league of a run. Knows runs, training and leagues; knows nothing of the
-command line.
+contestants.py finds the players, games.py seats them and plays; report.py reads the league of a run. Knows runs,
+training and leagues; knows nothing of the command line.
 """
 
 from __future__ import annotations
