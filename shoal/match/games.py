@@ -344,7 +344,10 @@ class _Games:
     def _returns(self, vec: VecEnv, player: PolicyPlayer | None, seed: int) -> tuple[Array, int]:
         """((games, agents) returns, games that were stopped)."""
         if vec.is_on_gpu:
-            return play_on_device(vec, player, self.games, evaluate.held_out(seed), self.progress)
+            on_device: tuple[Array, int] = play_on_device(
+                vec, player, self.games, evaluate.held_out(seed), self.progress
+            )
+            return on_device
         chooses: Any = _Nobody(vec) if player is None else player
         score = evaluate.play(vec, chooses, self.games, seed, progress=self.progress)
         return np.stack([np.array(part.returns) for part in score.agents.values()], 1), score.cut
