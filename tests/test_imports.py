@@ -69,6 +69,7 @@ WALLS = {
     },
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
+    "league": {"errors", "config", "seeds", "spec", "stats", "checkpoint"},
     "log": {"errors", "config", "names", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
