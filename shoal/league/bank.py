@@ -7,12 +7,12 @@ row changes how the member plays, and one kernel can act for all members (algos/
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shoal import memory
 from shoal.algos.actor import Actor
 from shoal.errors import ConfigError
 from shoal.nn.qnet import QHead
@@ -67,6 +67,7 @@ class Bank:
             self._actors[member] = self._make_actor(member)
         return self._actors[member]
 
+    @torch.inference_mode(False)
     def _make_actor(self, member: int) -> Actor:
         twin = copy.deepcopy(self.template)
         twin._run = [twin.policy]  # not compiled: the rows of a member are another number in every step
@@ -96,21 +97,10 @@ def _entries(actor: Actor) -> dict[str, Tensor]:
 def _check_memory(sizes: dict[torch.dtype, int], members: int, device: torch.device) -> None:
     """Raises if a bank does not fit into the free memory of its device."""
     each = sum(size * torch.empty(0, dtype=dtype).element_size() for dtype, size in sizes.items())
-    free = free_memory(device)
-    if members * each > free:
+    free = memory.free_bytes(device)
+    if free is not None and members * each > free:
         kind = "GPU memory" if device.type == "cuda" else "memory"
         raise ConfigError(
             f"--league.pool {members} of a policy of {each:,} bytes needs {members * each:,} bytes of {kind}, "
             f"{free:,} are free. Use --league.pool {max(2, free // (2 * each))}, or a smaller network."
         )
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:  # Linux
-        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return 1 << 62

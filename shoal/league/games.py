@@ -33,7 +33,7 @@ class Games:
         device: where the envs are.
 
     Attributes:
-        counts: (64, sides, 3) wins, draws and losses of the learner, by member and by its own side.
+        counts: (learners, 64, sides, 3) wins, draws and losses of each learner, by member and by its own side.
         returns: (rows) rewards so far in the current game.
     """
 
@@ -43,29 +43,38 @@ class Games:
         self.member = torch.zeros(envs, dtype=torch.int64, device=self.device)
         self.next_member = torch.zeros_like(self.member)
         self.returns = torch.zeros(envs * seating.agents, device=self.device)
-        self.counts = torch.zeros((MOST_MEMBERS, sides, 3), dtype=torch.int64, device=self.device)
-        self.limits = torch.zeros(MOST_MEMBERS, dtype=torch.float64, device=self.device)  # see `set_probs`
+        self.learners = len(seating.own)
+        shape = (self.learners, MOST_MEMBERS, sides, 3)
+        self.counts = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        self.limits = torch.zeros(shape[:2], dtype=torch.float64, device=self.device)  # see `set_probs`
         self.stream = torch.Generator(self.device).manual_seed(stream_seed(seed, "league", "members"))
         self.side = torch.from_numpy(seating.side).to(self.device)
         self.sides = torch.from_numpy(seating.sides).to(self.device)
-        self.set_probs([1.0])
+        self.learner = torch.from_numpy(seating.learner).to(self.device)
+        self._envs_of = [(self.learner == k).nonzero().squeeze(1) for k in range(self.learners)]
+        for learner in range(self.learners):
+            self.set_probs([1.0], learner)
 
     # ---- opponents ----
 
-    def set_probs(self, probs: Sequence[float]) -> None:
-        """The probability of each member to play the next games: those that `draw` draws from now on."""
+    def set_probs(self, probs: Sequence[float], learner: int = 0) -> None:
+        """The probability of each member to play the next games against a learner: those that `draw` draws now."""
         limits, total, last = [], 0.0, max(k for k, share in enumerate(probs) if share > 0.0)
         for share in probs:
             total += share
             limits.append(total)
         # a number below 1 never lies beyond the last member that may play, whatever the sum was rounded to
         limits[last:] = [2.0] * (MOST_MEMBERS - last)
-        self.limits.copy_(torch.tensor(limits, dtype=torch.float64))
+        self.limits[learner].copy_(torch.tensor(limits, dtype=torch.float64))
 
     def draw(self) -> None:
         """Draws the opponents of the games that begin in the next iteration."""
         number = torch.rand(len(self.member), dtype=torch.float64, generator=self.stream, device=self.device)
-        self.next_member.copy_(torch.searchsorted(self.limits, number, right=True))
+        if self.learners == 1:
+            self.next_member.copy_(torch.searchsorted(self.limits[0], number, right=True))
+            return
+        for limits, envs in zip(self.limits, self._envs_of):
+            self.next_member[envs] = torch.searchsorted(limits, number[envs], right=True)
 
     def begin_all(self) -> None:
         """Every env begins a game, against its next opponent."""
@@ -96,7 +105,8 @@ class Games:
         best = totals.scatter(1, side.unsqueeze(1), -torch.inf).amax(1)
         lead = own - best
         outcome = torch.where(lead > self.margin, WIN, torch.where(lead < -self.margin, LOSS, DRAW))
-        place = (self.member[envs] * len(self.sides) + side) * 3 + outcome
+        game = self.learner[envs] * MOST_MEMBERS + self.member[envs]
+        place = (game * len(self.sides) + side) * 3 + outcome
         self.counts.view(-1).index_add_(0, place, is_over.to(torch.int64))  # whole numbers: any order, one sum
 
     def _referee(self, rewards: Tensor, is_over: Tensor) -> None:
@@ -106,8 +116,8 @@ class Games:
         envs, (sides, size) = self.seating.num_envs, self.sides.shape
         launch(
             member_kernels.referee, (-(-envs // REFEREE_ENVS),),
-            rewards, is_over, self.returns, self.member, self.next_member, self.side, self.sides, self.counts,
-            self.margin, envs, AGENTS=self.seating.agents, SIDES=sides, SIZE=size, BM=REFEREE_ENVS, num_warps=4,
+            rewards, is_over, self.returns, self.member, self.next_member, self.learner, self.side, self.sides,
+            self.counts, self.margin, envs, MEMBERS=MOST_MEMBERS, AGENTS=self.seating.agents, SIDES=sides, SIZE=size, BM=REFEREE_ENVS, num_warps=4,
         )  # fmt: skip
 
     def drain(self) -> Array:

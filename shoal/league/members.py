@@ -97,6 +97,9 @@ class Members:
         if self.robots is not None:
             self.robots.set_next()
 
+    def refresh(self, member: int) -> None:
+        """Called after a member's weights have changed: its actor sees them already."""
+
     # ---- acting ----
 
     def act(self, views: StepViews, lo: int, hi: int) -> None:
