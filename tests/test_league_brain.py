@@ -321,6 +321,27 @@ def test_the_smallest_pool_has_one_snapshot_at_a_time():
     assert t.after_iteration(202) == [AddSnapshot(1, "step 202")]
 
 
+def test_the_games_before_a_snapshot_are_asked_for():
+    t = league(pool=3)
+    assert [t.is_due(step) for step in (99, 100)] == [False, True]
+    t.after_iteration(100)
+    assert not t.is_due(150)
+    t.after_iteration(200)  # the pool is full: the first one is retired, and its place is not free before `observe`
+    assert not t.is_due(300)
+    t.observe(blank_counts(SIDES))
+    assert t.is_due(300)
+
+
+def test_who_played_nobody_else_is_not_rated():
+    t = league("seek")
+    t.observe(counts({0: [(5, 0, 5), (5, 0, 5)]}))
+    assert t.table().names == ("seek",)
+    assert "league/rating" not in t.metrics()
+    t.observe(counts({1: [(5, 0, 5), (5, 0, 5)]}))
+    assert t.table().names == ("latest", "seek")
+    assert t.metrics()["league/rating"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_exploiters_play_the_latest_weights_join_and_start_anew():
     t = league(exploiters=2, pool=8, snapshot=10**6, exploiter_reset=300, total_steps=10**6)
     assert t.probs(1) == [1.0] + [0.0] * 63

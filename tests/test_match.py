@@ -398,7 +398,7 @@ def test_the_league_of_a_run_is_shown(run, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "5 members in the pool now; seek has rating 0" in out
     assert "The ratings of the 3 snapshots rise" in out
-    for name in ("step 100", "step 300", "latest", "seek"):
+    for name in ("step 100", "step 300", "seek"):
         assert name in out
         assert name in page.read_text()
     data = json.loads(facts.read_text())
@@ -407,7 +407,6 @@ def test_the_league_of_a_run_is_shown(run, tmp_path, capsys):
         "step 100": "snapshot",
         "step 200": "snapshot",
         "step 300": "snapshot",
-        "latest": "latest",
         "seek": "robot",
     }
     for player, rating in zip(data["players"], league.table().ratings()):

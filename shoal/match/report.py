@@ -9,7 +9,7 @@ from typing import Any
 from shoal import checkpoint as checkpoints
 from shoal import runs
 from shoal.errors import CheckpointError, ConfigError
-from shoal.league.league import table_of
+from shoal.league.league import read_state, table_of
 from shoal.league.ratings import Rating, rises
 from shoal.league.table import CrossTable
 from shoal.runs import Run
@@ -17,17 +17,13 @@ from shoal.runs import Run
 
 @dataclass(frozen=True)
 class LeagueReport:
-    """The league of a run at one of its checkpoints. `table` has the results and ratings of the training games."""
+    """The league of a run at one of its checkpoints."""
 
     run: Run
     checkpoint: Path
     step: int
-    table: CrossTable
-
-    @property
-    def members(self) -> int:
-        """Members of the pool, with the learner's latest weights as one of them."""
-        return sum(bool(about["is_member"]) for about in self.table.about)
+    members: int  # of the pool, with the learner's latest weights as one of them
+    table: CrossTable  # results and ratings of the training games
 
     def snapshots(self) -> list[Rating]:
         """The ratings of the snapshots of the learner, oldest first."""
@@ -36,8 +32,9 @@ class LeagueReport:
 
     def facts(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        about = {"run": str(self.run.folder), "env": self.run.env, "checkpoint": self.checkpoint.name}
-        return {**about, "step": self.step, "snapshots_rise": rises(self.snapshots()), **self.table.facts()}
+        about: dict[str, Any] = {"run": str(self.run.folder), "env": self.run.env, "checkpoint": self.checkpoint.name}
+        about |= {"step": self.step, "members": self.members}
+        return {**about, "snapshots_rise": rises(self.snapshots()), **self.table.facts()}
 
 
 def read_league(
@@ -54,7 +51,8 @@ def read_league(
     chosen = runs.choose_checkpoint(trained, checkpoint, f"--checkpoint {checkpoint}")
     files, meta = checkpoints.load(chosen, ("state",))
     try:
+        state = read_state(files["state"])
         table = table_of(files["state"])
     except CheckpointError as error:
         raise ConfigError(f"{trained.folder} has no league to show: {error}") from None
-    return LeagueReport(trained, chosen, int(meta["step"]), table)
+    return LeagueReport(trained, chosen, int(meta["step"]), len(state["members"]) - len(state["retired"]), table)
