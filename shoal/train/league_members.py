@@ -32,10 +32,10 @@ def is_self_play(options: Options) -> bool:
     return is_league(options) or options.opponents.strip() == seats.SELF
 
 
-def resolve(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
+def resolve(env: Any, options: Options, root: Path = runs.ROOT, vec: Any = None) -> Options:
     """The options with what self-play needs: one policy for all agents, and checkpoints for the names of runs.
 
-    Raises for unknown members, and for options that a league does not go with.
+    `vec` are the envs, if they are made already. Raises for unknown members, and for options that a league does not go with.
     """
     if not is_self_play(options):
         return options
@@ -50,7 +50,7 @@ def resolve(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
             f"{word} trains one policy that plays every side; --nn.policies {options.nn.policies} has several. "
             "Leave it out."
         )
-    spec = _spec_of(env, options)
+    spec = _spec_of(env, options) if vec is None else getattr(vec, "native_spec", None)
     if spec is not None and spec.agents == 1:
         raise ConfigError(f"{word} needs an env with at least two agents; {env} has 1. Leave it out.")
     options = dataclasses.replace(options, nn=dataclasses.replace(options.nn, policies="shared"))

@@ -77,7 +77,7 @@ class Trainer:
     ) -> None:
         keep_freed_memory()
         self.torch_settings = TorchSettings()
-        self.opponents, options = seat_opponents(env, league_members.resolve(env, options))
+        self.opponents, options = seat_opponents(env, league_members.resolve(env, options, vec=vec))
         self.env, self.options = env, options
         self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
         self.step = self.iteration = 0
