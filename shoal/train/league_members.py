@@ -16,7 +16,7 @@ from shoal.league.league import Kind
 from shoal.native import lib
 from shoal.nn.qnet import QHead
 from shoal.runs import Run
-from shoal.train import seats
+from shoal.train import env_params, seats
 from shoal.train.opponents import _checkpoint_of as checkpoint_of
 from shoal.train.options import Options, options_for
 from shoal.train.players import load_player
@@ -32,10 +32,10 @@ def is_self_play(options: Options) -> bool:
     return is_league(options) or options.opponents.strip() == seats.SELF
 
 
-def resolve(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
+def resolve(env: Any, options: Options, root: Path = runs.ROOT, vec: Any = None) -> Options:
     """The options with what self-play needs: one policy for all agents, and checkpoints for the names of runs.
 
-    Raises for unknown members, and for options that a league does not go with.
+    `vec` are the envs, if they are made already. Raises for unknown members, and for options that a league does not go with.
     """
     if not is_self_play(options):
         return options
@@ -50,7 +50,7 @@ def resolve(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
             f"{word} trains one policy that plays every side; --nn.policies {options.nn.policies} has several. "
             "Leave it out."
         )
-    spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
+    spec = _spec_of(env, options) if vec is None else getattr(vec, "native_spec", None)
     if spec is not None and spec.agents == 1:
         raise ConfigError(f"{word} needs an env with at least two agents; {env} has 1. Leave it out.")
     options = dataclasses.replace(options, nn=dataclasses.replace(options.nn, policies="shared"))
@@ -59,6 +59,18 @@ def resolve(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
     _check_league(options, spec, word)
     names = tuple(_resolve_one(name, spec, root) for name in options.league.members)
     return dataclasses.replace(options, league=dataclasses.replace(options.league, members=names))
+
+
+def _spec_of(env: Any, options: Options) -> Any:
+    """What a native env looks like with its options; None for other envs."""
+    if not registry.is_native(env):
+        return None
+    header = registry.find(str(env))
+    spec = lib.load(header).spec
+    _, consts = spec.split(env_params.at(env, options.env, 0.0))
+    defaults = {const.name: const.default for const in spec.consts}
+    changed = {name: value for name, value in consts.items() if value != defaults[name]}
+    return lib.load(header, changed).spec if changed else spec
 
 
 def _check_league(options: Options, spec: Any, word: str) -> None:
@@ -102,10 +114,10 @@ def _resolve_one(name: str, spec: Any, root: Path) -> str:
 
 
 def kinds(names: Sequence[str], spec: Any) -> list[tuple[str, Kind]]:
-    """(shown name, kind) of resolved members: a run is shown by its id, two of one run also by their checkpoints."""
+    """(shown name, kind) of resolved members: a run is shown by its id; if others have the same, by its checkpoint."""
     known, paths = robots_of(spec), [Path(name) for name in names]
     ids = [path.parent.parent.name for path in paths]
-    shown = [run_id if ids.count(run_id) == 1 else f"{run_id}@{path.name}" for run_id, path in zip(ids, paths)]
+    shown = [run_id if ids.count(run_id) == 1 else name for run_id, name in zip(ids, names)]
     return [(name, "robot") if name in known else (run, "run") for name, run in zip(names, shown)]
 
 

@@ -1,8 +1,8 @@
 """The league of a run: seats the learners and their opponents, and does what `League` decides between iterations.
 
-    before an iteration    sets the probabilities of opponents
-    in an iteration        opponents act; games end, and with them opponents change (league/games.py)
-    after an iteration     every `--league.every` iterations results reach the league; then snapshots and resets
+before an iteration    sets the probabilities of opponents
+in an iteration        opponents act; games end, and with them opponents change (league/games.py)
+after an iteration     every `--league.every` iterations results reach the league; then snapshots and resets
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError
 from shoal.league.bank import Bank
 from shoal.league.games import Games
-from shoal.league.league import NAMED, AddSnapshot, League, ResetExploiter
+from shoal.league.league import NAMED, AddSnapshot, League, ResetExploiter, read_state
 from shoal.league.members import Members, Robots
 from shoal.league.seating import Seating, check_agents
 from shoal.seeds import stream_seed
@@ -187,14 +187,16 @@ class LeaguePlay:
         """Restores the league's decisions. The tensors are restored by the trainer."""
         if "league.brain" not in state:
             raise CheckpointError("the checkpoint has no league. Resume without --league, or start a new run.")
-        self.league.load_state(state)
-        players = {member: player for member, player in self.league.members.items() if player.kind in NAMED}
-        saved = [(players[member].name, players[member].kind) for member in sorted(players)]
-        if saved != self.named or self.league.retired & set(players):
-            theirs, ours = (", ".join(name for name, _ in names) or "none" for names in (saved, self.named))
+        facts = read_state(state)
+        players = {int(member): facts["players"][number] for member, number in facts["members"].items()}
+        named = [(players[member]["name"], players[member]["kind"]) for member in sorted(players)]
+        saved = [(name, kind) for name, kind in named if kind in NAMED]
+        if saved != self.named:
+            theirs, ours = (" ".join(name for name, _ in names) or "none" for names in (saved, self.named))
             raise CheckpointError(
                 f"the checkpoint's league has the named members {theirs}; this run has {ours}. Resume with the "
                 "--league.members of the run."
             )
+        self.league.load_state(state)
         for member in range(self.bank.members):
             self.members.refresh(member)

@@ -77,7 +77,7 @@ class Trainer:
     ) -> None:
         keep_freed_memory()
         self.torch_settings = TorchSettings()
-        self.opponents, options = seat_opponents(env, league_members.resolve(env, options))
+        self.opponents, options = seat_opponents(env, league_members.resolve(env, options, vec=vec))
         self.env, self.options = env, options
         self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
         self.step = self.iteration = 0
@@ -258,7 +258,9 @@ class Trainer:
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The current policies, to be evaluated."""
-        judged = self.actors if self.league is None else self.actors[:1]  # in a league, of the main learner on all sides
+        judged = (
+            self.actors if self.league is None else self.actors[:1]
+        )  # in a league, of the main learner on all sides
         actors = [actor.on_cpu() for actor in judged] if self.on_gpu else judged
         frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
         options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
