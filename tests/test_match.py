@@ -207,6 +207,27 @@ def test_envs_of_pettingzoo_are_played():
     assert 0 < result.wins < 40
 
 
+class Stays:
+    """An agent of the user's own: it takes the last action, with which robots stay where they are."""
+
+    def act(self, obs, mask):
+        return mask.shape[1] - 1 + 0 * obs[:, 0].long()
+
+
+def test_agents_of_the_users_own_play():
+    """It plays exactly as the env's own robot that stays."""
+    pytest.importorskip("shoal.algos.agents")
+    own, named = duel(Stays, "random", games=20), duel("tests.test_match:Stays", "random", games=20)
+    assert own.table.names == ("Stays", "random")
+    assert own.facts()["players"][0]["kind"] == "agent"
+    seated = [("Stays", "random"), ("random", "Stays")]
+    for side, names in enumerate(seated):
+        seed = stream_seed(0, "match", *names, bits=SEED_BITS)
+        options = {**DUEL, f"robot_{side}": "stay", f"robot_{1 - side}": "random"}
+        assert own.table.cells[0, 1][side].tolist() == outcome_counts(single_games(options, seed, [1] * 10), side)
+    assert named.table.result(0, 1).games == 20
+
+
 @pytest.mark.parametrize("space", ["discrete", "box"])
 def test_random_actions_are_uniform(space):
     import torch

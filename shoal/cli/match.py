@@ -19,10 +19,11 @@ def match(words: list[str]) -> int:
     """Play runs and robots against each other: a cross table, ratings and intervals.
 
     A player is a run (its folder, its id, the name of its env, last), the folder of a checkpoint, a scripted robot of
-    the env, or random. RUN@best, RUN@last and RUN@STEP name a checkpoint; without it a run plays with its last one, or
-    with its best one if it learned against --opponents. Every pair plays --games games, in all seats equally often, on
-    seeds that training has not used. Each env plays a fixed number of games to the end, so that short games are not
-    preferred. On an env with more than two sides, one player plays one side and the other one all others, in turns.
+    the env, a Python agent (mine:Agent), or random. RUN@best, RUN@last and RUN@STEP name a checkpoint; without it a run
+    plays with its last one, or with its best one if it learned against --opponents. Every pair plays --games games, in
+    all seats equally often, on seeds that training has not used. Each env plays a fixed number of games to the end, so
+    that short games are not preferred. On an env with more than two sides, one player plays one side and the other one
+    all others, in turns.
 
     --env.NAME VALUE sets params of the env; the others are those of the first run. Without a run, --env names the env.
 

@@ -1,4 +1,4 @@
-"""Who plays a match: robots of the env, runs and checkpoints, random actions. All are found before a game starts."""
+"""Who plays a match: robots of the env, runs, agents of the user's own, random actions. All are found before a game."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from shoal.nn.qnet import QHead
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
 from shoal.spec import EnvSpec, Layout
-from shoal.train import env_params, params, seats
+from shoal.train import env_params, opponents, params, seats
 from shoal.train.init import find_source
 from shoal.train.named import check_env_is_named
 from shoal.train.options import options_for
 from shoal.train.players import load_player
 
 RANDOM = "random"  # a player of any env: uniform over the allowed actions
+_AGENTS: Any = getattr(opponents, "agents", None)  # shoal.algos.agents: Python agents of the user's own
+_agent_actor: Any = getattr(opponents, "agent_actor", None)
 
 
 @dataclass
@@ -40,8 +42,9 @@ class Contestant:
     """One player of a match."""
 
     name: str
-    kind: Literal["robot", "run", "random"]
-    word: str  # what the user wrote; of a robot, the value of the env's param
+    kind: Literal["robot", "run", "agent", "random"]
+    word: Any  # what the user gave; of a robot, the value of the env's param
+    seed: int = 0  # of the match
     run: Run | None = None
     checkpoint: Path | None = None
     player: PolicyPlayer | None = None  # of a run
@@ -58,7 +61,11 @@ class Contestant:
         if self.player is None:
             key: Any = (repr(role.observation_space), repr(role.action_space))
             if key not in self._actors:
-                self._actors[key] = random_actor(role)
+                self._actors[key] = (
+                    _agent_actor(self.word, role, self.seed, seat, "player")
+                    if self.kind == "agent"
+                    else random_actor(role)
+                )
             return self._actors[key]  # type: ignore[no-any-return]
         player = self.player
         played = list(player.judged or range(player.agents))
@@ -115,16 +122,17 @@ def _spec(env: str) -> EnvSpec | None:
 
 
 def find_all(
-    words: Sequence[str | Path | Run],
+    words: Sequence[Any],
     env: str,
     given: Mapping[str, Any],
     *,
     greedy: bool,
     margin: float | None,
     root: Path,
+    seed: int = 0,
 ) -> Field:
     """The players that the words name. An unknown robot or run raises, and so do runs of different envs or shapes."""
-    texts = [str(word.folder) if isinstance(word, Run) else str(word) for word in words]
+    texts = [_text(word) for word in words]
     chosen_env = place_of_env(env).name if env else _env_of_runs(texts, root)
     check_params(chosen_env, given)
     spec = _spec(chosen_env)
@@ -133,9 +141,12 @@ def find_all(
     found: list[Contestant] = []
     options: dict[str, Any] | None = None
     notes: list[str] = []
-    for text, label in zip(texts, labels):
+    for word, text, label in zip(words, texts, labels):
         if text in known or text == RANDOM:
             found.append(Contestant(label, "robot" if text in known else "random", text))
+            continue
+        if _is_agent(word):
+            found.append(Contestant(label, "agent", word, seed))
             continue
         run, path = _find_run(text, root, chosen_env, spec)
         trained = check_env_is_named(run)
@@ -146,7 +157,7 @@ def find_all(
                 f"runs of {chosen_env}."
             )
         player, kwargs = load_player(run, path, greedy=greedy, env=given or None)
-        found.append(Contestant(label, "run", text, run, path, player))
+        found.append(Contestant(label, "run", text, seed, run, path, player))
         own = {name: value for name, value in kwargs.items() if name != "env"}
         if options is None:
             options, first = own, label
@@ -157,6 +168,21 @@ def find_all(
         options = _options_without_runs(chosen_env, given)
     chosen_margin = _margin(chosen_env, found) if margin is None else margin
     return Field(chosen_env, _without_robots(options), found, chosen_margin, notes)
+
+
+def _text(word: Any) -> str:
+    """What a player is called."""
+    if isinstance(word, Run):
+        return str(word.folder)
+    return str(word) if isinstance(word, (str, Path)) else getattr(word, "__name__", type(word).__name__)
+
+
+def _is_agent(word: Any) -> bool:
+    """Whether a player is a Python agent: a class or an object, `mine:Agent`, or the name of a registered one."""
+    if _AGENTS is None:
+        return False
+    is_named = isinstance(word, str) and not (Path(word) / "run.json").is_file() and bool(_AGENTS.is_agent(word))
+    return is_named or not isinstance(word, (str, Path, Run))
 
 
 def robots_of(spec: EnvSpec | None) -> tuple[str, ...]:

@@ -35,7 +35,6 @@ from shoal.match.contestants import RANDOM, Field, check_robot, find_all
 from shoal.match.device import play_on_device
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.player import PolicyPlayer
-from shoal.runs import Run
 from shoal.seeds import stream_seed
 from shoal.spec import Array
 from shoal.train import seats
@@ -87,7 +86,7 @@ class Match:
 
 
 def play_match(
-    players: Sequence[str | Path | Run],
+    players: Sequence[Any],
     *,
     env: str = "",
     env_options: Mapping[str, Any] | None = None,
@@ -104,7 +103,8 @@ def play_match(
 
     Args:
         players: two or more: runs (a folder, an id, the name of an env, `last`, RUN@best, RUN@last, RUN@STEP),
-            folders of checkpoints, scripted robots of the env, and `random`.
+            folders of checkpoints, scripted robots of the env, Python agents (`mine:Agent`, a class or an object with
+            `act(obs, mask)`), and `random`.
         env: the env; default: that of the first run.
         env_options: env params that override those of the first run.
         games: games of each pair, rounded up so that all seats are played equally often.
@@ -118,7 +118,9 @@ def play_match(
     """
     _check(players, games, seed, margin, device, num_envs)
     began = time.perf_counter()
-    chosen = find_all(players, env, dict(env_options or {}), greedy=greedy, margin=margin, root=Path(runs_folder))
+    chosen = find_all(
+        players, env, dict(env_options or {}), greedy=greedy, margin=margin, root=Path(runs_folder), seed=seed
+    )
     is_native = registry.is_native(chosen.env)
     if device == "cuda" and not is_native:
         raise ConfigError(f"device='cuda' is for native envs, and {chosen.env} is a Python env. Use device='cpu'.")
@@ -141,7 +143,7 @@ def play_match(
             table.play(vec, seating)
     names = tuple(contestant.name for contestant in chosen.contestants)
     robots = [k for k, contestant in enumerate(chosen.contestants) if contestant.kind != "run"]
-    anchor = next((k for k in robots if chosen.contestants[k].word == RANDOM), robots[0] if robots else 0)
+    anchor = next((k for k in robots if chosen.contestants[k].name == RANDOM), robots[0] if robots else 0)
     about = tuple(contestant.facts() for contestant in chosen.contestants)
     return Match(
         CrossTable(names, table.cells, len(sides), anchor, about),
