@@ -35,3 +35,18 @@ def t_975(freedom: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / v + second / v**2 + third / v**3
+
+
+def wilson(count: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a probability of which `count` of `trials` are seen, by Wilson's score. No trials: (0, 1).
+
+    Unlike mean +- 1.96 s it stays within 0 and 1, and is not empty where all or none are seen.
+    """
+    if trials < 1:
+        return 0.0, 1.0
+    z = 1.959963984540054
+    share, scale = count / trials, 1.0 + z * z / trials
+    middle = (share + z * z / (2.0 * trials)) / scale
+    width = z / scale * math.sqrt(share * (1.0 - share) / trials + z * z / (4.0 * trials * trials))
+    low, high = max(0.0, middle - width), min(1.0, middle + width)
+    return (0.0 if count == 0 else low), (1.0 if count == trials else high)

@@ -42,6 +42,9 @@ class GpuLikeVec(VecEnv):
     def time_limit(self):
         return self.vec.time_limit
 
+    def give_params(self, names):
+        return {name: torch.from_numpy(array) for name, array in self.vec.give_params(names).items()}
+
     def current_infos(self):
         return {"alive": self.tensors["alive"], "action_mask": self.tensors["masks"]}
 

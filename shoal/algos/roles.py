@@ -6,7 +6,7 @@ A vector env's arrays have one row for each agent of each env. A role's rows are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,30 @@ class Role:
     obs_size: int = 0  # elements of a row that it observes, the first ones; 0: all
     mask_size: int = 0  # entries of an action mask that are its own; 0: all
     action_width: int = 0  # values of the env's action, of which it sets the first ones; 0: all
+    # of a policy that plays other agents in other envs (shoal/league): its rows of the whole batch, ascending
+    rows: Array | None = field(default=None, compare=False, repr=False)
 
     def count(self, agents_per_env: int) -> int:
-        """How many agents it plays."""
+        """How many agents of an env it plays."""
         return agents_per_env if self.agents is None else len(self.agents)
+
+    def num_rows(self, num_envs: int, agents_per_env: int) -> int:
+        """How many rows of `num_envs` envs it plays."""
+        return num_envs * self.count(agents_per_env) if self.rows is None else len(self.rows)
+
+    def span(self, lo: int, hi: int, agents_per_env: int) -> slice:
+        """Where the rows of the envs [lo, hi) are among its own."""
+        if self.rows is None:
+            count = self.count(agents_per_env)
+            return slice(lo * count, hi * count)
+        first, last = np.searchsorted(self.rows, (lo * agents_per_env, hi * agents_per_env)).tolist()
+        return slice(first, last)
+
+    def chosen(self, lo: int, hi: int, agents_per_env: int) -> Array:
+        """Its rows of the envs [lo, hi), counted from the first row of env `lo`. Only where `rows` are given."""
+        assert self.rows is not None
+        chosen: Array = self.rows[self.span(lo, hi, agents_per_env)] - lo * agents_per_env
+        return chosen
 
 
 def find_groups(vec: VecEnv, words: Sequence[str] = ()) -> Groups:
@@ -128,25 +148,28 @@ def _role(name: str, members: tuple[int, ...], pairs: list[Any], vec: VecEnv) ->
     return Role(None if is_everyone else members, (), observation_space, action_space, name)
 
 
-def pick(array: Array, role: Role, agents: int) -> Array:
-    """The role's rows of an array."""
+def pick(array: Array, role: Role, agents: int, lo: int = 0) -> Array:
+    """The role's rows of an array, whose first row is the first one of env `lo`."""
+    if role.rows is not None:
+        own: Array = array[role.chosen(lo, lo + len(array) // agents, agents)]
+        return own
     if role.agents is None:
         return array
     picked: Array = array.reshape(-1, agents, *array.shape[1:])[:, list(role.agents)]
     return picked.reshape(-1, *array.shape[1:])
 
 
-def pick_obs(obs: Any, role: Role, layout: Layout, agents: int) -> list[Array]:
-    """The leaves of the role's observations."""
+def pick_obs(obs: Any, role: Role, layout: Layout, agents: int, lo: int = 0) -> list[Array]:
+    """The leaves of the role's observations, of envs from `lo` on."""
     if role.names:  # a dict by agent
         by_agent = [layout.leaves_of(obs[name]) for name in role.names]
         return [np.stack(leaves, 1).reshape(-1, *leaves[0].shape[1:]) for leaves in zip(*by_agent)]
     if role.obs_size:
-        return [pick(leaf, role, agents)[:, : role.obs_size] for leaf in layout.leaves_of(obs)]
-    return [pick(leaf, role, agents) for leaf in layout.leaves_of(obs)]
+        return [pick(leaf, role, agents, lo)[:, : role.obs_size] for leaf in layout.leaves_of(obs)]
+    return [pick(leaf, role, agents, lo) for leaf in layout.leaves_of(obs)]
 
 
-def pick_masks(infos: dict[str, Any], role: Role, agents: int) -> Array | None:
+def pick_masks(infos: dict[str, Any], role: Role, agents: int, lo: int = 0) -> Array | None:
     """(rows, choices): the role's action masks; None if infos have none. A row without a mask allows every action."""
     masks, present = infos.get("action_mask"), infos.get("_action_mask")
     if not isinstance(masks, np.ndarray):
@@ -162,7 +185,7 @@ def pick_masks(infos: dict[str, Any], role: Role, agents: int) -> Array | None:
         masks = filled
     if present is not None and not np.all(present):
         masks = np.where(np.reshape(present, (-1, *[1] * (masks.ndim - 1))), masks, 1)
-    own = pick(masks, role, agents)
+    own = pick(masks, role, agents, lo)
     return own[:, : role.mask_size] if role.mask_size else own
 
 
@@ -192,8 +215,12 @@ def mask_size(vec: VecEnv, role: Role, head: ActionHead, infos: dict[str, Any]) 
     return size
 
 
-def gather(actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], envs: int, agents: int) -> Any:
-    """Joins the actions of all roles to one batch for the env. An agent without a role gets zeros."""
+def gather(
+    actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], envs: int, agents: int, lo: int = 0
+) -> Any:
+    """Joins the actions of all roles to one batch for `envs` envs from `lo` on. An agent without a role gets zeros."""
+    if roles[0].rows is not None:
+        return _gather_rows(actions, roles, heads, envs, agents, lo)
     if len(roles) == 1 and roles[0].agents is None:
         return actions[0]
     if not roles[0].names:
@@ -213,3 +240,17 @@ def gather(actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[Action
         for k, (agent, name) in enumerate(zip(role.agents or (), role.names)):
             by_agent[agent] = name, structure(head.space, iter([leaf[k::count] for leaf in leaves]))
     return dict(pair for _, pair in sorted(by_agent.items()))
+
+
+def _gather_rows(
+    actions: Sequence[Any], roles: Sequence[Role], heads: Sequence[ActionHead], envs: int, agents: int, lo: int
+) -> Any:
+    """`gather` for roles that play other agents in other envs."""
+    layout = heads[0].layout
+    by_role = [layout.leaves_of(role_actions) for role_actions in actions]
+    joined = [np.zeros((envs * agents, *leaf.shape[1:]), leaf.dtype) for leaf in by_role[0]]
+    for role, leaves in zip(roles, by_role):
+        chosen = role.chosen(lo, lo + envs, agents)
+        for out, leaf in zip(joined, leaves):
+            out[chosen] = leaf
+    return structure(layout.space, iter(joined))

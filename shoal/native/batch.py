@@ -110,6 +110,12 @@ class Memory:
         self.table.collapse()
         self._use_params()
 
+    def give_params(self, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays of an entry for each env, from which every new episode takes these params."""
+        given = self.table.give(names)
+        self._use_params()
+        return given
+
     def put_params(self, ids: Array, values: Array, distributions: Mapping[str, Distribution]) -> None:
         """The params of some envs, and the distributions of all, from a snapshot."""
         self.table.put(ids, values, distributions)
@@ -149,8 +155,8 @@ class Memory:
         """Points the struct to the params, and to the rules by which some are drawn."""
         table, struct = self.table, self.struct
         struct.params, struct.params_stride = table.values.ctypes.data, int(table.is_per_env)
-        struct.rules, struct.rule_values = table.rules.ctypes.data, table.numbers.ctypes.data
-        struct.num_rules = len(table.rules) if table.distributions else 0
+        struct.rules, struct.rule_values = table.rules.ctypes.data, table.rule_values.ctypes.data
+        struct.num_rules = len(table.rules) if table.is_drawn else 0
         if table.distributions and "param_rng" not in self.arrays:  # a reset with seeds starts it anew
             self.arrays["param_rng"] = aligned_zeros((self.num_envs, 4), np.uint32)
             self.arrays["param_rng"][:] = side_streams(self.arrays["rng"], PARAM_STREAM)

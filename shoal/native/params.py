@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ RULE = np.dtype(
     [(name, np.int32) for name in "kind offset is_int first count".split()]
     + [("low", np.float32), ("high", np.float32)]
 )  # ShoalRule in core/module.c
+GIVEN = len(KINDS) + 1  # SHOAL_GIVEN of core/randomize.h
 PARAM_STREAM, WRAP_STREAM = 0xA24BAED4963EE407, 0x9FB21C651E98DF25  # those of core/randomize.h
 
 
@@ -39,12 +40,35 @@ class ParamTable:
         module.default_params(self.values.ctypes.data)
         self.distributions: dict[str, Distribution] = {}
         self.rules = aligned_zeros(len(module.spec.params), RULE)
-        self.numbers = aligned_zeros((len(module.spec.params), MOST_CHOICES), np.float64)
+        self.given: dict[str, Array] = {}  # see `give`
+        self.rule_values = aligned_zeros(len(module.spec.params) * MOST_CHOICES, np.float64)
+        self.numbers = self.rule_values.reshape(-1, MOST_CHOICES)
         self.made = ""  # the fingerprint of the values that it was made with
         self.is_changed = False  # whether they were changed since then
         for k, param in enumerate(module.spec.params):
             offset = module.params_dtype.fields[param.name][1]  # type: ignore[index]
             self.rules[k] = (0, offset, param.kind == "int", k * MOST_CHOICES, 0, param.low, param.high)
+
+    def give(self, names: Sequence[str]) -> dict[str, Array]:
+        """Makes every new episode take these params from the returned arrays, which have an entry for each env."""
+        count, old = len(self.numbers) * MOST_CHOICES, self.numbers
+        self.rule_values = aligned_zeros(count + len(names) * self.num_envs, np.float64)
+        self.numbers = self.rule_values[:count].reshape(-1, MOST_CHOICES)
+        self.numbers[:] = old
+        if not self.is_per_env:
+            self._resize(self.num_envs)
+        for number, name in enumerate(names):
+            first = count + number * self.num_envs
+            self.given[name] = self.rule_values[first : first + self.num_envs]
+            self.given[name][:] = self.values[name]
+            self.rules["first"][[param.name for param in self.module.spec.params].index(name)] = first
+        self.set({})
+        return self.given
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether a new episode may change params."""
+        return bool(self.distributions or self.given)
 
     @property
     def is_per_env(self) -> bool:
@@ -63,6 +87,8 @@ class ParamTable:
             if drawn is not None:
                 self.rules["count"][k] = len(drawn.values)
                 self.numbers[k, : len(drawn.values)] = drawn.values
+            if param.name in self.given:
+                self.rules["kind"][k] = GIVEN
         if not self.is_per_env and (self.distributions or any(value.shape for value in arrays.values())):
             self._resize(self.num_envs)
         for name, value in arrays.items():
@@ -70,7 +96,7 @@ class ParamTable:
 
     def collapse(self) -> bool:
         """One set of values for all envs if they are equal and none is drawn: that is faster."""
-        can = self.is_per_env and not self.distributions and bool((self.values == self.values[0]).all())
+        can = self.is_per_env and not self.is_drawn and bool((self.values == self.values[0]).all())
         if can:
             self._resize(1)
         return can
@@ -103,7 +129,7 @@ class ParamTable:
 
     def extras(self, ids: Array) -> dict[str, Array]:
         """What a snapshot holds of the params: nothing unless they were changed or are drawn."""
-        if not (self.distributions or self.is_changed):
+        if not (self.is_drawn or self.is_changed):
             return {}
         values = np.ascontiguousarray(np.broadcast_to(self.values, self.num_envs)[ids])
         return {"params": values.view(np.uint8).reshape(len(ids), -1)}

@@ -109,6 +109,8 @@ def _first_bad(values: Tensor) -> int:
 
 
 def _who(row: int, role: Role, agents: int) -> str:
+    if role.rows is not None:
+        return "env {}, agent {}".format(*divmod(int(role.rows[row]), agents))
     env, agent = divmod(row, role.count(agents))
     number = agent if role.agents is None else role.agents[agent]
     return f"env {env}" + (f", agent {number}" if agents > 1 else "")

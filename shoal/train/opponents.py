@@ -24,7 +24,7 @@ from shoal.vector.base import VecEnv
 
 def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[dict[int, str], Options]:
     """Who plays which agent, and the options: scripted robots become env options, runs become paths of checkpoints."""
-    if not options.opponents.strip(", "):
+    if options.opponents.strip(", ") in ("", *seats.WORDS):
         return {}, options
     spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
     named = _named_seats(env, options) if seats.has_names(options.opponents) else None

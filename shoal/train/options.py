@@ -20,6 +20,7 @@ from shoal.algos.optimizers import OPTIMIZERS
 from shoal.config import opt
 from shoal.distributions import Distribution
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.league.options import LeagueOptions
 from shoal.nn.cores import CORES
 from shoal.nn.encoders import ENCODERS
 from shoal.nn.policy import Net
@@ -94,7 +95,9 @@ class Options:
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
     callback: tuple[str, ...] = opt((), "callbacks: a name or module:Class, with options: stop_at(score=475)")
     init: str = opt("", "run whose weights a new run starts from: RUN, RUN@last or RUN@STEP", metavar="RUN")
-    opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
+    opponents: str = opt(
+        "", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs); or self, or pool"
+    )
     wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     reward: str = opt("", "your own reward, which the learner sees in place of the env's: mine:Reward", metavar="NAME")
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
@@ -102,6 +105,7 @@ class Options:
     nn: Net = field(default_factory=Net)
     eval: Eval = field(default_factory=Eval)
     save: Save = field(default_factory=Save)
+    league: LeagueOptions = field(default_factory=LeagueOptions)
     optimizer: Any = field(default_factory=NoOptions)  # the own options of train.optimizer
     core: Any = field(default_factory=NoOptions)  # of nn.core
     encoder: Any = field(default_factory=NoOptions)  # of nn.encoder

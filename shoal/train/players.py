@@ -32,11 +32,21 @@ def policy_name(number: int) -> str:
 
 
 def make_actor(
-    role: Role, options: Options, number: int, policy: Any = None, device: Any = "cpu", agents: int = 1
+    role: Role,
+    options: Options,
+    number: int,
+    policy: Any = None,
+    device: Any = "cpu",
+    agents: int = 1,
+    seed: int | None = None,
 ) -> Actor:
-    """The actor of a role in envs of `agents` agents: a custom policy, that of `--nn.policy`, or a stock one."""
+    """The actor of a role in envs of `agents` agents: a custom policy, that of `--nn.policy`, or a stock one.
+
+    `seed` is that of its weights; default: derived from the run's seed and the policy's number.
+    """
     policy = find_policy(options.nn.policy) if policy is None and options.nn.policy else policy
-    module, head, seed = policy, None, stream_seed(options.seed, policy_name(number), "weights")
+    seed = stream_seed(options.seed, policy_name(number), "weights") if seed is None else seed
+    module, head = policy, None
     make_policy, count = ALGORITHMS.find(options.algo).make_policy, role.count(agents)
     net = NetWithOptions(**vars(options.nn), core_options=options.core, encoder_options=options.encoder)
     if policy is not None and not isinstance(policy, nn.Module):

@@ -36,8 +36,10 @@ class PolicyFile:
 
 def write(run: Run, trainer: Any, policy: Any) -> None:
     """Writes policy.json. `policy` is the custom policy that was given to `train`, or None."""
+    learning = list(zip(trainer.roles, trainer.learners))
     try:
-        roles = [_role_to_json(role, learner) for role, learner in zip(trainer.roles, trainer.learners)]
+        # of a league's learners only the first one plays after training
+        roles = [_role_to_json(*one) for one in (learning if trainer.league is None else learning[:1])]
     except ConfigError:  # a space that JSON cannot hold: such a run is loaded by making its env
         (run.folder / FILE).unlink(missing_ok=True)
         return

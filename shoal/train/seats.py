@@ -1,7 +1,8 @@
 """Who plays which agent: `--opponents 1=seek,2=flee,3=RUN`. The learner plays all other agents.
 
 A seat's player is a scripted robot of the env (a native env's param `robot_<seat>`), or a run: the policy of a
-checkpoint, which does not learn. Knows nothing of how a run is loaded.
+checkpoint, which does not learn. `--opponents self` and `--opponents pool` name no seats: all agents learn, or a league
+seats its members (shoal/league). Knows nothing of how a run is loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from shoal.algos.roles import Role
 from shoal.errors import ConfigError, did_you_mean
 
 
+SELF, POOL = "self", "pool"  # the learner's own weights play all agents; a league without ratings plays the others
+WORDS = (SELF, POOL)
+
+
 def parse(text: str, named: Mapping[str, Sequence[int]] | None = None) -> dict[int, str]:
     """`1=seek,3=runs/vacuum/x` as {1: "seek", 3: "runs/vacuum/x"}.
 
@@ -26,10 +31,15 @@ def parse(text: str, named: Mapping[str, Sequence[int]] | None = None) -> dict[i
     {3: 'flee'}
     """
     opponents: dict[int, str] = {}
+    if text.strip() in WORDS:
+        return opponents
     for part in filter(None, (part.strip() for part in text.split(","))):
         seat = re.fullmatch(r"([^=\s]+)\s*=\s*(.+)", part)
         if seat is None or not (re.fullmatch(r"\d{1,4}", seat[1]) or named):
-            raise ConfigError(f"--opponents '{part}' is not SEAT=WHO. Write 1=seek,2=last: agents count from 0.")
+            raise ConfigError(
+                f"--opponents '{part}' is not SEAT=WHO.{did_you_mean(part, WORDS)} Write 1=seek,2=last (agents count "
+                "from 0), self or pool."
+            )
         for agent in _seats_of(seat[1], named or {}):
             if agent in opponents:
                 raise ConfigError(f"--opponents names agent {agent} twice. Give each seat one player.")

@@ -28,7 +28,7 @@ from shoal.log import check as check_loggers
 from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis, named, policy_file
+from shoal.train import diagnosis, league_members, named, policy_file
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
@@ -90,7 +90,7 @@ def open_session(
     group = CallbackGroup(make_all(callbacks))
     specs = tuple(absolute(part) for part in callbacks if isinstance(part, str))
     options = dataclasses.replace(options, callback=specs)
-    _, options = seat_opponents(env, options, root)
+    _, options = seat_opponents(env, league_members.resolve(env, options, root), root)
     options = options if old is not None else initial_weights.resolve(initial_weights.with_init(options, init), root)
     places, options = named.find_places(env, options, policy, reward)
     policy = None if isinstance(policy, str) else policy  # the options name it
@@ -330,7 +330,7 @@ class Session:
         self.read_at, self.read_step, self.read_iteration = now, trainer.step, trainer.iteration
         if not self._count_episodes(record):
             return False
-        self.episodes = Episodes.of(record, None if trainer.opponents else trainer.vec.drained_returns)
+        self.episodes = Episodes.of(record, None if trainer.has_opponents else trainer.vec.drained_returns)
         return True
 
     def _count_episodes(self, record: Mapping[str, float]) -> bool:
@@ -408,7 +408,7 @@ class Session:
         setup = diagnosis.Setup(
             tables=as_tables(options),
             num_envs=trainer.vec.num_envs,
-            num_learners=trainer.agents - len(trainer.opponents),
+            num_learners=trainer.num_learning,
             total_steps=options.train.total_steps,
             device=trainer.device.type,
             random_entropy=min(map(_random_entropy, trainer.learners)),

@@ -6,10 +6,7 @@ bit, as one that was not, if its envs can save their state (all native envs can)
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,6 +22,7 @@ from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host import HostCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
+from shoal.algos.collect.league import LeagueCollector
 from shoal.algos.collect.native import NativeCollector, covers
 from shoal.algos.optimizers import fits
 from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, mask_size, resolve_policies
@@ -36,16 +34,18 @@ from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
 from shoal.train import init as initial_weights
-from shoal.train import seats
+from shoal.train import league_members, seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.graphs import Graphs, Pace, copy_into
 from shoal.train.health import Context, check_finite, gpu_errors_explained
+from shoal.train.league_play import LeaguePlay, find_seating
 from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.shaping import Shaping
 from shoal.train.tally import MAX_LISTED, AgentTally, ReturnTally, Tally
+from shoal.train.torch_settings import TorchSettings, keep_freed_memory, use_deterministic_kernels
 from shoal.train.torch_threads import Shape, choose_threads
 from shoal.vector.base import VecEnv
 from shoal.vector.foreign import as_vec_env
@@ -77,7 +77,7 @@ class Trainer:
     ) -> None:
         keep_freed_memory()
         self.torch_settings = TorchSettings()
-        self.opponents, options = seat_opponents(env, options)
+        self.opponents, options = seat_opponents(env, league_members.resolve(env, options, vec=vec))
         self.env, self.options = env, options
         self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
         self.step = self.iteration = 0
@@ -107,11 +107,19 @@ class Trainer:
         options, vec = self.options, self.vec
         self.agents = vec.agents_per_env
         seats.check(self.opponents, self.agents)
+        seating = find_seating(vec, options)
         frozen = load_opponents(self.opponents, vec)
         self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
+        if seating is not None:
+            self.num_rows = seating.own[0].num_rows(vec.num_envs, self.agents)
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
         roles = assign_roles(vec, options.nn.policies, options.nn.groups)
+        # of each learner: the agents that it can play, and in a league those rows that it plays
         self.roles = seats.without(roles, self.opponents, self.agents)
+        played = self.roles
+        if seating is not None:
+            played = seating.own
+            self.roles = [dataclasses.replace(seating.role, name=role.name) for role in played]
         named = find_groups(vec, options.nn.groups)
         self.groups = named or groups_of(roles)
         if self.agents > 1:
@@ -129,7 +137,7 @@ class Trainer:
         # Python envs do not declare action masks: the infos of the first reset show them
         first = None if vec.native_spec is not None else vec.reset(seed=self.first_seed)
         infos = {} if first is None else first[1]
-        self.actors = make_actors(self.roles, options, policy, self.device, self.agents)
+        self.actors = make_actors(played, options, policy, self.device, self.agents)
         # before the learners are made: they copy weights (DQN's target network)
         has_init = bool(options.init) and not self.is_resumed
         self.init = initial_weights.load(self.actors, options) if has_init else None
@@ -137,7 +145,7 @@ class Trainer:
             self.algorithm.learner(
                 options.train,
                 actor,
-                vec.num_envs * role.count(self.agents),
+                role.num_rows(vec.num_envs, self.agents),
                 seed=options.seed,
                 name=policy_name(k),
                 mask_size=mask_size(vec, role, actor.head, infos),
@@ -145,16 +153,21 @@ class Trainer:
                 optimizer_options=options.optimizer,
                 device=self.device,
             )
-            for k, (actor, role) in enumerate(zip(self.actors, self.roles))
+            for k, (actor, role) in enumerate(zip(self.actors, played))
         ]
         self.shaping = Shaping(reward, options, self.learners, self.device)
-        learning = zip(self.actors, self.roles, self.learners)
+        learning = zip(self.actors, played, self.learners)
         self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
         for k, seat in enumerate(self.seats):
             seat.shaper = self.shaping.shaper(k)
         self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
+        self.league: LeaguePlay | None = None
+        if seating is not None:
+            size = mask_size(vec, seating.others, self.actors[0].head, infos)
+            self.league = LeaguePlay(seating, vec, self.options, self.learners, size, self.device, policy)
         # against opponents, the returns of the learners are summed here: the env's are means over all agents
-        self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
+        judged = self.learners[:1] if self.league is not None else self.learners
+        self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in judged if self.has_opponents]
         self._ended = ReturnTally(self.device)
         self._tallies = [Tally(self.device) for _ in self.learners]
         self._agents_seen = AgentTally()
@@ -192,11 +205,15 @@ class Trainer:
 
     def _make_collector(self, seats: list[Seat]) -> Any:
         vec, surplus = self.vec, self.options.vec.surplus_envs
+        if self.league is not None and not self.on_gpu:
+            return HostCollector(vec, [*seats, self.league.seat])
         if not self.on_gpu:
             return NativeCollector(vec, seats[0]) if covers(vec, seats, surplus) else HostCollector(vec, seats, surplus)
         if surplus:
             raise ConfigError(f"--vec.surplus-envs {surplus} is not supported on a GPU. Use 0, or --device cpu.")
         fused = [learner.fused for learner in self.learners]
+        if self.league is not None:
+            return LeagueCollector(vec, seats, fused, self.league.members)
         return DeviceCollector(vec, seats, fused) if vec.is_on_gpu else HostEnvCollector(vec, seats, fused[0])
 
     def _torch_threads(self) -> int:
@@ -220,9 +237,19 @@ class Trainer:
 
     @property
     def steps_per_iteration(self) -> int:
-        """Environment steps of one rollout, over all rows that it waits for."""
+        """Environment steps of one rollout, over all rows that it waits for; in a league, of the main learner."""
         horizon: int = self.options.train.horizon
-        return horizon * (self.num_rows - self.options.vec.surplus_envs * (self.agents - len(self.opponents)))
+        return horizon * (self.num_rows - self.options.vec.surplus_envs * self.num_learning)
+
+    @property
+    def has_opponents(self) -> bool:
+        """Whether some agents do not learn."""
+        return bool(self.opponents) or self.league is not None
+
+    @property
+    def num_learning(self) -> int:
+        """Agents of an env that the main learner plays."""
+        return self.seats[0].role.count(self.agents) if self.league is not None else self.agents - len(self.opponents)
 
     @property
     def is_done(self) -> bool:
@@ -231,11 +258,14 @@ class Trainer:
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The current policies, to be evaluated."""
-        actors = [actor.on_cpu() for actor in self.actors] if self.on_gpu else self.actors
+        judged = (
+            self.actors if self.league is None else self.actors[:1]
+        )  # in a league, of the main learner on all sides
+        actors = [actor.on_cpu() for actor in judged] if self.on_gpu else judged
         frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
         options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
         options["groups"] = self.groups
-        return seat_player(actors, self.roles, frozen, self.opponents, **options)
+        return seat_player(actors, self.roles[: len(actors)], frozen, self.opponents, **options)
 
     # ---- one iteration ----
 
@@ -243,6 +273,8 @@ class Trainer:
         """Resets the envs for a new run, by the run's seed or by another."""
         seed = self.first_seed if seed is None else seed
         if not (self._started and self.step == 0 and seed is self.first_seed):  # Python envs were reset while building
+            if self.league is not None:
+                self.league.begin_games()
             self.collector.start(seed)
         self._started = True
 
@@ -278,6 +310,8 @@ class Trainer:
             self.start()
         done = self.step / self.options.train.total_steps
         self._params_now = {f"schedule/env.{name}": value for name, value in self.param_schedules.set(done).items()}
+        if self.league is not None:
+            self.league.before_iteration()
         if self.graphs is not None and self.graphs.collect is not None:
             self.graphs.collect()
         else:
@@ -306,6 +340,8 @@ class Trainer:
             self._tallies[k].add({"learning_rate": rate, **learner.schedule_metrics(), **self._params_now})
         self._updates += 1
         self.iteration += 1
+        if self.league is not None:
+            self.league.after_iteration(self.step, self.iteration)
         self._learn_s += time.perf_counter() - before
 
     def _update(self, number: int) -> None:
@@ -338,6 +374,7 @@ class Trainer:
             record |= {f"episode/{name}": numbers["mean"]}
             record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
         record |= self.shaping.drain()
+        record |= {} if self.league is None else self.league.metrics()
         for name, seconds in self.collector.times.drain().items():
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0
@@ -345,7 +382,7 @@ class Trainer:
 
     def _with_own_returns(self, stats: dict[str, Any]) -> dict[str, Any]:
         """The env's statistics; against opponents, with the episodes and returns of the learners alone."""
-        if not self.opponents:
+        if not self.has_opponents:
             return stats
         stats.pop("return", None)
         count, mean, low, high = self._ended.drain()
@@ -378,6 +415,7 @@ class Trainer:
             return
         saved = self._copy_of_state()
         action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
+        action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
         updates = [partial(self._update, k) for k in range(len(self.learners))]
         self.graphs = Graphs(self._collect if self.vec.is_on_gpu else None, action_streams, updates, update_streams)
@@ -410,6 +448,7 @@ class Trainer:
         """Everything that a bit-exact resume needs, as the files of a checkpoint."""
         files = self._tensors()
         files["state"] |= {name: stream.get_state() for name, stream in self._streams().items()}
+        files["state"] |= {} if self.league is None else self.league.decisions()
         if self.vec.can_snapshot and self._started:
             files["state"]["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return files
@@ -422,9 +461,10 @@ class Trainer:
         return {"weights": weights, "state": self._state_tensors() | self._row_tensors() | self.shaping.tensors()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
-        return {
+        tensors = {
             f"{k}.{name}": x for k, learner in enumerate(self.learners) for name, x in learner.state_tensors().items()
         }
+        return tensors if self.league is None else tensors | self.league.state_tensors()
 
     def _row_tensors(self) -> dict[str, Tensor]:
         """Tensors with an entry for each row: they do not fit a run with another number of rows."""
@@ -434,13 +474,14 @@ class Trainer:
         tensors |= {f"{k}.own_return": part for k, part in enumerate(self._own_returns)}
         for k, seat in enumerate(self.frozen):
             tensors |= {f"opponent{k}.recurrent.{i}": part for i, part in enumerate(seat.rollout.state)}
-        return tensors
+        return tensors if self.league is None else tensors | self.league.row_tensors()
 
     def _streams(self) -> dict[str, torch.Generator]:
         """All random streams, by their names in a checkpoint."""
         streams = {
             f"{k}.stream.{name}": s for k, learner in enumerate(self.learners) for name, s in learner.streams.items()
         }
+        streams |= {} if self.league is None else self.league.streams()
         return streams | {f"opponent{k}.stream.actions": seat.stream for k, seat in enumerate(self.frozen)}
 
     def counters(self) -> dict[str, Any]:
@@ -481,6 +522,8 @@ class Trainer:
             for learner in self.learners:
                 learner.check_restored()
         self.shaping.restore(state)
+        if self.league is not None:
+            self.league.restore(state)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and self.vec.can_snapshot and same_rows:
             self._restore_envs(state)
@@ -526,6 +569,8 @@ class Trainer:
         for seat in self.frozen:
             seat.rollout.reset_state()
         self.shaping.restart()
+        if self.league is not None:
+            self.league.begin_games()
         # other seeds than at the start: the policy has already learned from those episodes
         self.collector.start(env_seed(self.options.seed, "resumed", self.step))
 
@@ -536,45 +581,3 @@ def _put(into: Tensor, value: Tensor | None, name: str, must: bool = True) -> No
     elif must:
         what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
         raise CheckpointError(f"the checkpoint has {what} for {name}, expected {tuple(into.shape)} of {into.dtype}.")
-
-
-# ---- settings of the process ----
-
-
-class TorchSettings:
-    """Settings of torch that training changes, saved to be restored."""
-
-    def __init__(self) -> None:
-        self.threads = torch.get_num_threads()
-        self.deterministic = torch.backends.cudnn.deterministic
-        self.tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-        self.workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-
-    def restore(self) -> None:
-        """Restores them."""
-        torch.set_num_threads(self.threads)
-        torch.backends.cudnn.deterministic = self.deterministic
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self.tf32
-        if self.workspace is None:
-            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
-
-
-def use_deterministic_kernels(precision: str) -> None:
-    """Makes cuBLAS and cuDNN repeat their results bit for bit, in the precision of `--train.precision`."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # otherwise the order of cuBLAS's sums may change
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.allow_tf32 = precision != "fp32"
-
-
-def keep_freed_memory() -> None:
-    """Makes the C library keep freed memory for reuse instead of returning every large tensor to the system.
-
-    Otherwise the activations of every minibatch are new memory, whose page faults take longer than the arithmetic.
-    (glibc only; 32 MB is the largest threshold that it accepts.)
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
-        mallopt(mmap_threshold, 32 << 20)
-        mallopt(trim_threshold, 1 << 30)

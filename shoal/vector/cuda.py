@@ -213,6 +213,16 @@ class CudaVec(NativeVecBase):
         self.table.is_changed = True
         self._push_params()
 
+    def give_params(self, names: Sequence[str]) -> dict[str, Any]:
+        """Tensors of an entry for each env, from which every new episode takes these params. Write into them."""
+        self._pull_params()
+        host = self.table.give(names)
+        self._push_params()
+        assert self._rules is not None
+        values, first = self._rules[1].view(self._torch.float64), self.table.rule_values.ctypes.data
+        starts = {name: (array.ctypes.data - first) // 8 for name, array in host.items()}
+        return {name: values[start : start + self.num_envs] for name, start in starts.items()}
+
     def get_params(self) -> dict[str, Array]:
         """Every param as an array of one value for each env; of a distribution, the value that was drawn last."""
         self._pull_params()
@@ -220,7 +230,7 @@ class CudaVec(NativeVecBase):
 
     def _pull_params(self) -> None:
         """Reads the params that kernels have drawn."""
-        if self.table.distributions and self._params_tensor is not None:
+        if self.table.is_drawn and self._params_tensor is not None:
             self.table.values[:] = self._params_tensor.cpu().numpy().view(self.module.params_dtype)
 
     def _push_params(self) -> None:
@@ -228,7 +238,7 @@ class CudaVec(NativeVecBase):
         table, struct = self.table, self.struct
         self._params_tensor = self._put(self._params_tensor, table.values)
         struct.params, struct.params_stride = self._params_tensor.data_ptr(), int(table.is_per_env)
-        if not (table.distributions or self._rules):
+        if not (table.is_drawn or self._rules):
             return
         before = self._rules or (None, None)
         if self._rules is None:
@@ -236,7 +246,7 @@ class CudaVec(NativeVecBase):
             streams = side_streams(self.tensors["rng"].cpu().numpy().view(np.uint32), PARAM_STREAM)
             self.tensors["param_rng"] = self._to_device(streams.view(np.int32))
             struct.param_rng = self.tensors["param_rng"].data_ptr()
-        rules, numbers = self._rules = (self._put(before[0], table.rules), self._put(before[1], table.numbers))
+        rules, numbers = self._rules = (self._put(before[0], table.rules), self._put(before[1], table.rule_values))
         struct.rules, struct.rule_values = rules.data_ptr(), numbers.data_ptr()
         struct.num_rules = len(table.rules)
 

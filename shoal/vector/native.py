@@ -283,6 +283,11 @@ class NativeVec(NativeVecBase):
         self.memory.set_params(self._check_params(params))
         self.memory.table.is_changed = True
 
+    def give_params(self, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays of an entry for each env, from which every new episode takes these params. Write into them."""
+        self._refuse_in_flight("give_params")
+        return self.memory.give_params(names)
+
     def get_params(self) -> dict[str, Array]:
         """Every param as an array of one value for each env; of a distribution, the value that was drawn last."""
         self._refuse_in_flight("get_params")

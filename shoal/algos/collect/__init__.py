@@ -4,6 +4,7 @@
     native.py      native envs and a policy in C on the CPU: a rollout in one call
     device.py      envs and policy on the same GPU
     host_envs.py   envs on the CPU, policy on a GPU
+    league.py      envs and policies on the same GPU, with a league's opponents
 
 Knows rollouts, actors and vector envs, but nothing of learning.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -33,6 +35,7 @@ class Seat:
     stream: torch.Generator
     learns: bool = True
     shaper: Shaper | None = None  # computes a reward of the user's own
+    members: Any = None  # of a league's opponents (shoal/league/members.py): they act, each for its own rows
 
 
 @dataclass

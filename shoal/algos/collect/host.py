@@ -58,6 +58,7 @@ class HostCollector:
         self._heads = [seat.actor.head for seat in seats]
         self._native = [seat.rollout.acting for seat in seats]
         self._acts_natively = [False] * len(seats)  # whether C acts in this rollout, by seat
+        self.members = next((seat.members for seat in seats if seat.members is not None), None)
 
     def start(self, seed: Any) -> None:
         """Resets the envs. Their observations become the last step of an empty rollout: `collect` continues there."""
@@ -69,6 +70,8 @@ class HostCollector:
             started += envs.num_envs
             for number, seat in enumerate(self.seats):
                 self._take_obs(seat, envs.views[number][-1], obs, infos, envs)
+            if self.members is not None:
+                self.members.note_alive(infos, envs.lo, envs.hi)
 
     def resume(self, obs: Any, infos: dict[str, Any]) -> None:
         """Continues from restored envs. Their observations become the last step of an empty rollout."""
@@ -83,6 +86,8 @@ class HostCollector:
             range_obs = map_leaves(operator.itemgetter(obs_rows), obs)
             for number, seat in enumerate(self.seats):
                 self._take_obs(seat, envs.views[number][-1], range_obs, range_infos, envs)
+            if self.members is not None:
+                self.members.note_alive(range_infos, lo, hi)
 
     def collect(self) -> None:
         """Fills every rollout with `horizon` steps of every row.
@@ -92,6 +97,8 @@ class HostCollector:
         """
         for seat in self.seats:
             begin(seat)
+        if self.members is not None:
+            self.members.begin()
         self._acts_natively = [native is not None and native.begin() for native in self._native]
         with contextlib.ExitStack() as modes:
             if not all(self._acts_natively):
@@ -121,6 +128,8 @@ class HostCollector:
                 views = envs.views[number][envs.t]
                 self._take_flags(seat, views, rewards, terminated, truncated, infos, envs)
                 self._take_obs(seat, views, obs, infos, envs)
+            if self.members is not None:
+                self.members.finish_step(rewards, terminated | truncated, infos, envs.lo, envs.hi)
             self.times.copy += clock() - after
             envs.t += 1
             if envs.t < self.horizon:
@@ -137,6 +146,8 @@ class HostCollector:
             views = envs.views[number][envs.t]
             if self._acts_natively[number]:
                 self._native[number].act(views)
+            elif seat.members is not None:
+                seat.members.act(views, envs.lo, envs.hi)
             else:
                 for start, state in zip(views.starts, views.state):
                     start.copy_(state)
@@ -147,7 +158,7 @@ class HostCollector:
 
     def _send(self, actions: list[Any], envs: EnvRange, began: float) -> None:
         """Joins the seats' actions and sends them to the envs. `began` is the time at which inference began."""
-        joined = gather(actions, self._roles, self._heads, envs.num_envs, self.agents)
+        joined = gather(actions, self._roles, self._heads, envs.num_envs, self.agents, envs.lo)
         inferred = time.perf_counter()
         self.vec.send(joined, envs.env_id)
         self.times.inference += inferred - began
@@ -166,7 +177,9 @@ class HostCollector:
         """Copies the rewards and dones of a step, and the last observations of truncated rows."""
         role, rollout = seat.role, seat.rollout
         if role.agents is not None:
-            rewards, terminated, truncated = (pick(x, role, self.agents) for x in (rewards, terminated, truncated))
+            rewards, terminated, truncated = (
+                pick(x, role, self.agents, envs.lo) for x in (rewards, terminated, truncated)
+            )
         np.copyto(views.rewards, rewards, casting="same_kind")
         np.logical_or(terminated, truncated, out=views.dones)
         if not has_true(views.dones):
@@ -186,20 +199,20 @@ class HostCollector:
         """The rows of the rollout that ended, of those of a range, and their last observations."""
         rows, rollout, index = self._rows(seat, envs), seat.rollout, torch.from_numpy(ended)
         if "final_obs" in infos:
-            final = pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents)
+            final = pick_obs(infos["final_obs"], seat.role, rollout.layout, self.agents, envs.lo)
         else:  # an env that resets itself does not return it: use the observation before the step
             final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
         return index + rows.start, [torch.from_numpy(leaf[ended]) for leaf in final]
 
     def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], envs: EnvRange) -> None:
         """Copies the next observations, action masks and alive flags."""
-        for stored, leaf in zip(views.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents)):
+        for stored, leaf in zip(views.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents, envs.lo)):
             np.copyto(stored, leaf, casting="unsafe")
         if views.next_mask is not None:
-            masks = pick_masks(infos, seat.role, self.agents)
+            masks = pick_masks(infos, seat.role, self.agents, envs.lo)
             views.next_mask[...] = 1 if masks is None else masks.reshape(views.next_mask.shape)
         if views.next_alive is not None and "alive" in infos:
-            views.next_alive[...] = pick(infos["alive"], seat.role, self.agents)
+            views.next_alive[...] = pick(infos["alive"], seat.role, self.agents, envs.lo)
             alive = views.next_alive if views.alive is None else views.next_alive & views.alive
             if not alive.all():
                 self._clear_state(seat, alive, envs)
@@ -234,8 +247,7 @@ class HostCollector:
 
     def _rows(self, seat: Seat, envs: EnvRange) -> slice:
         """A seat's rows of a range."""
-        count = seat.role.count(self.agents)
-        return slice(envs.lo * count, envs.hi * count)
+        return seat.role.span(envs.lo, envs.hi, self.agents)
 
     def _range(self, env_id: Array) -> EnvRange:
         lo, hi = int(env_id[0]), int(env_id[-1]) + 1

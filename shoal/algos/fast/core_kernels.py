@@ -55,21 +55,16 @@ def _lstm_gate(
 
 
 @triton.jit
-def act(
-    obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell,
-    logits, values, actions, env_actions, rows,
-    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, G: tl.constexpr, RECURRENT: tl.constexpr,
-    BM: tl.constexpr,
+def _outputs(
+    x, row, live, weights, narrow, hidden, cell, new_hidden, new_cell,
+    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
+    G: tl.constexpr, RECURRENT: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """One step of the policy: logits, values, actions and next state for `rows` observations.
+    """The network's outputs (rows, 16) for inputs x, with the state of the rows `row`, whose next state it stores.
 
     The core computes its units in two parts: all of them at once do not fit into registers.
     """
     PART: tl.constexpr = H // 2 if H > 16 else H
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
-    live = row < rows
-    x = _load_obs(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
     h1, h2 = _body(x, weights, narrow, D, DP, H, ACT, DTYPE)
     core: tl.constexpr = H * D + H + H * H + H
     recurrent: tl.constexpr = core + G * H * H + G * H
@@ -108,6 +103,24 @@ def act(
         start = heads + tl.where(column < A, column * H, A * H + A)
         wo = tl.load(shifted + start[:, None] + unit[None, :], mask=(column <= A)[:, None], other=0.0)
         outputs = tl.dot(out, tl.trans(wo), outputs)
+    return outputs
+
+
+@triton.jit
+def act(
+    obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell,
+    logits, values, actions, env_actions, rows,
+    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
+    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, G: tl.constexpr, RECURRENT: tl.constexpr,
+    BM: tl.constexpr,
+):  # fmt: skip
+    """One step of the policy: logits, values, actions and next state for `rows` observations."""
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = row < rows
+    x = _load_obs(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
+    outputs = _outputs(
+        x, row, live, weights, narrow, hidden, cell, new_hidden, new_cell, D, DP, H, A, ACT, DTYPE, G, RECURRENT, BM
+    )
     _sample(outputs, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
 
 

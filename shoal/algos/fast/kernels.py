@@ -92,27 +92,37 @@ def _sample(o, row, live, noise, masks, logits, values, actions, env_actions, A:
 
 
 @triton.jit
-def act(
-    obs, weights, narrow, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
+def _outputs(
+    obs, at, live, weights, narrow, mean, scale,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+    NORM: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """One step of the policy: logits, values and actions for `rows` observations.
+    """The network's outputs (rows, 16) for the observations `at`.
 
     `learn` repeats the loads of the weights: a helper would have to return all six of them.
     """
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
-    live = row < rows
     w1 = _matrix(narrow, H, DP, DTYPE)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(narrow + H * DP + H, H, H, DTYPE)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
     after: tl.constexpr = H + H * H + H
     wo, bo = _heads(weights + H * D + after, narrow + H * DP + after, H, A, DTYPE)
-    x = _load_obs(obs, row.to(tl.int64), live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
+    x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(DTYPE)
     h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(DTYPE)
-    o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
+    return tl.dot(h2, tl.trans(wo)) + bo[None, :]
+
+
+@triton.jit
+def act(
+    obs, weights, narrow, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
+    D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
+    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """One step of the policy: logits, values and actions for `rows` observations."""
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    live = row < rows
+    o = _outputs(obs, row.to(tl.int64), live, weights, narrow, mean, scale, D, DP, H, A, ACT, UNIT, NORM, DTYPE)
     _sample(o, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
 
 

@@ -1,8 +1,17 @@
-// randomize.h: params drawn at the start of each episode (domain randomization). Included by module.c.
+// randomize.h: params that change at the start of each episode: drawn (domain randomization), or given for each env.
+// Included by module.c.
 //
 // Draws come from a stream of their own: the env's stream gives the same numbers whether params are drawn or not.
 
-enum { SHOAL_FIXED, SHOAL_UNIFORM, SHOAL_LOGUNIFORM, SHOAL_NORMAL, SHOAL_CHOICE, SHOAL_INTEGERS };  // ShoalRule.kind
+enum {  // ShoalRule.kind
+    SHOAL_FIXED,
+    SHOAL_UNIFORM,
+    SHOAL_LOGUNIFORM,
+    SHOAL_NORMAL,
+    SHOAL_CHOICE,
+    SHOAL_INTEGERS,
+    SHOAL_GIVEN  // not drawn: rule_values has a value for each env, which its next episode takes
+};
 #define SHOAL_PARAM_STREAM 0xA24BAED4963EE407ULL
 #define SHOAL_WRAP_STREAM 0x9FB21C651E98DF25ULL
 
@@ -28,7 +37,8 @@ SHOAL_FN void shoal_randomize(ShoalBatch *b, int64_t i) {
     for (int32_t k = 0; k < b->num_rules; k++) {
         const ShoalRule *rule = &b->rules[k];
         if (rule->kind == SHOAL_FIXED) continue;
-        double value = shoal_draw_number(rule, b->rule_values + rule->first, &b->param_rng[i]);
+        const double *values = b->rule_values + rule->first;
+        double value = rule->kind == SHOAL_GIVEN ? values[i] : shoal_draw_number(rule, values, &b->param_rng[i]);
         int32_t whole = (int32_t)value;
         float number = (float)value;
         memcpy(params + rule->offset, rule->is_int ? (const void *)&whole : (const void *)&number, 4);

@@ -1,0 +1,109 @@
+"""Leagues whose envs are on a GPU: the same results as on the CPU, by kernels in Triton's interpreter, and by torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import shoal
+from shoal.errors import ConfigError
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
+from tests.training import make_trainer, tiny
+
+DUEL = "tests/duel.h"
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+@pytest.mark.parametrize("group", ["parts", pytest.param("collector", marks=pytest.mark.slow), "compiles"])
+def test_kernels_equal_their_twins(group):
+    root = Path(__file__).parents[1]
+    env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.member_checks", group],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=root,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checked" in done.stdout
+
+
+def on_fake_gpu(env: str, monkeypatch: Any, *, device: bool = True, params: Any = (), **more: Any) -> Any:
+    """The trainer of a league on envs that look like a GPU's, or on the same envs of the CPU."""
+    use_fake_graphs(monkeypatch)
+    tables = tiny(**more)
+    league = {"on": True, "pool": 5, "every": 2, "snapshot": 100, "latest": 0.3, **more.get("league", {})}
+    vec = shoal.make(env, 24, backend="serial", **dict(params))
+    return make_trainer(GpuLikeVec(vec) if device else vec, **{**tables, "league": league})
+
+
+ENVS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "mlp": (DUEL, {}, {}),
+    "robots": (DUEL, {"players": 3, "early": 1}, {"league": {"members": ("low", "high")}}),
+    "lstm": (DUEL, {}, {"nn": {"core": "lstm"}, "train": {"normalize_obs": True}}),
+    "mingru": (DUEL, {}, {"nn": {"core": "mingru", "head_layers": 1}}),
+    "mixed actions": ("tests/mixture.h", {}, {"nn": {"separate": True, "core": "lstm"}}),
+    "box": ("tests/chase.h", {"max_steps": 5}, {"nn": {"log_std": -0.5}}),
+    "exploiters": (DUEL, {}, {"league": {"exploiters": 1, "exploiter_reset": 200}}),
+}
+
+
+@pytest.mark.parametrize("case", ENVS)
+def test_a_league_on_a_gpu_equals_one_on_the_cpu(case, monkeypatch):
+    env, params, more = ENVS[case]
+    pair = [on_fake_gpu(env, monkeypatch, device=device, params=params, **more) for device in (False, True)]
+    host, device = pair
+    opponents = set()
+    for _ in range(5):
+        for t in pair:
+            t.iterate()
+        opponents |= set(host.league.games.member.tolist())
+        for name, mine in host.league.games.tensors().items():
+            torch.testing.assert_close(mine, device.league.games.tensors()[name], rtol=1e-4, atol=1e-4)
+        for one, two in zip(host.learners, device.learners):
+            torch.testing.assert_close(one.rollout.obs[0], two.rollout.obs[0], rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(one.rollout.dones, two.rollout.dones)
+            torch.testing.assert_close(one.weights, two.weights, rtol=1e-3, atol=1e-3)
+    assert len(opponents) > 1 or env != DUEL
+    assert {p.name for p in host.league.league.players} == {p.name for p in device.league.league.players}
+    for t in pair:
+        t.close()
+
+
+@pytest.mark.parametrize("case", ["lstm", "robots"])
+def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
+    env, params, more = ENVS[case]
+    whole, stopped = (on_fake_gpu(env, monkeypatch, params=params, **more) for _ in range(2))
+    for _ in range(4):
+        whole.iterate()
+    for _ in range(2):
+        stopped.iterate()
+    saved = {name: {k: v.clone() for k, v in part.items()} for name, part in stopped.state().items()}
+    resumed = on_fake_gpu(env, monkeypatch, params=params, **more)
+    resumed.restore(saved, {**stopped.counters(), "step": stopped.step})
+    assert resumed.exact
+    for _ in range(2):
+        resumed.iterate()
+    wanted, got = whole.state(), resumed.state()
+    for name, part in wanted.items():
+        assert part.keys() == got[name].keys()
+        assert all(torch.equal(value, got[name][key]) for key, value in part.items())
+    for t in (whole, stopped, resumed):
+        t.close()
+
+
+def test_convolutions_are_refused_before_the_run_starts(monkeypatch):
+    with pytest.raises(ConfigError, match=r"uses its weights in conv2d. Use --nn.encoder mlp"):
+        on_fake_gpu("forage", monkeypatch, params={"agents": 2})
+    t = on_fake_gpu("forage", monkeypatch, params={"agents": 2}, nn={"encoder": "mlp"})
+    t.iterate()
+    t.close()
