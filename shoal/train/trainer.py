@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from shoal import checkpoint
 from shoal.algos.actor import Actor
+from shoal.algos.agents.actor import AgentActor
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
@@ -41,7 +42,7 @@ from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.graphs import Graphs, Pace, copy_into
 from shoal.train.health import Context, check_finite, gpu_errors_explained
-from shoal.train.opponents import load_opponents, seat_opponents
+from shoal.train.opponents import is_capturable, load_opponents, memory_of, restore_memory, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.shaping import Shaping
@@ -107,7 +108,7 @@ class Trainer:
         options, vec = self.options, self.vec
         self.agents = vec.agents_per_env
         seats.check(self.opponents, self.agents)
-        frozen = load_opponents(self.opponents, vec)
+        frozen = load_opponents(self.opponents, vec, options.seed)
         self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
         roles = assign_roles(vec, options.nn.policies, options.nn.groups)
@@ -185,6 +186,8 @@ class Trainer:
         actor.to(self.device)
         actor.head.to(self.device)
         size = mask_size(self.vec, role, actor.head, infos)
+        if isinstance(actor, AgentActor):
+            actor.seat(rows, size)
         rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, mask_size=size, device=self.device)
         rollout.needs_last_value = False
         seed = stream_seed(self.options.seed, "opponent", *(role.agents or ()), "actions")
@@ -380,7 +383,8 @@ class Trainer:
         action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
         updates = [partial(self._update, k) for k in range(len(self.learners))]
-        self.graphs = Graphs(self._collect if self.vec.is_on_gpu else None, action_streams, updates, update_streams)
+        collect = self._collect if self.vec.is_on_gpu and is_capturable(self.frozen) else None
+        self.graphs = Graphs(collect, action_streams, updates, update_streams)
         self._put_back(saved)
 
     def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
@@ -419,7 +423,8 @@ class Trainer:
         weights: dict[str, Tensor] = {}
         for k, actor in enumerate(self.actors):
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
-        return {"weights": weights, "state": self._state_tensors() | self._row_tensors() | self.shaping.tensors()}
+        rows = self._row_tensors() | memory_of(self.frozen)
+        return {"weights": weights, "state": self._state_tensors() | rows | self.shaping.tensors()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
         return {
@@ -478,6 +483,7 @@ class Trainer:
         if same_rows:
             for name, tensor in self._row_tensors().items():
                 _put(tensor, state.get(name), name)
+            restore_memory(self.frozen, state)
             for learner in self.learners:
                 learner.check_restored()
         self.shaping.restore(state)
