@@ -18,7 +18,7 @@ let_openmp_sleep()  # before torch is imported
 # ruff: noqa: E402
 from shoal.train.callbacks import Callback, Context, Episodes
 from shoal.train.envs import device_of, env_seed, make_vec
-from shoal.train.evaluation import RunEvaluation, evaluate_run
+from shoal.train.evaluation import RunEvaluation, evaluate_agent, evaluate_run
 from shoal.train.loop import Training, start, train
 from shoal.train.many_seeds import train_seeds
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
@@ -43,6 +43,7 @@ __all__ = [
     "as_tables",
     "device_of",
     "env_seed",
+    "evaluate_agent",
     "evaluate_run",
     "load_player",
     "make_actor",
