@@ -158,6 +158,7 @@ class Lines(Logger):
             f"return {number(latest.get('episode/return')):>8}",
             f"length {number(latest.get('episode/length')):>7}",
         ]
+        parts += [f"phase {phase}"] if (phase := history.phase()) else []
         parts += [f"{row.name} {number(row.mean):>8}" for row in history.agents(MOST_ON_A_LINE)]
         parts += [f"{row.short} {number(latest[row.name]):>7}" for row in history.learning() if row.short]
         parts.append(f"left {duration(history.left_s)}")

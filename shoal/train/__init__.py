@@ -22,6 +22,7 @@ from shoal.train.evaluation import RunEvaluation, evaluate_agent, evaluate_run
 from shoal.train.loop import Training, start, train
 from shoal.train.many_seeds import train_seeds
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
+from shoal.train.phases import Phase
 from shoal.train.players import load_player, make_actor
 from shoal.train.session import run_to_resume
 from shoal.train.signals import Stopped
@@ -34,6 +35,7 @@ __all__ = [
     "Episodes",
     "Eval",
     "Options",
+    "Phase",
     "RunEvaluation",
     "Save",
     "Stopped",

@@ -26,7 +26,7 @@ from shoal.nn.policy import Net
 from shoal.plugins import NoOptions, Plugins, options_type
 from shoal.registry import is_native
 from shoal.schedules import Schedule
-from shoal.train import defaults, env_params
+from shoal.train import defaults, env_params, phases
 from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.vector.backends import BACKENDS
 from shoal.wrappers import Wrap
@@ -99,6 +99,12 @@ class Options:
     )
     wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     reward: str = opt("", "your own reward, which the learner sees in place of the env's: mine:Reward", metavar="NAME")
+    curriculum: str = opt(
+        "",
+        "phases that change params, opponents and rewards: a preset, or a TOML file with [[curriculum]] tables",
+        metavar="NAME",
+        convert=phases.write,
+    )
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)

@@ -38,6 +38,7 @@ from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
 from shoal.train import init as initial_weights
 from shoal.train import seats
+from shoal.train.curriculum import changing_seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.graphs import Graphs, Pace, copy_into
@@ -109,6 +110,8 @@ class Trainer:
         self.agents = vec.agents_per_env
         seats.check(self.opponents, self.agents)
         frozen = load_opponents(self.opponents, vec, options.seed)
+        changing = changing_seats(options, vec)
+        self.goal = None if changing is None else frozen  # whom evaluations play, where a curriculum changes opponents
         self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
         options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
         roles = assign_roles(vec, options.nn.policies, options.nn.groups)
@@ -153,7 +156,7 @@ class Trainer:
         self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
         for k, seat in enumerate(self.seats):
             seat.shaper = self.shaping.shaper(k)
-        self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
+        self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in changing or frozen]
         # against opponents, the returns of the learners are summed here: the env's are means over all agents
         self._own_returns = [torch.zeros_like(x.rollout.rewards[0]) for x in self.learners if self.opponents]
         self._ended = ReturnTally(self.device)
@@ -235,7 +238,8 @@ class Trainer:
     def player(self, greedy: bool) -> PolicyPlayer:
         """The current policies, to be evaluated."""
         actors = [actor.on_cpu() for actor in self.actors] if self.on_gpu else self.actors
-        frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
+        seated = [(seat.actor, seat.role) for seat in self.frozen] if self.goal is None else self.goal
+        frozen = [(actor.on_cpu() if self.on_gpu else actor, role) for actor, role in seated]
         options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
         options["groups"] = self.groups
         return seat_player(actors, self.roles, frozen, self.opponents, **options)
@@ -386,6 +390,10 @@ class Trainer:
         collect = self._collect if self.vec.is_on_gpu and is_capturable(self.frozen) else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)
         self._put_back(saved)
+
+    def forget_graphs(self) -> None:
+        """Captures the graphs anew before the next iteration: who acts, or what is rewarded, has changed."""
+        self.graphs, self._is_captured = None, False
 
     def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
         """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
