@@ -22,7 +22,7 @@
     X(float, throttle_slew, 0.0f, "1/s, how fast the throttle moves; 0: at once")                                      \
     X(float, noise, 0.0f, "the physics of a game differ by up to this share, for both sides alike; 0.1: 10 %")         \
     X(float, start_min, 30.0f, "km between the aircraft at the start, at least")                                       \
-    X(float, start_max, 40.0f, "km between the aircraft at the start, at most")                                        \
+    X(float, start_max, 40.0f, "km between the aircraft at the start, at most; at least start_min")                    \
     X(float, start_angle, 0.5f, "rad, by which a nose may point past the enemy at the start, at most")                 \
     X(float, start_speed, 300.0f, "m/s")                                                                               \
     X(float, reward_win, 1.0f, "reward of the side that survives alone")                                               \
