@@ -33,7 +33,8 @@ typedef struct {
     float turn, burn;  // rad, s of thrust
 } Maneuver;
 
-// Every curve of the graph, a point per second. A curve that ends early repeats its last point.
+// Every curve of the graph, a point per second. A curve that ends early repeats its last point; that of
+// a missile that does not fly has speed 0.
 typedef struct {
     GraphPoint threat[GRAPH_TURNS][GRAPH_POINTS];  // turned by -90 to 90 degrees, in steps of 15
     GraphPoint escape[2][GRAPH_POINTS];            // left, right
@@ -225,16 +226,24 @@ typedef struct {
     float length[GRAPH_LANES];  // m for which it keeps that rudder, then it flies straight
     float least[GRAPH_LANES];   // the least squared distance so far
     int32_t flies[GRAPH_LANES];
+    GraphPoint last[GRAPH_LANES];  // where the missile is, or was when the chase ended
 } Chases;
 
+ENV_FN GraphPoint chase_point(const Chases *c, int32_t lane, float t) {
+    GraphPoint point = {c->missile.x[lane], c->missile.y[lane], t, c->missile.speed[lane]};
+    return point;
+}
+
 ENV_FN void chase_begin(const State *s, const Params *p, int32_t side, int32_t number, Chases *c, int32_t lane) {
-    int32_t plan = number % GRAPH_PLANS,
-            k = number < GRAPH_CHASES ? graph_incoming(s, p, side, number / GRAPH_PLANS) : -1;
+    int32_t plan = number % GRAPH_PLANS, k = -1;
+    if (number < GRAPH_CHASES) k = graph_incoming(s, p, side, number / GRAPH_PLANS);
     c->flies[lane] = k >= 0;
     flock_set(&c->missile, lane, &s->body[k >= 0 ? k : side]);
     flock_set(&c->own, lane, &s->body[side]);
     c->age[lane] = k >= 0 ? s->age[k] : 0.0f;
     c->least[lane] = M_INF;
+    c->last[lane] = chase_point(c, lane, 0.0f);
+    if (k < 0) c->last[lane].v = 0.0f;
     c->rudder[lane] = s->body[side].rudder;
     c->throttle[lane] = s->throttle[side];
     c->length[lane] = M_INF;
@@ -245,9 +254,9 @@ ENV_FN void chase_begin(const State *s, const Params *p, int32_t side, int32_t n
     c->length[lane] = m_abs(m.turn) / m.frame.turn;
 }
 
-// One step of all lanes. Returns whether any missile still flies. A chase ends with a hit, when the missile is spent,
-// and when its engine is off and it falls behind: it has passed its target, or will not reach it.
-ENV_FN int32_t chase_step(const Params *p, Airframe fighter, Airframe missile, Chases *c) {
+// One step of all lanes, to t seconds from now. Returns whether any missile still flies. A chase ends with a hit, when
+// the missile is spent, and when its engine is off and it falls behind: it has passed its target, or will not reach it.
+ENV_FN int32_t chase_step(const Params *p, Airframe fighter, Airframe missile, float t, Chases *c) {
     const float kill = p->kill_radius * p->kill_radius, burn = p->missile_burn, gain = p->missile_gain;
     float near[GRAPH_LANES], opening[GRAPH_LANES];
     int32_t any = 0;
@@ -269,19 +278,13 @@ ENV_FN int32_t chase_step(const Params *p, Airframe fighter, Airframe missile, C
     for (int32_t lane = 0; lane < GRAPH_LANES; lane++) {
         if (!c->flies[lane]) continue;
         c->least[lane] = m_min(c->least[lane], near[lane]);
+        c->last[lane] = chase_point(c, lane, t);
         int32_t is_behind = (opening[lane] > 0.0f) & (c->age[lane] > burn);
         int32_t is_over = (c->least[lane] < kill) | is_behind | is_spent(p, c->missile.speed[lane], c->age[lane]);
         c->flies[lane] = !is_over;
         any |= !is_over;
     }
     return any;
-}
-
-// Writes the point of a path at a second; once the chase is over, the last point again.
-ENV_FN void chase_mark(const Chases *c, int32_t lane, int32_t second, GraphPoint *path) {
-    const Body b = flock_get(&c->missile, lane);
-    GraphPoint now = {b.x, b.y, (float)second, b.speed};
-    path[second] = c->flies[lane] || second == 0 ? now : path[second - 1];
 }
 
 // How near each missile comes to each plan within 30 s: miss[rank * GRAPH_PLANS + plan], M_INF without a missile. Also,
@@ -300,11 +303,11 @@ ENV_FN void graph_chase(const State *s, const Params *p, int32_t side, float *mi
             if (paths && step % every == 0) {
                 for (int32_t lane = 0; lane < count; lane++) {
                     int32_t chase = first + lane;
-                    if (chase % GRAPH_PLANS == 0) chase_mark(&c, lane, step / every, paths[chase / GRAPH_PLANS]);
+                    if (chase % GRAPH_PLANS == 0) paths[chase / GRAPH_PLANS][step / every] = c.last[lane];
                 }
             }
-            if (!any && !paths) break;
-            if (any) any = chase_step(p, fighter, missile, &c);
+            if (step == GRAPH_SECONDS * every || (!any && !paths)) break;
+            if (any) any = chase_step(p, fighter, missile, GRAPH_STEP * (float)(step + 1), &c);
         }
         for (int32_t lane = 0; lane < count; lane++) miss[first + lane] = m_sqrt(c.least[lane]);
     }
