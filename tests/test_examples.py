@@ -109,6 +109,13 @@ def test_the_gallery_is_drawn(tmp_path):
     assert out.count("shapes") == len(names) == 5
 
 
+def test_moments_of_midrange_are_drawn(tmp_path):
+    out = run("midrange_pictures.py", "--out", str(tmp_path / "new"), "--width", "120")
+    assert sorted(path.stem for path in (tmp_path / "new").iterdir()) == ["defend", "safe", "too_late"]
+    margins = dict(re.findall(r"(\w+)\.png: margin (\S+) km", out))
+    assert float(margins["safe"]) > 0 > float(margins["too_late"])
+
+
 def test_your_own_parts_are_chosen_by_name(tmp_path, monkeypatch, capsys):
     """The commands of the example's docstring, shortened; then evaluated and resumed from another folder."""
     monkeypatch.chdir(EXAMPLES / "own_by_name")

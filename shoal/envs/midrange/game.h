@@ -53,6 +53,7 @@
     X(float, missile_gain, 4.0f, "navigation constant of proportional navigation, in mode fast")                       \
     X(float, kill_radius, 100.0f, "m")                                                                                 \
     X(int, draw_side, 0, "the side whose space-time graph the picture shows")                                          \
+    X(float, draw_yaw, 25.0f, "degrees by which the graph is seen from the right of the aircraft's tail")              \
     X(int, robot_0, 0, "who plays side 0")                                                                             \
     X(int, robot_1, 0, "who plays side 1")
 #define ENV_LIMITS(X)                                                                                                  \
@@ -72,6 +73,7 @@
     X("start_speed", 50, 1000)                                                                                         \
     X("shape_gamma", 0, 1)                                                                                             \
     X("draw_side", 0, 1)                                                                                               \
+    X("draw_yaw", -180, 180)                                                                                           \
     X("sensors", 0, 1)                                                                                                 \
     X("radar_range", 0, 1e4)                                                                                           \
     X("radar_angle", 0, 180)                                                                                           \

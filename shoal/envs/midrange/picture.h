@@ -1,8 +1,8 @@
 // picture.h: the picture of a game. Left the plane from above, right the space-time graph of one side.
 //
 // The plane: trails, missiles (white below Mach 1), labels with Mach number and load, an arrow at the edge for whatever
-// is out of sight. The graph in perspective: horizontally the plane around the own aircraft, whose nose points into the
-// picture; vertically time, now on top and 30 s later at the bottom. Red: where an enemy missile fired now can be.
+// is out of sight. The graph in perspective, from behind the own aircraft and `draw_yaw` degrees to its right: the
+// plane lies flat and time goes down, from now on top to 30 s later. Red: where an enemy missile fired now can be.
 // Yellow: the escapes. In the own color: the present course. Orange: incoming missiles. Width 200, height 112, y down.
 
 #define SKY 0x0b1522
@@ -176,7 +176,7 @@ ENV_FN void draw_aircraft(Draw *d, const State *s, const Params *p, const Plane 
     label_add(&label, "G");
     float width = draw_text_width(2.6f, label.text);
     float beside = x + 3.2f + width < 98.0f ? x + 3.2f : x - 3.2f - width;
-    draw_text(d, beside, m_clamp(y - 3.4f, 2.0f, 93.0f), 2.6f, label.text, color);
+    draw_text(d, beside, m_clamp(y + (own->dy > 0.0f ? 3.6f : -3.6f), 2.0f, 93.0f), 2.6f, label.text, color);
 }
 
 ENV_FN void draw_missile(Draw *d, const State *s, const Plane *v, int32_t k) {
@@ -207,7 +207,8 @@ ENV_FN void draw_plane(Draw *d, const State *s, const Params *p, int32_t side) {
 
 typedef struct {
     Panel panel;
-    float x, y, dx, dy;  // m, the own aircraft and its direction of flight
+    float x, y;    // m, the own aircraft
+    float dx, dy;  // the direction into the picture
 } GraphView;
 
 // The place in the picture of a point (right, ahead, s from now), in km. Returns 0 behind the camera.
@@ -230,13 +231,13 @@ ENV_FN int32_t project_point(const GraphView *v, GraphPoint point, float *x, flo
 
 ENV_FN void draw_3d(Draw *d, const GraphView *v, float right_0, float ahead_0, float t_0, float right_1, float ahead_1,
                     float t_1, float width, uint32_t color) {
-    float x0, y0, x1, y1;
+    float x0 = 0.0f, y0 = 0.0f, x1 = 0.0f, y1 = 0.0f;
     if (!project(v, right_0, ahead_0, t_0, &x0, &y0) || !project(v, right_1, ahead_1, t_1, &x1, &y1)) return;
     draw_clipped(d, &v->panel, x0, y0, x1, y1, width, color);
 }
 
 ENV_FN void draw_segment(Draw *d, const GraphView *v, GraphPoint from, GraphPoint to, float width, uint32_t color) {
-    float x0, y0, x1, y1;
+    float x0 = 0.0f, y0 = 0.0f, x1 = 0.0f, y1 = 0.0f;
     if (!project_point(v, from, &x0, &y0) || !project_point(v, to, &x1, &y1)) return;
     draw_clipped(d, &v->panel, x0, y0, x1, y1, width, color);
 }
@@ -250,7 +251,7 @@ ENV_FN void draw_curve(Draw *d, const GraphView *v, const GraphPoint *points, fl
 }
 
 ENV_FN void draw_dot(Draw *d, const GraphView *v, GraphPoint point, float radius, uint32_t color) {
-    float x, y;
+    float x = 0.0f, y = 0.0f;
     if (project_point(v, point, &x, &y) && is_inside(&v->panel, x, y)) draw_circle(d, x, y, radius, color);
 }
 
@@ -266,7 +267,7 @@ ENV_FN void draw_box(Draw *d, const GraphView *v) {
             draw_3d(d, v, at, -BOX, t, at, BOX, t, 0.25f, color);
             draw_3d(d, v, -BOX, at, t, BOX, at, t, 0.25f, color);
         }
-        float x, y;
+        float x = 0.0f, y = 0.0f;
         if (project(v, BOX, -BOX, t, &x, &y)) {
             Label label = {{0}, 0};
             label_number(&label, t, 0);
@@ -284,7 +285,9 @@ ENV_FN void draw_box(Draw *d, const GraphView *v) {
 
 ENV_FN void draw_graph(Draw *d, const State *s, const Params *p, int32_t side) {
     const Body *own = &s->body[side], *enemy = &s->body[1 - side];
-    GraphView v = {{101.0f, 0.0f, 200.0f, 100.0f}, own->x, own->y, own->dx, own->dy};
+    float yaw = m_clamp(p->draw_yaw, -180.0f, 180.0f) * (M_PI_F / 180.0f), c = m_cos(yaw), sine = m_sin(yaw);
+    GraphView v = {
+        {101.0f, 0.0f, 200.0f, 100.0f}, own->x, own->y, own->dx * c - own->dy * sine, own->dy * c + own->dx * sine};
     Graph graph;
     graph_fill(s, p, side, &graph);
     draw_box(d, &v);
@@ -328,9 +331,11 @@ ENV_FN void draw_verdict(Draw *d, const State *s, const Params *p, int32_t side,
     Label verdict = {{0}, 0};
     int32_t missile = graph_incoming(s, p, side, 0), is_safe = 0;
     if (missile >= 0) {
-        float best = graph_best_miss(s, p, side, missile);
+        float miss[GRAPH_CHASES];
+        graph_chase(s, p, side, miss, 0);
+        float best = m_max(miss[1], miss[2]);
         label_add(&verdict, "missile ");
-        label_miss(&verdict, p, graph_course_miss(s, p, side, missile, 0));
+        label_miss(&verdict, p, miss[0]);
         label_add(&verdict, ", escape: ");
         label_miss(&verdict, p, best);
         is_safe = best >= p->kill_radius;

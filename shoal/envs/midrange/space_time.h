@@ -33,7 +33,8 @@ typedef struct {
     float turn, burn;  // rad, s of thrust
 } Maneuver;
 
-// Every curve of the graph, a point per second. A curve that ends early repeats its last point.
+// Every curve of the graph, a point per second. A curve that ends early repeats its last point; that of
+// a missile that does not fly has speed 0.
 typedef struct {
     GraphPoint threat[GRAPH_TURNS][GRAPH_POINTS];  // turned by -90 to 90 degrees, in steps of 15
     GraphPoint escape[2][GRAPH_POINTS];            // left, right
@@ -170,59 +171,6 @@ ENV_FN float graph_escape_margin(const Params *p, Pose own, Pose enemy, float si
 
 // ---- incoming missiles ----
 
-// How an aircraft flies: its rudder for `length` meters, then straight.
-typedef struct {
-    float rudder, throttle, length;
-} Plan;
-
-ENV_FN Plan plan_of(const Maneuver *m) {
-    Plan plan = {m->turn > 0.0f ? 1.0f : -1.0f, 1.0f, m_abs(m->turn) / m->frame.turn};
-    return plan;
-}
-
-// How near missile k comes to an aircraft that flies a plan, within 30 s. Its path, a point per second, if `path` is
-// given; it ends with a hit or when the missile is spent.
-ENV_FN float graph_miss(const State *s, const Params *p, int32_t k, Body own, Plan plan, GraphPoint *path) {
-    const Airframe fighter = default_aircraft(p), missile = default_missile(p);
-    const int32_t every = (int32_t)(1.0f / GRAPH_STEP + 0.5f), steps = GRAPH_SECONDS * every;
-    Body b = s->body[k];
-    float age = s->age[k], least = M_INF, flown = 0.0f;
-    int32_t step = 0, written = 0;
-    for (; step < steps; step++) {
-        if (path && step % every == 0) {
-            GraphPoint point = {b.x, b.y, GRAPH_STEP * (float)step, b.speed};
-            path[written++] = point;
-        }
-        float x = own.x - b.x, y = own.y - b.y, way = own.speed * GRAPH_STEP;
-        float vx = own.speed * own.dx - b.speed * b.dx, vy = own.speed * own.dy - b.speed * b.dy;
-        b.rudder = pursue(x, y, vx, vy, b.speed, &missile, p->missile_gain);
-        own.rudder = plan.rudder * m_clamp((plan.length - flown) / way, 0.0f, 1.0f);
-        flown += way;
-        fly_fast(&own, &fighter, plan.throttle, GRAPH_STEP);
-        fly_fast(&b, &missile, burning(p->missile_burn, age, (float)every), GRAPH_STEP);
-        age += GRAPH_STEP;
-        least = m_min(least, closest(x, y, own.x - b.x, own.y - b.y));
-        if (least < p->kill_radius * p->kill_radius || is_spent(p, b.speed, age)) break;
-    }
-    GraphPoint last = {b.x, b.y, GRAPH_STEP * (float)i_min(step + 1, steps), b.speed};
-    while (path && written < GRAPH_POINTS) path[written++] = last;
-    return m_sqrt(least);
-}
-
-// How near missile k comes to a side that keeps its present course; that flies the better escape from it.
-ENV_FN float graph_course_miss(const State *s, const Params *p, int32_t side, int32_t k, GraphPoint *path) {
-    const Plan course = {s->body[side].rudder, s->throttle[side], M_INF};
-    return graph_miss(s, p, k, s->body[side], course, path);
-}
-ENV_FN float graph_best_miss(const State *s, const Params *p, int32_t side, int32_t k) {
-    float best = 0.0f;
-    for (int32_t way = -1; way <= 1; way += 2) {
-        const Maneuver m = graph_escape(p, pose_of(&s->body[side]), pose_of(&s->body[k]), (float)way);
-        best = m_max(best, graph_miss(s, p, k, s->body[side], plan_of(&m), 0));
-    }
-    return best;
-}
-
 // The enemy missile in flight that is the nearest (rank 0) or second nearest (1) of those that a side notices, or -1.
 ENV_FN int32_t graph_incoming(const State *s, const Params *p, int32_t side, int32_t rank) {
     int32_t nearest = -1, second = -1;
@@ -241,6 +189,128 @@ ENV_FN int32_t graph_incoming(const State *s, const Params *p, int32_t side, int
         }
     }
     return rank == 0 ? nearest : second;
+}
+
+// A chase is one missile after one plan of the own aircraft: the present course, the escapes to the left and right of
+// that missile. All chases are flown side by side, so that a CPU computes eight of them at once; a GPU's thread flies
+// them one after another, in registers.
+#ifdef __CUDACC__
+enum { GRAPH_LANES = 1 };
+#else
+enum { GRAPH_LANES = 8 };
+#endif
+enum { GRAPH_PLANS = 3, GRAPH_CHASES = GRAPH_INCOMING * GRAPH_PLANS };
+
+// A body as arrays, one element per chase: compilers vectorize loops over such arrays.
+typedef struct {
+    float x[GRAPH_LANES], y[GRAPH_LANES], dx[GRAPH_LANES], dy[GRAPH_LANES], speed[GRAPH_LANES];
+} Flock;
+
+ENV_FN Body flock_get(const Flock *f, int32_t lane) {
+    Body b = {f->x[lane], f->y[lane], f->dx[lane], f->dy[lane], f->speed[lane], 0.0f};
+    return b;
+}
+ENV_FN void flock_set(Flock *f, int32_t lane, const Body *b) {
+    f->x[lane] = b->x;
+    f->y[lane] = b->y;
+    f->dx[lane] = b->dx;
+    f->dy[lane] = b->dy;
+    f->speed[lane] = b->speed;
+}
+
+typedef struct {
+    Flock missile, own;
+    float age[GRAPH_LANES];     // s, of the missile
+    float rudder[GRAPH_LANES];  // of the aircraft
+    float throttle[GRAPH_LANES];
+    float length[GRAPH_LANES];  // m for which it keeps that rudder, then it flies straight
+    float least[GRAPH_LANES];   // the least squared distance so far
+    int32_t flies[GRAPH_LANES];
+    GraphPoint last[GRAPH_LANES];  // where the missile is, or was when the chase ended
+} Chases;
+
+ENV_FN GraphPoint chase_point(const Chases *c, int32_t lane, float t) {
+    GraphPoint point = {c->missile.x[lane], c->missile.y[lane], t, c->missile.speed[lane]};
+    return point;
+}
+
+ENV_FN void chase_begin(const State *s, const Params *p, int32_t side, int32_t number, Chases *c, int32_t lane) {
+    int32_t plan = number % GRAPH_PLANS, k = -1;
+    if (number < GRAPH_CHASES) k = graph_incoming(s, p, side, number / GRAPH_PLANS);
+    c->flies[lane] = k >= 0;
+    flock_set(&c->missile, lane, &s->body[k >= 0 ? k : side]);
+    flock_set(&c->own, lane, &s->body[side]);
+    c->age[lane] = k >= 0 ? s->age[k] : 0.0f;
+    c->least[lane] = M_INF;
+    c->last[lane] = chase_point(c, lane, 0.0f);
+    if (k < 0) c->last[lane].v = 0.0f;
+    c->rudder[lane] = s->body[side].rudder;
+    c->throttle[lane] = s->throttle[side];
+    c->length[lane] = M_INF;
+    if (k < 0 || plan == 0) return;
+    const Maneuver m = graph_escape(p, pose_of(&s->body[side]), pose_of(&s->body[k]), plan == 1 ? 1.0f : -1.0f);
+    c->rudder[lane] = m.turn > 0.0f ? 1.0f : -1.0f;
+    c->throttle[lane] = 1.0f;
+    c->length[lane] = m_abs(m.turn) / m.frame.turn;
+}
+
+// One step of all lanes, to t seconds from now. Returns whether any missile still flies. A chase ends with a hit, when
+// the missile is spent, and when its engine is off and it falls behind: it has passed its target, or will not reach it.
+ENV_FN int32_t chase_step(const Params *p, Airframe fighter, Airframe missile, float t, Chases *c) {
+    const float kill = p->kill_radius * p->kill_radius, burn = p->missile_burn, gain = p->missile_gain;
+    float near[GRAPH_LANES], opening[GRAPH_LANES];
+    int32_t any = 0;
+    for (int32_t lane = 0; lane < GRAPH_LANES; lane++) {
+        Body b = flock_get(&c->missile, lane), own = flock_get(&c->own, lane);
+        float x = own.x - b.x, y = own.y - b.y, way = own.speed * GRAPH_STEP;
+        float vx = own.speed * own.dx - b.speed * b.dx, vy = own.speed * own.dy - b.speed * b.dy;
+        b.rudder = pursue(x, y, vx, vy, b.speed, &missile, gain);
+        own.rudder = c->rudder[lane] * m_clamp(c->length[lane] / way, 0.0f, 1.0f);
+        fly_fast(&own, &fighter, c->throttle[lane], GRAPH_STEP);
+        fly_fast(&b, &missile, burning(burn, c->age[lane], 1.0f / GRAPH_STEP), GRAPH_STEP);
+        near[lane] = closest(x, y, own.x - b.x, own.y - b.y);
+        opening[lane] = x * vx + y * vy;
+        c->length[lane] -= way;
+        c->age[lane] += GRAPH_STEP;
+        flock_set(&c->missile, lane, &b);
+        flock_set(&c->own, lane, &own);
+    }
+    for (int32_t lane = 0; lane < GRAPH_LANES; lane++) {
+        if (!c->flies[lane]) continue;
+        c->least[lane] = m_min(c->least[lane], near[lane]);
+        c->last[lane] = chase_point(c, lane, t);
+        int32_t is_behind = (opening[lane] > 0.0f) & (c->age[lane] > burn);
+        int32_t is_over = (c->least[lane] < kill) | is_behind | is_spent(p, c->missile.speed[lane], c->age[lane]);
+        c->flies[lane] = !is_over;
+        any |= !is_over;
+    }
+    return any;
+}
+
+// How near each missile comes to each plan within 30 s: miss[rank * GRAPH_PLANS + plan], M_INF without a missile. Also,
+// unless paths is 0, the paths of the missiles after the present course, a point per second.
+ENV_FN void graph_chase(const State *s, const Params *p, int32_t side, float *miss, GraphPoint (*paths)[GRAPH_POINTS]) {
+    const Airframe fighter = default_aircraft(p), missile = default_missile(p);
+    const int32_t every = (int32_t)(1.0f / GRAPH_STEP + 0.5f);
+    for (int32_t first = 0; first < GRAPH_CHASES; first += GRAPH_LANES) {
+        Chases c;
+        int32_t any = 0, count = i_min(GRAPH_LANES, GRAPH_CHASES - first);
+        for (int32_t lane = 0; lane < GRAPH_LANES; lane++) {
+            chase_begin(s, p, side, first + lane, &c, lane);
+            any |= c.flies[lane];
+        }
+        for (int32_t step = 0; step <= GRAPH_SECONDS * every; step++) {
+            if (paths && step % every == 0) {
+                for (int32_t lane = 0; lane < count; lane++) {
+                    int32_t chase = first + lane;
+                    if (chase % GRAPH_PLANS == 0) paths[chase / GRAPH_PLANS][step / every] = c.last[lane];
+                }
+            }
+            if (step == GRAPH_SECONDS * every || (!any && !paths)) break;
+            if (any) any = chase_step(p, fighter, missile, GRAPH_STEP * (float)(step + 1), &c);
+        }
+        for (int32_t lane = 0; lane < count; lane++) miss[first + lane] = m_sqrt(c.least[lane]);
+    }
 }
 
 // ---- what a side observes, and every curve ----
@@ -272,12 +342,12 @@ ENV_FN void stg_features(const State *s, const Params *p, int side, float *out10
             out10[4 + k] = m_clamp(margin / GRAPH_MARGIN, -1.0f, 1.0f);
         }
     }
+    float miss[GRAPH_CHASES];
+    graph_chase(s, p, side, miss, 0);
     for (int32_t rank = 0; rank < GRAPH_INCOMING; rank++) {
-        int32_t k = graph_incoming(s, p, side, rank);
-        out10[6 + rank] = out10[8 + rank] = 1.0f;
-        if (k < 0) continue;
-        out10[6 + rank] = m_min(graph_course_miss(s, p, side, k, 0) / GRAPH_MISS, 1.0f);
-        out10[8 + rank] = m_min(graph_best_miss(s, p, side, k) / GRAPH_MISS, 1.0f);
+        const float *missile = miss + rank * GRAPH_PLANS;
+        out10[6 + rank] = m_min(missile[0] / GRAPH_MISS, 1.0f);
+        out10[8 + rank] = m_min(m_max(missile[1], missile[2]) / GRAPH_MISS, 1.0f);
     }
 }
 
@@ -296,12 +366,8 @@ ENV_FN void graph_fill(const State *s, const Params *p, int32_t side, Graph *gra
         }
         graph->course[0][k] = graph_course(p, here, own->rudder, s->throttle[side], t);
     }
-    for (int32_t rank = 0; rank < GRAPH_INCOMING; rank++) {
-        int32_t k = graph_incoming(s, p, side, rank);
-        const GraphPoint none = {own->x, own->y, 0.0f, 0.0f};
-        for (int32_t at = 0; at < GRAPH_POINTS; at++) graph->incoming[rank][at] = none;
-        if (k >= 0) graph_course_miss(s, p, side, k, graph->incoming[rank]);
-    }
+    float miss[GRAPH_CHASES];
+    graph_chase(s, p, side, miss, graph->incoming);
 }
 
 ENV_REQUIRE(sizeof(Graph) == 18 * 31 * sizeof(GraphPoint), "ENV_CURVES lists the curves of Graph");
