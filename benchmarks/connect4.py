@@ -6,7 +6,8 @@ Plays games of the run's policy against each robot and against itself, from both
 player, with its most probable actions (`--sampled`: with sampled ones). Games against itself start with two random
 moves, since they would all be the same otherwise. Then it draws positions from these games and asks the solver of the
 tests (tests/native/connect4_solver.c) whether the policy's moves are optimal: whether they keep the value of the
-position, a win, a draw or a loss. In a lost position every move is.
+position, a win, a draw or a loss. In a lost position every move is. Boards of few stones can take minutes: a position
+that takes more than `--budget` boards is left out, and counted.
 
 `--thorough` solves every move of every position exactly. It also gives the share of moves that are best by the
 solver's score, which prefers fast wins and long defences, and the share of optimal ones where moves differ in value.
@@ -38,6 +39,7 @@ RESULTS = Path(__file__).parent / "results" / "connect4.jsonl"
 ROBOTS = ("random", "one_ply", "search4")
 CELLS, PLAIN_OBS, THREATS_OBS = 42, 85, 127
 MOST_ENVS = 2048
+BUDGET = 20_000_000  # boards that the solver looks at for one value, before it leaves the position out
 BITS = np.array([1 << (7 * (cell // 6) + cell % 6) for cell in range(CELLS)], np.int64)  # of the solver's boards
 
 
@@ -124,18 +126,27 @@ class Verdict:
     is_choice: bool = False  # whether the moves of the position differ in value
 
 
-def judge_move(solver: Solver, board: Board, column: int, thorough: bool) -> Verdict:
-    """Compares a move with the solver's."""
+def judge_move(solver: Solver, board: Board, column: int, thorough: bool, budget: int) -> Verdict | None:
+    """Compares a move with the solver's. None: that would take more than `budget` boards."""
     if not thorough:
-        value = solver.score(board, low=-1, high=1)
-        return Verdict(value == -1 or solver.move_score(board, column, low=value - 1, high=value) == value)
-    scores = solver.move_scores(board)
+        value = solver.score(board, low=-1, high=1, budget=budget)
+        if value is None or value == -1:
+            return None if value is None else Verdict(True)
+        kept = solver.move_score(board, column, low=value - 1, high=value, budget=budget)
+        return None if kept is None else Verdict(kept == value)
+    scores: dict[int, int] = {}
+    for move, score in solver.move_scores(board, budget=budget).items():
+        if score is None:
+            return None
+        scores[move] = score
     signs = {move: (score > 0) - (score < 0) for move, score in scores.items()}
     is_optimal = signs[column] == max(signs.values())
     return Verdict(is_optimal, scores[column] == max(scores.values()), len(set(signs.values())) > 1)
 
 
-def judge(solver: Solver, moves: list[tuple[Board, int]], thorough: bool = False) -> dict[str, float]:
+def judge(
+    solver: Solver, moves: list[tuple[Board, int]], thorough: bool = False, budget: int = BUDGET
+) -> dict[str, float]:
     """How many moves are optimal, and the solver's speed.
 
     Positions with many stones come first: what they leave in the solver's memory helps with the others.
@@ -143,11 +154,13 @@ def judge(solver: Solver, moves: list[tuple[Board, int]], thorough: bool = False
     began, before = time.perf_counter(), solver.nodes
     order = sorted(set(moves), key=lambda move: (-move[0].stones, move))
     with ThreadPoolExecutor(available_threads()) as pool:  # the solver's C code releases the interpreter
-        verdicts = dict(zip(order, pool.map(lambda move: judge_move(solver, *move, thorough), order)))
-    seconds, found = time.perf_counter() - began, [verdicts[move] for move in moves]
+        verdicts = dict(zip(order, pool.map(lambda move: judge_move(solver, *move, thorough, budget), order)))
+    seconds = time.perf_counter() - began
+    found = [one for move in moves if (one := verdicts[move]) is not None]
     choices = [one for one in found if one.is_choice]
     facts = {
-        "positions": len(moves),
+        "positions": len(found),
+        "unsolved": len(moves) - len(found),
         "optimal": sum(one.is_optimal for one in found) / max(len(found), 1),
         "solver_s": seconds,
         "solver_boards_per_s": (solver.nodes - before) / seconds,
@@ -185,12 +198,13 @@ def print_games(opponent: str, played: Games) -> None:
 
 
 def print_moves(opponent: str, found: dict[str, float]) -> None:
-    count, choices = int(found["positions"]), int(found.get("choices", 0))
-    print(f"moves against {opponent}, {count:,} positions: optimal {percent(found['optimal'], count)}")
+    count, choices = max(int(found["positions"]), 1), int(found.get("choices", 0))
+    print(f"moves against {opponent}, {found['positions']:,} positions: optimal {percent(found['optimal'], count)}")
     if "best" in found:
         print(f"    best by score {percent(found['best'], count)}; where moves differ in value optimal ", end="")
         print(f"{percent(found['optimal_in_choices'], max(choices, 1))} of {choices:,}")
-    print(f"    solver: {found['solver_s']:.1f} s, {found['solver_boards_per_s'] / 1e6:.1f}M boards/s", flush=True)
+    speed = f"{found['solver_s']:.1f} s, {found['solver_boards_per_s'] / 1e6:.1f}M boards/s"
+    print(f"    solver: {speed}; {found['unsolved']:,} positions left out as too hard", flush=True)
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -207,7 +221,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     for opponent, made in moves.items():
         if args.positions:
             drawn = generator.choice(len(made), min(share, len(made)), replace=False).tolist()
-            found = judge(solver, [made[k] for k in drawn], args.thorough)
+            found = judge(solver, [made[k] for k in drawn], args.thorough, args.budget)
             print_moves(opponent, found)
             facts[f"moves against {opponent}"] = found
     return facts
@@ -222,6 +236,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sampled", action="store_true", help="sample actions")
     parser.add_argument("--thorough", action="store_true", help="solve every move exactly")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="boards for one value; 0: no limit")
     parser.add_argument("--table", type=int, default=22, help="the solver's memory: 2^N * 16 bytes")
     parser.add_argument("--no-save", action="store_true", help="do not append to the results file")
     args = parser.parse_args()

@@ -20,6 +20,7 @@ from shoal.native import build
 SOURCE = Path(__file__).parent / "native" / "connect4_solver.c"
 COLUMNS, ROWS = 7, 6
 HIGHEST = 18  # score
+UNSOLVED = 99
 
 
 class Board(NamedTuple):
@@ -93,20 +94,28 @@ class Solver:
         """Boards searched so far."""
         return int(self._lib.solver_nodes(self._handle))
 
-    def score(self, board: Board, *, low: int = -HIGHEST, high: int = HIGHEST) -> int:
+    def score(self, board: Board, *, low: int = -HIGHEST, high: int = HIGHEST, budget: int = 0) -> int | None:
         """The value for the one on turn, as the C file defines it, clamped to low .. high.
 
-        A narrow range is found faster: -1 .. 1 gives the sign. Threads may call it at the same time.
+        A narrow range is found faster: -1 .. 1 gives the sign. None: it takes more than `budget` boards (0: no limit).
+        Threads may call it at the same time.
         """
         words = ctypes.c_uint64(board.own), ctypes.c_uint64(board.all)
-        return int(self._lib.solver_score(self._handle, *words, low, high))
+        score = int(self._lib.solver_score(self._handle, *words, low, high, ctypes.c_uint64(budget)))
+        return None if score == UNSOLVED else score
 
-    def move_score(self, board: Board, column: int, *, low: int = -HIGHEST, high: int = HIGHEST) -> int:
+    def move_score(
+        self, board: Board, column: int, *, low: int = -HIGHEST, high: int = HIGHEST, budget: int = 0
+    ) -> int | None:
         """The value of a legal move for the one who makes it, clamped to low .. high."""
         if board.wins(column):
             return min((43 - board.stones) // 2, high)
-        return -self.score(board.play(column), low=-high, high=-low)
+        score = self.score(board.play(column), low=-high, high=-low, budget=budget)
+        return None if score is None else -score
 
-    def move_scores(self, board: Board, *, low: int = -HIGHEST, high: int = HIGHEST) -> dict[int, int]:
+    def move_scores(
+        self, board: Board, *, low: int = -HIGHEST, high: int = HIGHEST, budget: int = 0
+    ) -> dict[int, int | None]:
         """The value of every legal move, clamped to low .. high."""
-        return {column: self.move_score(board, column, low=low, high=high) for column in board.legal()}
+        limits = {"low": low, "high": high, "budget": budget}
+        return {column: self.move_score(board, column, **limits) for column in board.legal()}

@@ -51,7 +51,7 @@ def test_every_rule_equals_the_slow_twin(threats):
 
 def test_the_search_equals_plain_minimax():
     """search4 against a minimax that tries every move to the end of its four."""
-    vec = shoal.make("connect4", 3, robot_0="search4", robot_1="search4", opening_plies=[4, 16, 26])
+    vec = shoal.make("connect4", 3, threats=0, robot_0="search4", robot_1="search4", opening_plies=[4, 16, 26])
     twins = [
         ConnectFour({"robot_0": "search4", "robot_1": "search4", "opening_plies": plies}, seed=7 + k)
         for k, plies in enumerate((4, 16, 26))

@@ -16,7 +16,7 @@
 #define EXPORT
 #endif
 
-enum { CELLS = 42, COLUMNS = 7, LOWEST = -18, HIGHEST = 18, FEW = 14 };
+enum { CELLS = 42, COLUMNS = 7, LOWEST = -18, HIGHEST = 18, FEW = 14, UNSOLVED = 99 };
 static const uint64_t BOTTOM = 0x40810204081ULL, BOARD = 63 * 0x40810204081ULL;
 
 // A word is, from its lowest bit, a bound (8 bits), the key of a board (49) and its number of stones (6). An upper
@@ -26,8 +26,9 @@ enum { SPAN = HIGHEST - LOWEST + 1 };
 static const uint64_t KEYS = (1ULL << 49) - 1;
 typedef struct {
     uint64_t *table;
-    uint64_t mask;  // buckets - 1
-    uint64_t nodes;
+    uint64_t mask;   // buckets - 1
+    uint64_t nodes;  // boards that were looked at
+    uint64_t most;   // boards to look at before it gives up
 } Solver;
 
 static int count_bits(uint64_t x) { return __builtin_popcountll(x); }
@@ -90,9 +91,10 @@ static void store(Solver *s, uint64_t key, int bound, int stones) {
 }
 
 // The score if it is within alpha and beta, otherwise a bound on the same side. The one on turn cannot win at once.
+// Once the solver gives up, results mean nothing and are not stored.
 static int negamax(Solver *s, uint64_t own, uint64_t all, int stones, int alpha, int beta) {
     static const int order[COLUMNS] = {3, 2, 4, 1, 5, 0, 6};
-    s->nodes++;
+    if (++s->nodes > s->most) return 0;
     uint64_t moves = safe_moves(own, all);
     if (!moves) return -(CELLS - stones) / 2;
     if (stones >= CELLS - 2) return 0;
@@ -123,6 +125,7 @@ static int negamax(Solver *s, uint64_t own, uint64_t all, int stones, int alpha,
     }
     for (int k = 0; k < count; k++) {
         int score = -negamax(s, own ^ all, all | cells[k], stones + 1, -beta, -alpha);
+        if (s->nodes > s->most) return 0;
         if (score >= beta) {
             store(s, key, score - LOWEST + 1 + SPAN, stones);
             return score;
@@ -133,16 +136,17 @@ static int negamax(Solver *s, uint64_t own, uint64_t all, int stones, int alpha,
     return alpha;
 }
 
-// The score, clamped to low .. high: exact if it lies within. The game must not be over.
-EXPORT int solver_score(Solver *shared, uint64_t own, uint64_t all, int low, int high) {
+// The score, clamped to low .. high: exact if it lies within. UNSOLVED if it takes more boards than allowed; 0: no
+// limit. The game must not be over.
+EXPORT int solver_score(Solver *shared, uint64_t own, uint64_t all, int low, int high, uint64_t most_boards) {
     Solver local = *shared, *s = &local;  // for each thread its own count
     int stones = count_bits(all), wins_at_once = (playable(all) & winning_cells(own, all)) != 0;
     int least = wins_at_once ? (CELLS + 1 - stones) / 2 : -(CELLS - stones) / 2;
     int most = wins_at_once || stones == CELLS ? least : (CELLS - 1 - stones) / 2;
     least = least > low ? least : low, least = least < high ? least : high;
     most = most < high ? most : high, most = most > low ? most : low;
-    s->nodes = 0;
-    while (least < most) {  // null windows, near 0 first
+    s->nodes = 0, s->most = most_boards ? most_boards : ~0ULL;
+    while (least < most && s->nodes <= s->most) {  // null windows, near 0 first
         int middle = least + (most - least) / 2;
         if (middle <= 0 && least / 2 < middle) middle = least / 2;
         if (middle >= 0 && most / 2 > middle) middle = most / 2;
@@ -154,7 +158,7 @@ EXPORT int solver_score(Solver *shared, uint64_t own, uint64_t all, int low, int
         }
     }
     __atomic_fetch_add(&shared->nodes, s->nodes, __ATOMIC_RELAXED);
-    return least;
+    return s->nodes > s->most ? UNSOLVED : least;
 }
 
 EXPORT Solver *solver_new(int log2_buckets) {
