@@ -78,9 +78,12 @@ Action = AddSnapshot | DropMember | ResetExploiter
 
 @dataclass
 class Exploiter:
-    """A learner that plays against the main one only."""
+    """A learner that plays against the main one only.
 
-    player: int  # its number
+    Its own games are not rated: its strength changes in them as much as the main learner's. Its snapshots are, by the
+    games of the main learner against them.
+    """
+
     results: Array  # (sides, 3) against the main learner since it started
     began: int = 0  # the step at which it started
     count: int = 0  # how often it started anew
@@ -115,14 +118,11 @@ class League:
         self.retired: set[int] = set()  # members that play no new games, but may still play old ones
         self.payoff = Payoff(sides, MOST_MEMBERS)
         self.last_snapshot = 0  # the step of the last one
-        self.exploiters: list[Exploiter] = []
+        self.exploiters = [Exploiter(np.zeros((sides, 3), np.int64)) for _ in range(options.exploiters)]
         self._named = tuple(named)
         self._rated: tuple[int, dict[str, float]] = -1, {}
         for name, kind in named:
             self._join(self._free_place() or LATEST, name, kind)
-        for learner in range(1, options.exploiters + 1):
-            player = self._new_player(f"exploiter {learner}", "exploiter")
-            self.exploiters.append(Exploiter(player.number, np.zeros((sides, 3), np.int64)))
 
     # ---- what the trainer asks ----
 
@@ -155,7 +155,6 @@ class League:
         numbers = {member: player.number for member, player in self.members.items()}
         self.payoff.add(LATEST, numbers, results[0])
         for exploiter, own in zip(self.exploiters, results[1:]):
-            self.payoff.add_pair(exploiter.player, LATEST, own[LATEST])
             exploiter.results += own[LATEST]
         busy = np.zeros(MOST_MEMBERS, np.int64) if playing is None else np.asarray(playing, np.int64)
         for member in sorted(self.retired):
@@ -195,7 +194,6 @@ class League:
             self.last_snapshot = step
         else:
             exploiter = self.exploiters[learner - 1]
-            self.payoff.rename(exploiter.player, player.number)
             exploiter.began, exploiter.count = step, exploiter.count + 1
             exploiter.results[:] = 0
             actions.append(ResetExploiter(learner, exploiter.count))
@@ -209,6 +207,10 @@ class League:
         rate = snapshots.pool_win_rate(self.payoff.recent, least_games=1)
         if rate is not None:
             record["league/win_rate"] = rate
+        for number, exploiter in enumerate(self.exploiters, 1):
+            if exploiter.results.any():
+                wins, draws, _ = (exploiter.results.sum(0) / exploiter.results.sum()).tolist()
+                record[f"league/exploiter_{number}_win_rate"] = wins + 0.5 * draws
         games = int(sum(int(counts.sum()) for counts in self.payoff.totals.values()))
         record["league/games"] = float(games)
         if self.is_rated and games:
@@ -220,13 +222,9 @@ class League:
     # ---- members ----
 
     def _join(self, place: int, name: str, kind: Kind, step: int = 0) -> Player:
-        player = self.members[place] = self._new_player(name, kind, step)
-        self.payoff.clear(place)
-        return player
-
-    def _new_player(self, name: str, kind: Kind, step: int = 0) -> Player:
-        player = Player(len(self.players), name, kind, step)
+        player = self.members[place] = Player(len(self.players), name, kind, step)
         self.players.append(player)
+        self.payoff.clear(place)
         return player
 
     def _active(self, *kinds: Kind) -> list[int]:
@@ -301,7 +299,7 @@ class League:
             "members": {str(member): player.number for member, player in sorted(self.members.items())},
             "retired": sorted(self.retired),
             "last_snapshot": self.last_snapshot,
-            "exploiters": [[e.player, e.began, e.count, *e.results.reshape(-1).tolist()] for e in self.exploiters],
+            "exploiters": [[e.began, e.count, *e.results.reshape(-1).tolist()] for e in self.exploiters],
             "payoff": self.payoff.state(),
         }
         return {BRAIN: checkpoint.from_bytes(json.dumps(facts).encode())}
@@ -325,8 +323,8 @@ class League:
                 f"{len(self.exploiters)}. Resume with --league.exploiters {len(facts['exploiters'])}."
             )
         self.exploiters = [
-            Exploiter(player, np.array(counts, np.int64).reshape(self.sides, 3), began, count)
-            for player, began, count, *counts in facts["exploiters"]
+            Exploiter(np.array(counts, np.int64).reshape(self.sides, 3), began, count)
+            for began, count, *counts in facts["exploiters"]
         ]
         self.players = [Player(**player) for player in facts["players"]]
         self.members = {int(member): self.players[number] for member, number in facts["members"].items()}
