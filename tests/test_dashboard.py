@@ -55,6 +55,14 @@ def terminal(width: int = 100, height: int = 40) -> Console:
 # ---- what it shows is what happened ----
 
 
+def test_a_league_has_a_line_of_its_own():
+    numbers = {"league/rating": 123.4, "league/rating_ci95": 20.6, "league/win_rate": 0.625, "league/members": 9.0}
+    told = history([*records(5), {**list(records(6))[-1], **numbers, "league/games": 12_000.0}])
+    assert "LEAGUE  rating +123 ± 21   wins 62 %   members 9   games 12k" in text(told)
+    assert "league/" not in text(told)
+    assert "LEAGUE" not in text(history(records(5)))
+
+
 def test_speed_agrees_with_the_step_counter():
     some = list(records(300, interval_s=0.1))
     told = history(some)

@@ -166,3 +166,13 @@ def test_the_groups_of_a_chase_learn_a_policy_each(tmp_path):
     returns = {name: score["return"] for name, score in trained.summary["eval"]["groups"].items()}
     assert returns["predators"] == pytest.approx(-returns["prey"], rel=1e-3)
     assert f"prey: return {returns['prey']:.2f}, value loss" in out
+
+
+def test_a_league_and_plain_self_play_meet(tmp_path):
+    words = "--steps 4k --envs 32 --games 2 --robots random"
+    out = run("self_play.py", *words.split(), "--runs", str(tmp_path))
+    assert "the league: " in out
+    assert "the match: 2 games of each pair" in out
+    points = [float(line.split()[1]) for line in out.splitlines() if line.endswith("of the points")]
+    assert len(points) == 3
+    assert sum(points) == pytest.approx(150.0, abs=0.3)

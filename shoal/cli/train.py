@@ -138,6 +138,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     from shoal.train.options import read_env_options, settle_rate
 
     args = _join_repeated(aliases.translate(args), "--callback")
+    args = [part for word in args for part in (("--league.on", "True") if word == "--league" else (word,))]
     asks_help = any(word in ("-h", "--help") for word in args)
     env = stored_env(args[0]) if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)

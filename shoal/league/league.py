@@ -3,7 +3,8 @@
 The trainer asks it, in this order (all on the host, nothing waits for a GPU but `observe`):
 
     league.probs(learner)              before every iteration: the probability of each of the 64 members
-    league.observe(counts, playing)    every `options.every` iterations, with what was counted since the last call
+    league.observe(counts, playing)    every `options.every` iterations, and where `is_due(step)`, with what was counted
+                                       since the last call
     league.after_iteration(step)       after every iteration: snapshots, members to drop, exploiters to reset
 
 Learner 0 is the main one. Learners 1, 2, ... are exploiters, one for each of `options.exploiters`: they play against
@@ -163,10 +164,17 @@ class League:
                 del self.members[member]
                 self.payoff.clear(member)
 
+    def is_due(self, step: int) -> bool:
+        """Whether the main learner becomes a member now. Its games until now belong to the snapshot: `observe` them."""
+        return self._free_place() is not None and self._wants_snapshot(step)
+
+    def _wants_snapshot(self, step: int) -> bool:
+        return snapshots.is_due(self.options, self.total_steps, step, self.last_snapshot, self.payoff.since)
+
     def after_iteration(self, step: int) -> list[Action]:
         """What the bank has to do before the next iteration. `step`: steps taken so far."""
         actions: list[Action] = []
-        if snapshots.is_due(self.options, self.total_steps, step, self.last_snapshot, self.payoff.since):
+        if self._wants_snapshot(step):
             actions += self._add(0, f"step {step:,}", "snapshot", step)
         for learner, exploiter in enumerate(self.exploiters, 1):
             began, results = exploiter.began, exploiter.results
@@ -258,15 +266,15 @@ class League:
         return self.players[LATEST]
 
     def table(self) -> CrossTable:
-        """All results and ratings: of the learner, of every snapshot also after it left the pool, and of all others."""
-        met = {number for pair in self.payoff.totals for number in pair}
+        """All results and ratings, also of snapshots that left the pool. Those who played nobody else are left out."""
+        met = {number for pair in self.payoff.totals if pair[0] != pair[1] for number in pair}
         anchor = self.anchor()
-        listed = [player for player in self.players if player.number in met or player in (self.players[0], anchor)]
+        listed = [player for player in self.players if player.number in met or player == anchor]
         # the snapshots in order, then the learner, then the others
         order = {"snapshot": 0, "latest": 1, "exploiter": 2}
         listed.sort(key=lambda player: (order.get(player.kind, 3), player.number))
         places = {player.number: k for k, player in enumerate(listed)}
-        cells = {(places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items()}
+        cells = {(places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items() if a in places}
         current = {player.number for member, player in self.members.items() if member not in self.retired}
         about = tuple(
             {"kind": player.kind, "step": player.step, "is_member": player.number in current} for player in listed
@@ -277,9 +285,10 @@ class League:
         """The rating of the learner; that of its newest snapshot if it has not played since."""
         table = self.table()
         rated = dict(zip(table.names, table.ratings()))
-        has_played = any(pair[0] == LATEST and pair[1] != LATEST for pair in self.payoff.totals)
-        newest = next((p.name for p in reversed(self.players) if p.kind == "snapshot"), "latest")
-        rating = rated.get("latest" if has_played else newest, rated["latest"])
+        own = [player.name for player in self.players if player.kind in ("latest", "snapshot") and player.name in rated]
+        if not own:
+            return {}
+        rating = rated["latest" if "latest" in own else own[-1]]
         return {"league/rating": rating.elo, "league/rating_ci95": rating.ci95}
 
     # ---- checkpoints ----

@@ -60,7 +60,7 @@ class LeagueOptions:
         if named < len(self.members):
             twice = next(name for name in self.members if self.members.count(name) > 1)
             raise ConfigError(f"--league.members names '{twice}' twice. Name each member once.")
-        if named + 2 > self.pool:
+        if named and named + 2 > self.pool:
             raise ConfigError(
                 f"--league.pool {self.pool} has no place for {named} named members, the latest weights and a snapshot. "
                 f"Use --league.pool {named + 2} or more, at most {MOST_MEMBERS}."

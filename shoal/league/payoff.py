@@ -74,17 +74,6 @@ class Payoff:
         wins = counts[:, WIN] + 0.5 * counts[:, DRAW] + 1.0
         return float((wins / (counts.sum(1) + 2.0)).mean())
 
-    def scores(self, players: list[int]) -> Array:
-        """(n, n): the points of each player against each other, over all sides; a win is 1, a draw 0.5."""
-        place = {player: k for k, player in enumerate(players)}
-        points = np.zeros((len(players), len(players)))
-        for (first, second), counts in self.totals.items():
-            if first in place and second in place and first != second:
-                wins, draws, losses = counts.sum(0).tolist()
-                points[place[first], place[second]] += wins + 0.5 * draws
-                points[place[second], place[first]] += losses + 0.5 * draws
-        return points
-
     def state(self) -> dict[str, Any]:
         """All results, as plain values for JSON."""
         return {

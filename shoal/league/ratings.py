@@ -91,7 +91,7 @@ def expected_score(elo: float, other: float) -> float:
     >>> round(expected_score(200, 0), 2)
     0.76
     """
-    return 1.0 / (1.0 + 10.0 ** ((other - elo) / 400.0))
+    return 1.0 / (1.0 + math.exp((other - elo) / ELO))
 
 
 def rises(ratings: Sequence[Rating]) -> bool:

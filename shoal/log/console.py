@@ -159,6 +159,8 @@ class Lines(Logger):
             f"length {number(latest.get('episode/length')):>7}",
         ]
         parts += [f"{row.name} {number(row.mean):>8}" for row in history.agents(MOST_ON_A_LINE)]
+        if "league/rating" in latest:
+            parts.append(f"rating {latest['league/rating']:+5.0f}")
         parts += [f"{row.short} {number(latest[row.name]):>7}" for row in history.learning() if row.short]
         parts.append(f"left {duration(history.left_s)}")
         self._print("  ".join(parts))

@@ -30,6 +30,7 @@ def frame(history: History, width: int, height: int, done: bool = False) -> list
         (7, _hint(history, inner, done), False),
         (2, _numbers(history, inner), True),
         (4, _agents(history, inner), True),
+        (3, _league(history), True),
         (3, _curve("return", history.returns, inner, rows, "green"), True),
         (6, _curve("steps/s", history.speeds, inner, 1, "blue", floor=0.0), False),
         (4, _machine(history, inner), False),
@@ -218,6 +219,25 @@ def _agents(history: History, width: int) -> list[Line]:
             line += [*([("   ", "")] if k else []), *fit(cell, size)]
         lines.append(line)
     return lines
+
+
+def _league(history: History) -> list[Line]:
+    """Of a league: the learner's rating, its win rate against the pool, members and games."""
+    latest = history.latest
+    if "league/members" not in latest:
+        return []
+    rating, width = latest.get("league/rating"), latest.get("league/rating_ci95", 0.0)
+    wins = latest.get("league/win_rate")
+    line: Line = [("LEAGUE  ", "title")]
+    for name, text in (
+        ("rating", "" if rating is None else f"{rating:+.0f} ± {width:.0f}"),
+        ("wins", "" if wins is None else f"{100 * wins:.0f} %"),
+        ("members", f"{latest['league/members']:.0f}"),
+        ("games", human(latest.get("league/games", 0.0))),
+    ):
+        if text:
+            line += [(f"{name} ", "dim"), (f"{text}   ", "strong")]
+    return [line]
 
 
 def _value(name: str, value: float | None, width: int, remark: str = "") -> Line:

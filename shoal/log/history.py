@@ -132,7 +132,7 @@ class History:
         """The logged metrics of the algorithm: first those that it declares, then the others by name."""
         rows = self.facts.metrics or USUAL_METRICS
         declared = {row.name for row in rows}
-        elsewhere = ("time/", "episode/", "eval/", "rollout/")
+        elsewhere = ("time/", "episode/", "eval/", "rollout/", "league/")
         general = {*declared, *GENERAL, *(f"{name}/{policy}" for name in declared for policy in self.facts.policies)}
         others = [key for key in self.latest if key not in general and not key.startswith(elsewhere)]
         logged = [row for row in rows if row.name in self.latest]

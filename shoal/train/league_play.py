@@ -135,7 +135,7 @@ class LeaguePlay:
 
     def after_iteration(self, step: int, iteration: int) -> None:
         """Tells the league the results, and does what it decides."""
-        if iteration % self.options.league.every == 0:
+        if iteration % self.options.league.every == 0 or self.league.is_due(step):
             self.league.observe(self.games.drain(), self.games.playing())
         for action in self.league.after_iteration(step):
             if isinstance(action, AddSnapshot):
