@@ -342,6 +342,29 @@ def test_who_played_nobody_else_is_not_rated():
     assert t.metrics()["league/rating"] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_probabilities_are_computed_only_where_something_changed():
+    t = league("seek")
+    first = t.probs()
+    assert t.after_iteration(50) == []
+    assert t.probs() is first
+    t.observe(counts({1: [(5, 0, 0), (5, 0, 0)]}))
+    t.after_iteration(100)
+    assert t.probs() is not first
+    assert t.probs()[2] > t.probs()[1] > 0.0
+
+
+def test_many_players_are_rated_in_every_log_by_the_pool_alone():
+    t = league("seek", pool=6)
+    for step in range(100, 20_000, 100):
+        t.observe(counts({member: [(2, 0, 1), (2, 0, 1)] for member in t.members}))
+        t.after_iteration(step)
+    assert len(t.table().names) == 200
+    few = t.table(most=128).names
+    assert len(few) <= 6
+    assert "seek" in few
+    assert t.metrics()["league/rating"] > 0
+
+
 def test_exploiters_play_the_latest_weights_join_and_start_anew():
     t = league(exploiters=2, pool=8, snapshot=10**6, exploiter_reset=300, total_steps=10**6)
     assert t.probs(1) == [1.0] + [0.0] * 63

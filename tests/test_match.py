@@ -371,6 +371,15 @@ def test_the_command_prints_a_cross_table_and_writes_files(run, tmp_path, capsys
     assert all(name in text for name in ("random", "stay", "win rate"))
 
 
+def test_the_flag_of_a_league_is_read():
+    from shoal.cli.train import parse
+
+    words = ["vacuum", "--league", "--league.members", "seek", "flee", "--league.latest", "0.3"]
+    options = parse(words).options.league
+    assert (options.on, options.members, options.latest) == (True, ("seek", "flee"), 0.3)
+    assert not parse(["vacuum"]).options.league.on
+
+
 def test_json_on_stdout_is_all_there_is_on_it(capsys):
     words = "match random stay --env vacuum --env.preset duel-stun --env.max-steps 20 --games 4 --json -"
     assert main(words.split()) == 0

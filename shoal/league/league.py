@@ -37,6 +37,7 @@ LEARNED: tuple[Kind, ...] = ("snapshot", "exploiter")
 LATEST = 0  # the member, and the player, that is the learner itself
 BRAIN = "league.brain"  # the tensor of a checkpoint's state
 FORMAT = 1
+MOST_RATED = 128  # players in the fit of every log: it takes a few milliseconds
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class League:
         self.exploiters = [Exploiter(np.zeros((sides, 3), np.int64)) for _ in range(options.exploiters)]
         self._named = tuple(named)
         self._rated: tuple[int, dict[str, float]] = -1, {}
+        self._probs: list[float] | None = None  # those of the main learner, until something changes
         for name, kind in named:
             self._join(self._free_place() or LATEST, name, kind)
 
@@ -130,13 +132,16 @@ class League:
         """The probability of each of the 64 members to play the next game against a learner.
 
         Empty places and retired members have 0. A member with probability 0 must not start a game from here on, also
-        where an earlier draw chose it. Exploiters play against member 0, the latest weights of learner 0, only.
+        where an earlier draw chose it. Exploiters play against member 0, the latest weights of learner 0, only. It is
+        the same list until something changes.
         """
         if learner:
             return [1.0] + [0.0] * (MOST_MEMBERS - 1)
-        named, snaps = self._active(*NAMED), self._active(*LEARNED)
-        win_rates = {member: self.payoff.win_rate(member) for member in (*named, *snaps)}
-        return matchmaking.probabilities(self.options, named, snaps, win_rates)
+        if self._probs is None:
+            named, snaps = self._active(*NAMED), self._active(*LEARNED)
+            win_rates = {member: self.payoff.win_rate(member) for member in (*named, *snaps)}
+            self._probs = matchmaking.probabilities(self.options, named, snaps, win_rates)
+        return self._probs
 
     def observe(self, counts: Any, playing: Any = None) -> None:
         """Takes note of the games that ended since the last call.
@@ -151,6 +156,7 @@ class League:
         results = results[None] if results.ndim == 3 else results
         expected = (1 + len(self.exploiters), MOST_MEMBERS, self.sides, 3)
         assert results.shape == expected, f"counts have shape {results.shape}, expected {expected}"
+        self._probs = None
         self.payoff.fade(self.options.decay)
         numbers = {member: player.number for member, player in self.members.items()}
         self.payoff.add(LATEST, numbers, results[0])
@@ -225,6 +231,7 @@ class League:
         player = self.members[place] = Player(len(self.players), name, kind, step)
         self.players.append(player)
         self.payoff.clear(place)
+        self._probs = None
         return player
 
     def _active(self, *kinds: Kind) -> list[int]:
@@ -251,6 +258,7 @@ class League:
             steps.append(steps[-1])
         member = snaps[min(snapshots.choose_dropped(steps, keeps_first), len(snaps) - 1)]
         self.retired.add(member)
+        self._probs = None
         return [DropMember(member)]
 
     # ---- ratings ----
@@ -263,16 +271,23 @@ class League:
                     return player
         return self.players[LATEST]
 
-    def table(self) -> CrossTable:
-        """All results and ratings, also of snapshots that left the pool. Those who played nobody else are left out."""
+    def table(self, most: int = 0) -> CrossTable:
+        """All results and ratings, also of snapshots that left the pool. Those who played nobody else are left out.
+
+        `most`: with more players than this, only those in the pool, the learner and the anchor are in it; 0: all.
+        """
         met = {number for pair in self.payoff.totals if pair[0] != pair[1] for number in pair}
         anchor = self.anchor()
+        if most and len(met) > most:
+            met &= {player.number for player in self.members.values()}
         listed = [player for player in self.players if player.number in met or player == anchor]
         # the snapshots in order, then the learner, then the others
         order = {"snapshot": 0, "latest": 1, "exploiter": 2}
         listed.sort(key=lambda player: (order.get(player.kind, 3), player.number))
         places = {player.number: k for k, player in enumerate(listed)}
-        cells = {(places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items() if a in places}
+        cells = {
+            (places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items() if {a, b} <= places.keys()
+        }
         current = {player.number for member, player in self.members.items() if member not in self.retired}
         about = tuple(
             {"kind": player.kind, "step": player.step, "is_member": player.number in current} for player in listed
@@ -281,7 +296,7 @@ class League:
 
     def _rate(self) -> dict[str, float]:
         """The rating of the learner; that of its newest snapshot if it has not played since."""
-        table = self.table()
+        table = self.table(MOST_RATED)
         rated = dict(zip(table.names, table.ratings()))
         own = [player.name for player in self.players if player.kind in ("latest", "snapshot") and player.name in rated]
         if not own:
@@ -331,7 +346,7 @@ class League:
         self.retired = set(facts["retired"])
         self.last_snapshot = facts["last_snapshot"]
         self.payoff.load_state(facts["payoff"])
-        self._rated = -1, {}
+        self._rated, self._probs = (-1, {}), None
         wanted = dict(self._named)
         for member in self._active(*NAMED):
             if self.members[member].name not in wanted:
