@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -17,10 +18,11 @@ from shoal.errors import ConfigError
 from shoal.league.league import League, blank_counts
 from shoal.league.options import LeagueOptions
 from shoal.league.payoff import DRAW, LOSS, WIN
+from shoal.league.seating import find_sides
 from shoal.match import play_match
 from shoal.match.contestants import check_robot, random_actor
 from shoal.match.device import play_on_device
-from shoal.match.games import SEED_BITS, find_sides, judge
+from shoal.match.games import SEED_BITS, judge
 from shoal.native import lib
 from shoal.player import PolicyPlayer
 from shoal.registry import find as find_header
@@ -177,12 +179,11 @@ def test_a_group_is_judged_by_its_mean_and_against_the_best_other():
 
 
 def test_groups_of_one_size_are_sides():
-    vec = shoal.make("vacuum", 1)
-    assert find_sides(vec) == [(0,), (1,), (2,), (3,)]
-    pairs = {"red": (0, 2), "blue": (1, 3)}
-    vec.__dict__["agent_spaces"] = dataclasses.replace(vec.agent_spaces, groups=tuple(pairs.items()))
-    assert find_sides(vec) == [(0, 2), (1, 3)]
-    vec.close()
+    with contextlib.closing(shoal.make("vacuum", 1)) as vec:
+        assert find_sides(vec).tolist() == [[0], [1], [2], [3]]
+        pairs = {"red": (0, 2), "blue": (1, 3)}
+        vec.__dict__["agent_spaces"] = dataclasses.replace(vec.agent_spaces, groups=tuple(pairs.items()))
+        assert find_sides(vec).tolist() == [[0, 2], [1, 3]]
 
 
 def test_games_without_chance_are_named():
