@@ -1,8 +1,7 @@
-"""Leagues: who plays which rows, one opponent for each game, frozen weights that act, results, checkpoints, mistakes."""
+"""Leagues: who plays which rows, one opponent for each game, frozen weights, results, checkpoints, mistakes."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from shoal.league.bank import Bank
 from shoal.league.games import DRAW, LOSS, WIN, Games
 from shoal.league.seating import Seating
 from shoal.train import load_player, train
-from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.training import contents, cut, make_trainer, tiny, train_tiny, training
 
 DUEL = "tests/duel.h"
@@ -154,8 +152,10 @@ def test_draws_follow_the_probabilities_and_never_take_a_member_without_one():
 # ---- the members act ----
 
 
-@pytest.mark.parametrize("core", ["none", "lstm", "mingru"])
-@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize(
+    ("core", "agents"),
+    [("none", 3), ("lstm", 2), *(pytest.param("mingru", k, marks=pytest.mark.slow) for k in (2, 3))],
+)
 def test_opponents_act_as_their_frozen_weights_alone(core, agents):
     """A slow twin: one actor for each member, one row at a time, with a memory of the row's own."""
     more = {"nn": {"core": core}, "train": {"normalize_obs": True, "learning_rate": 0.1, "horizon": 16}}
@@ -304,7 +304,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+FEW = ("lstm", "robots")  # of each run of the tests; the others are marked slow
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=[] if x in FEW else pytest.mark.slow) for x in CASES])
 def test_a_league_repeats_and_resumes_to_the_bit(case, tmp_path):
     more = tables(**CASES[case])
     more["league"] |= {"snapshot": 40} if "algo" in CASES[case] else {}
@@ -335,6 +338,7 @@ def test_exploiters_learn_against_the_main_one_and_start_anew():
 # ---- runs as members ----
 
 
+@pytest.mark.slow
 def test_runs_are_members_with_their_own_network_or_in_the_bank(tmp_path):
     alike = train_tiny(DUEL, tmp_path / "alike", env={"players": 2})
     other = train_tiny(DUEL, tmp_path / "other", env={"players": 2}, nn={"hidden": 8, "core": "lstm"})

@@ -22,7 +22,14 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 @pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
-@pytest.mark.parametrize("group", ["parts", pytest.param("collector", marks=pytest.mark.slow), "compiles"])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "parts",
+        pytest.param("collector", marks=pytest.mark.slow),
+        pytest.param("compiles", marks=pytest.mark.slow),
+    ],
+)
 def test_kernels_equal_their_twins(group):
     root = Path(__file__).parents[1]
     env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
@@ -57,7 +64,10 @@ ENVS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", ENVS)
+FEW = ("lstm", "robots")  # of each run of the tests; the others are marked slow
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=[] if x in FEW else pytest.mark.slow) for x in ENVS])
 def test_a_league_on_a_gpu_equals_one_on_the_cpu(case, monkeypatch):
     env, params, more = ENVS[case]
     pair = [on_fake_gpu(env, monkeypatch, device=device, params=params, **more) for device in (False, True)]
@@ -79,7 +89,7 @@ def test_a_league_on_a_gpu_equals_one_on_the_cpu(case, monkeypatch):
         t.close()
 
 
-@pytest.mark.parametrize("case", ["lstm", "robots"])
+@pytest.mark.parametrize("case", ["robots", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
     env, params, more = ENVS[case]
     whole, stopped = (on_fake_gpu(env, monkeypatch, params=params, **more) for _ in range(2))
@@ -101,6 +111,7 @@ def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
         t.close()
 
 
+@pytest.mark.slow
 def test_convolutions_are_refused_before_the_run_starts(monkeypatch):
     with pytest.raises(ConfigError, match=r"uses its weights in conv2d. Use --nn.encoder mlp"):
         on_fake_gpu("forage", monkeypatch, params={"agents": 2})

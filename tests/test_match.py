@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -17,10 +18,11 @@ from shoal.errors import ConfigError
 from shoal.league.league import League, blank_counts
 from shoal.league.options import LeagueOptions
 from shoal.league.payoff import DRAW, LOSS, WIN
+from shoal.league.seating import find_sides
 from shoal.match import play_match
 from shoal.match.contestants import check_robot, random_actor
 from shoal.match.device import play_on_device
-from shoal.match.games import SEED_BITS, find_sides, judge
+from shoal.match.games import SEED_BITS, judge
 from shoal.native import lib
 from shoal.player import PolicyPlayer
 from shoal.registry import find as find_header
@@ -177,12 +179,11 @@ def test_a_group_is_judged_by_its_mean_and_against_the_best_other():
 
 
 def test_groups_of_one_size_are_sides():
-    vec = shoal.make("vacuum", 1)
-    assert find_sides(vec) == [(0,), (1,), (2,), (3,)]
-    pairs = {"red": (0, 2), "blue": (1, 3)}
-    vec.__dict__["agent_spaces"] = dataclasses.replace(vec.agent_spaces, groups=tuple(pairs.items()))
-    assert find_sides(vec) == [(0, 2), (1, 3)]
-    vec.close()
+    with contextlib.closing(shoal.make("vacuum", 1)) as vec:
+        assert find_sides(vec).tolist() == [[0], [1], [2], [3]]
+        pairs = {"red": (0, 2), "blue": (1, 3)}
+        vec.__dict__["agent_spaces"] = dataclasses.replace(vec.agent_spaces, groups=tuple(pairs.items()))
+        assert find_sides(vec).tolist() == [[0, 2], [1, 3]]
 
 
 def test_games_without_chance_are_named():
@@ -369,6 +370,15 @@ def test_the_command_prints_a_cross_table_and_writes_files(run, tmp_path, capsys
     assert "http" not in text.replace("http-equiv", "")  # nothing is fetched
     assert "<script" not in text
     assert all(name in text for name in ("random", "stay", "win rate"))
+
+
+def test_the_flag_of_a_league_is_read():
+    from shoal.cli.train import parse
+
+    words = ["vacuum", "--league", "--league.members", "seek", "flee", "--league.latest", "0.3"]
+    options = parse(words).options.league
+    assert (options.on, options.members, options.latest) == (True, ("seek", "flee"), 0.3)
+    assert not parse(["vacuum"]).options.league.on
 
 
 def test_json_on_stdout_is_all_there_is_on_it(capsys):

@@ -138,7 +138,7 @@ def _role(name: str, members: tuple[int, ...], pairs: list[Any], vec: VecEnv) ->
     if not vec.agent_spaces.alike:
         return Role(members, tuple(names[k] for k in members), observation_space, action_space, name)
     if (spec := vec.native_spec) is not None and spec.own_sizes:
-        sizes = {
+        sizes: dict[str, Any] = {
             "obs_size": spec.own_sizes[first][0],
             "mask_size": count_choices(action_space) if spec.mask_size else 0,
             "action_width": sum(spec.action_space.shape or ()),  # 0: a single choice

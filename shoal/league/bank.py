@@ -43,11 +43,10 @@ class Bank:
         """(members, size) the float32 part."""
         return self.parts[torch.float32]
 
-    @torch.no_grad()
     def put(self, member: int, actor: Actor) -> None:
         """Copies an actor's weights into a row."""
         for name, value in _entries(actor).items():
-            self.row(member, name, value.shape).copy_(value)
+            self.row(member, name, value.shape).copy_(value.detach())
 
     def row(self, member: int, name: str, shape: Any) -> Tensor:
         """A view of one entry of a member: a parameter or buffer of the actor, by its name in the state dict."""
@@ -64,10 +63,10 @@ class Bank:
     def actor(self, member: int) -> Actor:
         """The actor of a row. It plays without exploration."""
         if member not in self._actors:
-            self._actors[member] = self._make_actor(member)
+            with torch.inference_mode(False):  # a collector asks for it inside of that mode
+                self._actors[member] = self._make_actor(member)
         return self._actors[member]
 
-    @torch.inference_mode(False)
     def _make_actor(self, member: int) -> Actor:
         twin = copy.deepcopy(self.template)
         twin._run = [twin.policy]  # not compiled: the rows of a member are another number in every step

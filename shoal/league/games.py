@@ -117,7 +117,8 @@ class Games:
         launch(
             member_kernels.referee, (-(-envs // REFEREE_ENVS),),
             rewards, is_over, self.returns, self.member, self.next_member, self.learner, self.side, self.sides,
-            self.counts, self.margin, envs, MEMBERS=MOST_MEMBERS, AGENTS=self.seating.agents, SIDES=sides, SIZE=size, BM=REFEREE_ENVS, num_warps=4,
+            self.counts, self.margin, envs,
+            MEMBERS=MOST_MEMBERS, AGENTS=self.seating.agents, SIDES=sides, SIZE=size, BM=REFEREE_ENVS, num_warps=4,
         )  # fmt: skip
 
     def drain(self) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+
 import numpy as np
 
 from shoal.algos.roles import Role, assign_roles, find_groups

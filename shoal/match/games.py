@@ -25,11 +25,12 @@ import numpy as np
 import torch
 
 from shoal import evaluate, registry, runs
-from shoal.algos.roles import Role, assign_roles, find_groups
+from shoal.algos.roles import Role, assign_roles
 from shoal.cores import available_cores
 from shoal.entry import make
 from shoal.errors import ConfigError, EnvCrashed
 from shoal.league.payoff import DRAW, LOSS, WIN
+from shoal.league.seating import find_sides
 from shoal.league.table import CrossTable
 from shoal.match.contestants import RANDOM, Field, check_robot, find_all
 from shoal.match.device import play_on_device
@@ -127,7 +128,7 @@ def play_match(
     if device == "auto":
         device = "cuda" if is_native and torch.cuda.is_available() and gpu_backend_available() else "cpu"
     with contextlib.closing(_make_one(chosen)) as one:
-        sides = find_sides(one)
+        sides = [tuple(agents) for agents in find_sides(one).tolist()]
         _check_seats(chosen, one, sides)
     seatings = _seatings(len(players), len(sides))
     per_pair = len(seatings) // (len(players) * (len(players) - 1) // 2)
@@ -178,14 +179,6 @@ def _check(players: Sequence[Any], games: Any, seed: Any, margin: float | None, 
 
 
 # ---- envs ----
-
-
-def find_sides(vec: VecEnv) -> list[tuple[int, ...]]:
-    """The agents of each side: the groups if the env has several of one size, otherwise every agent is a side."""
-    groups = list(find_groups(vec).values())
-    if len(groups) > 1 and len({len(members) for members in groups}) == 1:
-        return [tuple(members) for members in groups]
-    return [(agent,) for agent in range(vec.agents_per_env)]
 
 
 def _make_one(chosen: Field) -> VecEnv:

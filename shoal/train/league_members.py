@@ -35,7 +35,7 @@ def is_self_play(options: Options) -> bool:
 def resolve(env: Any, options: Options, root: Path = runs.ROOT, vec: Any = None) -> Options:
     """The options with what self-play needs: one policy for all agents, and checkpoints for the names of runs.
 
-    `vec` are the envs, if they are made already. Raises for unknown members, and for options that a league does not go with.
+    `vec` are the envs, if they are made already. Raises for unknown members, and for options that do not go with it.
     """
     if not is_self_play(options):
         return options

@@ -15,7 +15,6 @@ from typing import Any
 from shoal.algos.roles import Role
 from shoal.errors import ConfigError, did_you_mean
 
-
 SELF, POOL = "self", "pool"  # the learner's own weights play all agents; a league without ratings plays the others
 WORDS = (SELF, POOL)
 

@@ -1,8 +1,8 @@
 """Triton kernels of a league: rows ordered by member, acting for all members at once, and the results of games.
 
-Launched by members.py and by shoal/league/games.py. Rows are ordered by a counting sort, so that every tile of TILE rows
-has one member; `tiles` says which one (-1: none), `limits[member]` is the end of its slots, and `order[slot]` is a row of
-the opponents. A member's weights are a row of the bank, `stride` numbers after those of the member before. Sizes and
+Launched by members.py and by shoal/league/games.py. A counting sort orders the rows, so that every tile of TILE rows
+has one member: `tiles` says which one (-1: none), `limits[member]` is the end of its slots, and `order[slot]` is a row
+of the opponents. A member's weights are a row of the bank, `stride` numbers after those of the member before. Sizes and
 flags are named as in kernels.py. There are no atomic additions of floats: the same inputs give the same bits.
 """
 

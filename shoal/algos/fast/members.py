@@ -45,11 +45,11 @@ class Order:
         self.uses_kernels = device.type == "cuda" and has_triton()
         self.blocks, self.num_tiles = -(-rows // SORTED), -(-rows // TILE) + min(members, rows)
         whole = {"dtype": torch.int32, "device": device}
-        self.counts = torch.zeros((self.blocks, ALL_MEMBERS), **whole)  # type: ignore[call-overload]
+        self.counts = torch.zeros((self.blocks, ALL_MEMBERS), **whole)
         self.starts = torch.zeros_like(self.counts)
-        self.tiles = torch.full((self.num_tiles,), -1, **whole)  # type: ignore[call-overload]
-        self.limits = torch.zeros(ALL_MEMBERS, **whole)  # type: ignore[call-overload]
-        self.order = torch.zeros(self.num_tiles * TILE, **whole)  # type: ignore[call-overload]
+        self.tiles = torch.full((self.num_tiles,), -1, **whole)
+        self.limits = torch.zeros(ALL_MEMBERS, **whole)
+        self.order = torch.zeros(self.num_tiles * TILE, **whole)
         self.member = torch.zeros(rows, dtype=torch.int64, device=device)  # of each row
 
     def update(self, member: Tensor) -> None:
@@ -236,8 +236,8 @@ class GroupedMembers(DeviceMembers):
                 policies.step(self.policy, blank, self.state)
         except _NotCovered as error:
             raise ConfigError(
-                f"a league on a GPU acts for all members in one pass of linear layers, but this policy uses its weights "
-                f"in {error}. Use --nn.encoder mlp, or --device cpu."
+                "a league on a GPU acts for all members in one pass of linear layers, but this policy uses its "
+                f"weights in {error}. Use --nn.encoder mlp, or --device cpu."
             ) from None
 
     def _share_weights(self, policy: Any) -> Any:
@@ -255,7 +255,7 @@ class GroupedMembers(DeviceMembers):
     def _moments_of(self, key: str) -> tuple[Tensor, Tensor]:
         """The mean and variance of all members' observations."""
         shape = self.learner.moments[key].mean.shape
-        return tuple(self.bank.columns(f"moments.{key}.{name}", shape) for name in ("mean", "var"))  # type: ignore
+        return tuple(self.bank.columns(f"moments.{key}.{name}", shape) for name in ("mean", "var"))
 
     def _normalize(self, obs: Any) -> Any:
         """`Actor.normalize` with the moments of each row's member."""
