@@ -21,7 +21,7 @@ from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError
 from shoal.league.bank import Bank
 from shoal.league.games import Games
-from shoal.league.league import NAMED, AddSnapshot, League, ResetExploiter, read_state
+from shoal.league.league import BRAIN, NAMED, AddSnapshot, League, ResetExploiter, read_state
 from shoal.league.members import Members, Robots
 from shoal.league.seating import Seating, check_agents
 from shoal.seeds import stream_seed
@@ -183,10 +183,14 @@ class LeaguePlay:
         """The state of the league itself, as one tensor of a checkpoint."""
         return self.league.state()
 
+    @staticmethod
+    def check(state: Mapping[str, Tensor]) -> None:
+        """Raises if a checkpoint has no league."""
+        if BRAIN not in state:
+            raise CheckpointError("the checkpoint has no league. Resume without --league, or start a new run.")
+
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restores the league's decisions. The tensors are restored by the trainer."""
-        if "league.brain" not in state:
-            raise CheckpointError("the checkpoint has no league. Resume without --league, or start a new run.")
         facts = read_state(state)
         players = {int(member): facts["players"][number] for member, number in facts["members"].items()}
         named = [(players[member]["name"], players[member]["kind"]) for member in sorted(players)]

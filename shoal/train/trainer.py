@@ -512,6 +512,8 @@ class Trainer:
             raise CheckpointError(f"the checkpoint does not fit this run: {reason}.") from None
 
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        if self.league is not None:
+            self.league.check(state)
         self._check_streams(state)
         self._check_policies(meta)
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
