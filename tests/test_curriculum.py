@@ -23,7 +23,7 @@ from shoal.train.phases import read, write
 from .envs import CounterEnv, DyingAgentsEnv
 from .fake_gpu import GpuLikeVec, use_fake_graphs
 from .test_opponents import tables
-from .training import STEPS, contents, cut, train_tiny
+from .training import STEPS, contents, cut, make_trainer, train_tiny
 
 HERE = "tests.test_curriculum"
 FILE = """
@@ -385,6 +385,11 @@ def test_opponents_that_do_not_fit_are_told_before_a_folder_is_made(tmp_path, ph
     with pytest.raises(ConfigError, match=said):
         train_tiny("vacuum", tmp_path / "runs", **tables(algo="ppo"), curriculum=phases, **more)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_trainer_alone_has_no_opponents_of_phases():
+    with pytest.raises(ConfigError, match="train\\(\\) and start\\(\\) run a curriculum"):
+        make_trainer("vacuum", curriculum=changing(), **tables(algo="ppo"))
 
 
 def test_an_attribute_that_the_reward_does_not_have_is_told(tmp_path):

@@ -123,7 +123,13 @@ def changing_seats(options: Options, vec: VecEnv) -> list[tuple[AgentActor, Role
     found = phases.read(options.curriculum)
     if not any(phase.opponents for phase in found):
         return None
-    acting = _acting(found, seats.parse(options.opponents), vec.native_spec)
+    goal = seats.parse(options.opponents)
+    if missing := [seat for phase in found for seat in seats.parse(phase.opponents) if seat not in goal]:
+        raise ConfigError(
+            f"the phases of options.curriculum name opponents for agent {missing[0]}, and options.opponents does not. "
+            "train() and start() run a curriculum; a Trainer alone does not."
+        )
+    acting = _acting(found, goal, vec.native_spec)
     if not acting:
         return None
     roles, changing = assign_roles(vec, "shared"), []
