@@ -106,6 +106,12 @@ def odd_settings(env: str) -> dict[str, dict[str, Any]]:
         crowd |= {"robots": 8, "chargers": 3, "moves": 3, "timers": 1, "dust": 1, "see_dust": 1}
         for semantics in ("joint", "turn"):
             results[f"crowd, {semantics}"] = {**crowd, "semantics": semantics, "order": "shuffled", "start": "random"}
+    if env.startswith("midrange"):
+        rest: dict[str, Any] = {"noise": 0.1, "refire": 1, "rudder_slew": 1.0, "throttle_slew": 0.5, "max_range": 80.0}
+        rest |= {"shape_bearing": 0.05, "shape_range": 0.1, "shape_gamma": 0.99, "reward_alive": 0.01}
+        for mode in ("fast", "faithful"):
+            results[f"robots, {mode}"] = {"mode": mode, "robot_0": "mix", "robot_1": "mix"}
+            results[f"all rules, {mode}"] = {"mode": mode, "sensors": 1, "robot_1": "mix", "space_time": 1, **rest}
     return results
 
 

@@ -44,22 +44,24 @@ ENV_FN Airframe airframe_of(const State *s, const Params *p, int32_t kind) {
     return airframe(scale[0] * thrust, scale[1] * glide, scale[2] * fall, scale[3] * radius);
 }
 
-// One physics step of a body. Mode fast integrates speed and heading and moves along the heading in the middle of the
-// step; mode faithful integrates the velocity vector (semi-implicit Euler).
-ENV_FN void fly(Body *b, const Airframe *f, float power, float h, int32_t mode) {
+// One physics step of a body in mode faithful: integrates the velocity vector (semi-implicit Euler).
+ENV_FN void fly_faithful(Body *b, const Airframe *f, float power, float h) {
     float v = b->speed, u = b->rudder;
     float forward = f->thrust * power - (f->drag + f->induced * u * u) * v * v;
-    if (mode == FAITHFUL) {
-        float along = v + forward * h, across = u * v * v * f->turn * h;
-        float vx = along * b->dx - across * b->dy, vy = along * b->dy + across * b->dx;
-        float speed = m_max(m_sqrt(vx * vx + vy * vy), 1.0f);
-        b->speed = speed;
-        b->dx = vx / speed;
-        b->dy = vy / speed;
-        b->x += vx * h;
-        b->y += vy * h;
-        return;
-    }
+    float along = v + forward * h, across = u * v * v * f->turn * h;
+    float vx = along * b->dx - across * b->dy, vy = along * b->dy + across * b->dx;
+    b->speed = m_max(m_sqrt(vx * vx + vy * vy), 1.0f);
+    b->dx = vx / b->speed;
+    b->dy = vy / b->speed;
+    b->x += vx * h;
+    b->y += vy * h;
+}
+
+// One physics step of a body in mode fast: integrates speed and heading, and moves along the heading in the middle of
+// the step.
+ENV_FN void fly_fast(Body *b, const Airframe *f, float power, float h) {
+    float v = b->speed, u = b->rudder;
+    float forward = f->thrust * power - (f->drag + f->induced * u * u) * v * v;
     float after = m_max(v + forward * h, 1.0f), way = 0.5f * (v + after) * h;
     float half = m_clamp(0.5f * u * v * f->turn * h, -0.75f, 0.75f);  // rad, of this step's turn
     float c = m_cos_poly(half), s = m_sin_poly(half);
@@ -74,12 +76,22 @@ ENV_FN void fly(Body *b, const Airframe *f, float power, float h, int32_t mode) 
     b->speed = after;
 }
 
+ENV_FN void fly(Body *b, const Airframe *f, float power, float h, int32_t mode) {
+    if (mode == FAITHFUL) {
+        fly_faithful(b, f, power, h);
+    } else {
+        fly_fast(b, f, power, h);
+    }
+}
+
 // The power of a missile's engine in the step from `age`: 1, 0, or the share of the step in which it burns out.
-ENV_FN float burning(const Params *p, float age, float h) { return m_clamp((p->missile_burn - age) / h, 0.0f, 1.0f); }
+ENV_FN float burning(float burn, float age, float steps_per_second) {
+    return m_clamp((burn - age) * steps_per_second, 0.0f, 1.0f);
+}
 
 // The original also removes missiles that are slow while they burn: then a launch below 200 m/s is lost at once.
 ENV_FN int32_t is_spent(const Params *p, float speed, float age) {
-    return (age >= p->missile_burn && speed < p->missile_min_speed) || age > p->missile_max_age;
+    return ((age >= p->missile_burn) & (speed < p->missile_min_speed)) | (age > p->missile_max_age);
 }
 
 // The least squared distance of two points that move straight from (x0, y0) to (x1, y1) of each other.
@@ -92,18 +104,16 @@ ENV_FN float closest(float x0, float y0, float x1, float y1) {
 
 ENV_FN float line_of_sight(const Body *from, const Body *to) { return m_atan2(to->y - from->y, to->x - from->x); }
 
-// Proportional navigation: turn at `gain` times the rate of the line of sight, (r x v) / r^2.
-ENV_FN float pursue(const Body *b, const Track *target, const Airframe *f, float gain) {
-    float x = target->x - b->x, y = target->y - b->y;
-    float vx = target->vx - b->speed * b->dx, vy = target->vy - b->speed * b->dy;
-    float rudder = gain * (x * vy - y * vx) / ((x * x + y * y) * b->speed * f->turn + 1e-6f);
+// Proportional navigation: turn at `gain` times the rate of the line of sight, (r x v) / r^2. x, y, vx, vy: of the
+// target, relative.
+ENV_FN float pursue(float x, float y, float vx, float vy, float speed, const Airframe *f, float gain) {
+    float rudder = gain * (x * vy - y * vx) / ((x * x + y * y) * speed * f->turn + 1e-6f);
     return m_clamp(rudder, -1.0f, 1.0f);
 }
 
 // The original's guidance: a gain of 200 / pi on the change of the line of sight since the last step.
-ENV_FN float pursue_by_difference(float *sight, float now, float h) {
-    float change = now - *sight;
+ENV_FN float pursue_by_difference(float before, float now, float h) {
+    float change = now - before;
     change = change > M_PI_F ? change - 2.0f * M_PI_F : change < -M_PI_F ? change + 2.0f * M_PI_F : change;
-    *sight = now;
     return m_clamp((200.0f / M_PI_F) * change / h, -1.0f, 1.0f);
 }

@@ -21,7 +21,7 @@
     X(int, space_time, 0, "1: the 10 features of the space-time graph are observed; 0: they are 0")                    \
     X(float, noise, 0.0f, "the physics of a game differ by up to this share, for both sides alike; 0.1: 10 %")         \
     X(float, start_min, 30.0f, "km between the aircraft at the start, at least")                                       \
-    X(float, start_max, 40.0f, "km between the aircraft at the start, at most")                                        \
+    X(float, start_max, 40.0f, "km between the aircraft at the start, at most; at least start_min")                    \
     X(float, start_angle, 0.5f, "rad, by which a nose may point past the enemy at the start, at most")                 \
     X(float, start_speed, 300.0f, "m/s")                                                                               \
     X(float, reward_win, 1.0f, "reward of the side that survives alone")                                               \
@@ -109,8 +109,8 @@
 ENV_REQUIRE(channels >= 1 && channels <= 6, "channels must be in 1 .. 6");
 enum { FAST, FAITHFUL };
 enum { LEARNER, DRONE, SHOOTER, WEAVER, RANDOM, PURSUIT, CRANK, NEZ, MIX };
-enum { bodies = 2 + 2 * channels };  // 0 and 1: the aircraft; then the missiles of side 0, then those of side 1
-enum { kinds = 2 };                  // of airframes: aircraft and missiles
+enum { shots = 2 * channels, bodies = 2 + shots };  // 0 and 1: the aircraft; then the missiles of side 0, of side 1
+enum { kinds = 2 };                                 // of airframes: aircraft and missiles
 
 // Where a point mass is. x and y span the plane; angles grow to the left.
 typedef struct {
@@ -218,10 +218,9 @@ ENV_FN int32_t channel_for(const State *s, const Params *p, int32_t side) {
     return best;
 }
 
-// Takes a missile out of the air.
-ENV_FN void spend(State *s, const Params *p, int32_t k) {
-    s->flies[k] = 0;
-    if (p->refire) s->ammo[side_of(k)] = i_min(s->ammo[side_of(k)] + 1, 100);
+// After a missile is spent.
+ENV_FN void reload(State *s, const Params *p, int32_t side) {
+    if (p->refire) s->ammo[side] = i_min(s->ammo[side] + 1, 100);
 }
 
 // Fires if the side can: 20 m ahead, with the velocity of the aircraft. Returns whether it did.
@@ -229,7 +228,7 @@ ENV_FN int32_t launch(State *s, const Params *p, int32_t side) {
     int32_t k = channel_for(s, p, side);
     int32_t has_lock = !p->sensors || s->track[side].age == 0.0f;
     if (k < 0 || !has_lock || s->cooldown[side] > 0.001f) return 0;  // rounding
-    if (s->flies[k]) spend(s, p, k);
+    if (s->flies[k]) reload(s, p, side);
     if (s->ammo[side] <= 0) return 0;
     s->body[k] = s->body[side];
     s->body[k].x += 20.0f * s->body[side].dx;
@@ -246,17 +245,124 @@ ENV_FN int32_t launch(State *s, const Params *p, int32_t side) {
 
 ENV_FN float approach(float now, float wanted, float most) { return now + m_clamp(wanted - now, -most, most); }
 
-// One physics step: guide, fly, then collect all hits before any counts, so that both sides can die.
-ENV_FN void sub_step(State *s, const Params *p, const Airframe *frames, const Command *commands, float h) {
-    float before_x[2 * channels] = {0.0f}, before_y[2 * channels] = {0.0f};  // from missile to target
-    int32_t hit[2] = {0, 0};
-    for (int32_t k = 2; k < bodies; k++) {
-        if (!s->flies[k]) continue;
-        const Body *target = &s->body[1 - side_of(k)];
-        before_x[k - 2] = target->x - s->body[k].x;
-        before_y[k - 2] = target->y - s->body[k].y;
-        steer_missile(s, p, &frames[1], k, h);
+// The missiles during a decision: one array for each field, so that a CPU flies all of them at a time.
+typedef struct {
+    float x[shots], y[shots], dx[shots], dy[shots], speed[shots], rudder[shots], age[shots], sight[shots];
+    float to_x[shots], to_y[shots];  // from a missile to its target
+    float miss[shots];               // the least squared distance to the target in the last step
+    int32_t flies[shots];
+} Missiles;
+
+ENV_FN void take_missiles(const State *s, Missiles *m) {
+    for (int32_t k = 0; k < shots; k++) {
+        const Body *b = &s->body[2 + k];
+        m->x[k] = b->x;
+        m->y[k] = b->y;
+        m->dx[k] = b->dx;
+        m->dy[k] = b->dy;
+        m->speed[k] = b->speed;
+        m->rudder[k] = b->rudder;
+        m->age[k] = s->age[2 + k];
+        m->sight[k] = s->sight[2 + k];
+        m->flies[k] = s->flies[2 + k];
+        m->to_x[k] = s->body[k < channels].x - b->x;
+        m->to_y[k] = s->body[k < channels].y - b->y;
     }
+}
+ENV_FN void return_missiles(State *s, const Missiles *m) {
+    for (int32_t k = 0; k < shots; k++) {
+        Body *b = &s->body[2 + k];
+        b->x = m->x[k];
+        b->y = m->y[k];
+        b->dx = m->dx[k];
+        b->dy = m->dy[k];
+        b->speed = m->speed[k];
+        b->rudder = m->rudder[k];
+        s->age[2 + k] = m->age[k];
+        s->sight[2 + k] = m->sight[k];
+        s->flies[2 + k] = m->flies[k];
+    }
+}
+
+// Sets the rudders of all missiles.
+ENV_FN void guide(const State *s, const Params *p, const Airframe *f, Missiles *m, float h) {
+    float x[shots], y[shots], vx[shots], vy[shots];  // of the target, relative
+    const Track first = truth(&s->body[0]), second = truth(&s->body[1]);
+    for (int32_t k = 0; k < shots; k++) {
+        x[k] = m->to_x[k];
+        y[k] = m->to_y[k];
+        vx[k] = k < channels ? second.vx : first.vx;
+        vy[k] = k < channels ? second.vy : first.vy;
+    }
+    for (int32_t k = 0; k < shots && p->sensors; k++) {
+        x[k] = s->track[2 + k].x - m->x[k];
+        y[k] = s->track[2 + k].y - m->y[k];
+        vx[k] = s->track[2 + k].vx;
+        vy[k] = s->track[2 + k].vy;
+    }
+    if (p->mode == FAITHFUL) {
+        for (int32_t k = 0; k < shots; k++) {
+            float now = m_atan2(y[k], x[k]);
+            m->rudder[k] = pursue_by_difference(m->sight[k], now, h);
+            m->sight[k] = now;
+        }
+    } else {
+        for (int32_t k = 0; k < shots; k++) {
+            float closing_x = vx[k] - m->speed[k] * m->dx[k], closing_y = vy[k] - m->speed[k] * m->dy[k];
+            m->rudder[k] = pursue(x[k], y[k], closing_x, closing_y, m->speed[k], f, p->missile_gain);
+        }
+    }
+    for (int32_t k = 0; k < shots && p->sensors; k++) {  // a missile that has lost its target flies straight
+        if (!is_remembered(p, s->track[2 + k].age)) m->rudder[k] = 0.0f;
+    }
+}
+
+ENV_FN void fly_missiles(const State *s, const Params *p, const Airframe *f, Missiles *m, float h) {
+    const float per_step = 1.0f / h, burn = p->missile_burn;
+    float x[shots], y[shots];  // of the target
+    const Body first = s->body[0], second = s->body[1];
+    for (int32_t k = 0; k < shots; k++) {
+        x[k] = k < channels ? second.x : first.x;
+        y[k] = k < channels ? second.y : first.y;
+    }
+    if (p->mode == FAITHFUL) {
+        for (int32_t k = 0; k < shots; k++) {
+            Body b = {m->x[k], m->y[k], m->dx[k], m->dy[k], m->speed[k], m->rudder[k]};
+            fly_faithful(&b, f, burning(burn, m->age[k], per_step), h);
+            m->x[k] = b.x;
+            m->y[k] = b.y;
+            m->dx[k] = b.dx;
+            m->dy[k] = b.dy;
+            m->speed[k] = b.speed;
+            m->age[k] += h;
+            m->to_x[k] = x[k] - b.x;
+            m->to_y[k] = y[k] - b.y;
+            m->miss[k] = m->to_x[k] * m->to_x[k] + m->to_y[k] * m->to_y[k];
+        }
+        return;
+    }
+    for (int32_t k = 0; k < shots; k++) {
+        Body b = {m->x[k], m->y[k], m->dx[k], m->dy[k], m->speed[k], m->rudder[k]};
+        fly_fast(&b, f, burning(burn, m->age[k], per_step), h);
+        float to_x = x[k] - b.x, to_y = y[k] - b.y;
+        m->miss[k] = closest(m->to_x[k], m->to_y[k], to_x, to_y);
+        m->x[k] = b.x;
+        m->y[k] = b.y;
+        m->dx[k] = b.dx;
+        m->dy[k] = b.dy;
+        m->speed[k] = b.speed;
+        m->age[k] += h;
+        m->to_x[k] = to_x;
+        m->to_y[k] = to_y;
+    }
+}
+
+// One physics step: guide, fly, then collect all hits before any counts, so that both sides can die. Missiles that do
+// not fly are computed too, and not looked at.
+ENV_FN void sub_step(State *s, const Params *p, const Airframe *frames, const Command *commands, Missiles *m, float h) {
+    int32_t in_flight = 0;
+    for (int32_t k = 0; k < shots; k++) in_flight |= m->flies[k];
+    if (in_flight) guide(s, p, &frames[1], m, h);
     for (int32_t side = 0; side < 2; side++) {
         float rudder_step = p->rudder_slew > 0.0f ? p->rudder_slew * h : 2.0f;
         float throttle_step = p->throttle_slew > 0.0f ? p->throttle_slew * h : 2.0f;
@@ -265,22 +371,25 @@ ENV_FN void sub_step(State *s, const Params *p, const Airframe *frames, const Co
         s->cooldown[side] = m_max(s->cooldown[side] - h, 0.0f);
         fly(&s->body[side], &frames[0], s->throttle[side], h, p->mode);
     }
-    for (int32_t k = 2; k < bodies; k++) {
-        if (!s->flies[k]) continue;
-        fly(&s->body[k], &frames[1], burning(p, s->age[k], h), h, p->mode);
-        s->age[k] += h;
-        const Body *target = &s->body[1 - side_of(k)];
-        float x = target->x - s->body[k].x, y = target->y - s->body[k].y;
-        float miss = p->mode == FAITHFUL ? x * x + y * y : closest(before_x[k - 2], before_y[k - 2], x, y);
-        if (miss < p->kill_radius * p->kill_radius) {
-            hit[1 - side_of(k)] = 1;
-            s->flies[k] = 0;
-        } else if (is_spent(p, s->body[k].speed, s->age[k])) {
-            spend(s, p, k);
+    if (in_flight) {
+        fly_missiles(s, p, &frames[1], m, h);
+        const float kill = p->kill_radius * p->kill_radius;
+        int32_t any = 0;  // all are tested at a time; to go through them one by one is rarely needed
+        for (int32_t k = 0; k < shots; k++) {
+            any |= m->flies[k] & ((m->miss[k] < kill) | is_spent(p, m->speed[k], m->age[k]));
+        }
+        for (int32_t k = 0; k < shots && any; k++) {
+            int32_t hits = m->flies[k] & (m->miss[k] < kill), side = k < channels ? 0 : 1;
+            int32_t ends = m->flies[k] & !hits & is_spent(p, m->speed[k], m->age[k]);
+            m->flies[k] &= !(hits | ends);
+            s->flies[1 - side] &= !hits;
+            if (ends) reload(s, p, side);
         }
     }
-    for (int32_t side = 0; side < 2; side++) s->flies[side] &= !hit[side];
-    if (p->sensors) sense(s, p, h);
+    if (p->sensors) {
+        return_missiles(s, m);
+        sense(s, p, h);
+    }
 }
 
 // The potential of a side's place, for shaping.
@@ -316,10 +425,11 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     }
     float h = step_time(p);
     int32_t steps = steps_per_decision(p), taken = 0;
-    State now = *s;  // a local copy, whose indices are constants: a GPU keeps it in registers
-    for (; taken < steps && now.flies[0] && now.flies[1]; taken++) sub_step(&now, p, frames, commands, h);
-    now.t++;
-    *s = now;
+    Missiles missiles;
+    take_missiles(s, &missiles);
+    for (; taken < steps && s->flies[0] && s->flies[1]; taken++) sub_step(s, p, frames, commands, &missiles, h);
+    return_missiles(s, &missiles);
+    s->t++;
 
     int32_t dead_0 = !s->flies[0], dead_1 = !s->flies[1];
     float dx = s->body[1].x - s->body[0].x, dy = s->body[1].y - s->body[0].y, range = m_sqrt(dx * dx + dy * dy);

@@ -21,12 +21,15 @@ ENV_FN int32_t hits_from(const Params *p, float range, float shooter_speed, floa
     float sight = 0.0f, age = 0.0f;
     while (!is_spent(p, missile.speed, age)) {
         float x0 = target.x - missile.x, y0 = target.y - missile.y;
-        Track track = truth(&target);
-        missile.rudder = p->mode == FAITHFUL ? pursue_by_difference(&sight, m_atan2(y0, x0), h)
-                                             : pursue(&missile, &track, &frame, p->missile_gain);
+        float vx = target.speed * target.dx - missile.speed * missile.dx;
+        float vy = target.speed * target.dy - missile.speed * missile.dy;
+        float before = sight;
+        sight = m_atan2(y0, x0);
+        missile.rudder = p->mode == FAITHFUL ? pursue_by_difference(before, sight, h)
+                                             : pursue(x0, y0, vx, vy, missile.speed, &frame, p->missile_gain);
         target.rudder = escapes ? turn_away(&target, x0, y0) : 0.0f;
         fly(&target, &aircraft, 1.0f, h, p->mode);
-        fly(&missile, &frame, burning(p, age, h), h, p->mode);
+        fly(&missile, &frame, burning(p->missile_burn, age, 1.0f / h), h, p->mode);
         age += h;
         float x1 = target.x - missile.x, y1 = target.y - missile.y;
         if ((p->mode == FAITHFUL ? x1 * x1 + y1 * y1 : closest(x0, y0, x1, y1)) < kill) return 1;

@@ -8,17 +8,32 @@ typedef struct {
 // What a robot decides by.
 typedef struct {
     Sight enemy;
-    float enemy_speed, no_escape;  // m/s; m, the range from which its missile would hit if the enemy turned away now
-    int32_t in_flight;             // own missiles
+    int32_t in_flight;  // own missiles
     int32_t is_threatened;
-    Sight threat;  // the nearest incoming missile that it notices
-    float impact;  // s until that missile arrives
-    float reach;   // m, from how far that missile could still catch it if it turned away now
+    int32_t missile;  // the nearest incoming missile that it notices
+    Sight threat;     // that missile
+    float impact;     // s until it arrives
 } Scene;
 
 #define COS_10 0.984808f
 #define COS_20 0.939693f
 #define COS_30 0.866025f
+
+ENV_FN Scene scene_of(const State *s, const Params *p, int32_t side) {
+    Scene scene;
+    const Body *own = &s->body[side];
+    scene.enemy = look(own, track_of(s, p, side));
+    scene.in_flight = nearest_missiles(s, p, side, own, 0).count;
+    scene.missile = nearest_missiles(s, p, 1 - side, own, 1).at[0];
+    scene.is_threatened = scene.missile >= 0;
+    scene.threat = scene.enemy;
+    scene.impact = 1e9f;
+    if (scene.is_threatened) {
+        scene.threat = look(own, truth(&s->body[scene.missile]));
+        if (scene.threat.closing > 1.0f) scene.impact = scene.threat.range / scene.threat.closing;
+    }
+    return scene;
+}
 
 // How far behind an aircraft at `speed` a missile can be and still catch it. It coasts until it is no faster than its
 // target: (ln(v / u) - 1 + u / v) / drag for speeds v and u; the burn ahead of it adds to both.
@@ -30,28 +45,20 @@ ENV_FN float missile_reach(const Params *p, const Airframe *f, const Body *missi
     return gained + (m_log(v / u) - 1.0f + u / v) / f->drag;
 }
 
-ENV_FN Scene scene_of(const State *s, const Params *p, int32_t side) {
-    Scene scene;
-    const Body *own = &s->body[side];
-    Track track = track_of(s, p, side);
-    Nearest theirs = nearest_missiles(s, p, 1 - side, own, 1);
-    scene.enemy = look(own, track);
-    scene.enemy_speed = m_sqrt(track.vx * track.vx + track.vy * track.vy);
-    scene.no_escape = no_escape_range(own->speed, scene.enemy_speed, aspect_from(own, track));
-    scene.in_flight = nearest_missiles(s, p, side, own, 0).count;
-    scene.is_threatened = theirs.at[0] >= 0;
-    scene.threat = scene.enemy;
-    scene.impact = 1e9f;
-    scene.reach = 0.0f;
-    if (scene.is_threatened) {
-        int32_t k = theirs.at[0];
-        Airframe f = airframe_of(s, p, 1);
-        scene.threat = look(own, truth(&s->body[k]));
-        if (scene.threat.closing > 1.0f) scene.impact = scene.threat.range / scene.threat.closing;
-        scene.reach = missile_reach(p, &f, &s->body[k], s->age[k], own->speed);
-        scene.reach += 2500.0f * (1.0f + scene.threat.ahead);  // it first has to turn away
-    }
-    return scene;
+// Whether the nearest incoming missile could still catch a side that turned away now.
+ENV_FN int32_t can_be_caught(const State *s, const Params *p, int32_t side, const Scene *scene) {
+    if (!scene->is_threatened) return 0;
+    Airframe f = airframe_of(s, p, 1);
+    float reach = missile_reach(p, &f, &s->body[scene->missile], s->age[scene->missile], s->body[side].speed);
+    reach += 2500.0f * (1.0f + scene->threat.ahead);  // it first has to turn away
+    return scene->threat.range < 0.82f * reach;       // the missile turns too, which costs speed
+}
+
+// From how far a missile of this side would hit an enemy that turned away now, in m.
+ENV_FN float no_escape_now(const State *s, const Params *p, int32_t side) {
+    Track enemy = track_of(s, p, side);
+    float speed = m_sqrt(enemy.vx * enemy.vx + enemy.vy * enemy.vy);
+    return no_escape_range(s->body[side].speed, speed, aspect_from(&s->body[side], enemy));
 }
 
 // The rudder that turns the nose to a direction, given by cos and sin of its bearing.
@@ -91,15 +98,15 @@ ENV_FN Command robot_command(const State *s, const Params *p, int32_t side, int3
         if (now.impact < 10.0f) c.rudder = beam(now.threat);
     } else if (robot == PURSUIT) {
         c.fire = range > 2000.0f && range < 15000.0f && ahead > COS_10 && now.in_flight == 0;
-        c.rudder = now.impact < 8.0f ? beam(now.threat) : turn_to(ahead, now.enemy.left);
+        c.rudder = now.impact < 10.0f ? beam(now.threat) : turn_to(ahead, now.enemy.left);
     } else if (robot == CRANK) {
         c.fire = range < 20000.0f && ahead > COS_30;
         c.rudder = now.in_flight ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
         if (now.is_threatened && now.threat.range < 12000.0f) c.rudder = run_from(now.threat);
     } else {
-        c.fire = range < 1.1f * now.no_escape && ahead > COS_20;
-        c.rudder = now.in_flight || now.is_threatened ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
-        if (now.is_threatened && now.threat.range < now.reach) c.rudder = run_from(now.threat);
+        c.fire = ahead > COS_20 && range < 1.1f * no_escape_now(s, p, side);
+        c.rudder = now.in_flight ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
+        if (can_be_caught(s, p, side, &now)) c.rudder = run_from(now.threat);
     }
     return c;
 }

@@ -88,19 +88,6 @@ ENV_FN void sense(State *s, const Params *p, float h) {
     }
 }
 
-// Sets a missile's rudder.
-ENV_FN void steer_missile(State *s, const Params *p, const Airframe *f, int32_t k, float h) {
-    Track target = track_of(s, p, k);
-    Body *b = &s->body[k];
-    if (p->mode == FAITHFUL) {
-        float now = m_atan2(target.y - b->y, target.x - b->x);
-        b->rudder = pursue_by_difference(&s->sight[k], now, h);
-    } else {
-        b->rudder = pursue(b, &target, f, p->missile_gain);
-    }
-    if (!is_remembered(p, target.age)) b->rudder = 0.0f;
-}
-
 // The two missiles of a side that are nearest to a body.
 typedef struct {
     int32_t at[2];  // -1 where there is none
