@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ from shoal.train.phases import read, write
 from .envs import CounterEnv, DyingAgentsEnv
 from .fake_gpu import GpuLikeVec, use_fake_graphs
 from .test_opponents import tables
-from .training import STEPS, contents, cut, train_tiny
+from .training import STEPS, contents, cut, make_trainer, train_tiny
 
 HERE = "tests.test_curriculum"
 FILE = """
@@ -74,8 +75,9 @@ def test_phases_are_read_from_a_file_and_written_as_text(tmp_path):
     text = write(phases)
     assert json.loads(text)[0]["until"] == {"return": 20.5, "games": 50, "steps": 5000}
     assert read(text) == phases
-    own = [Phase("a", env={"g": shoal.uniform(1, 2)}, until={"steps": "1k"}), Phase("b", reward={"w": 0.5})]
-    assert read(write(own))[0].env == {"g": "uniform(1, 2)"}
+    drawn = {"g": shoal.uniform(1, 2), "n": np.int64(3)}
+    own = [Phase("a", env=drawn, until={"steps": "1k"}), Phase("b", reward={"w": 0.5})]
+    assert read(write(own))[0].env == {"g": "uniform(1, 2)", "n": 3}
 
 
 def test_the_presets_are_phases():
@@ -108,6 +110,7 @@ def test_the_presets_are_phases():
         ([{"opponents": ["1=seek"]}], "opponents is .*, not text"),
         ([{"reward": {"weight": "big"}}], "reward.weight = 'big' is not a number"),
         ([{"refresh": -1}], "is not a count"),
+        ([Phase("a", env={"wind": np.zeros(3)})], "phase 'a': env.wind is of type ndarray, which a phase cannot hold"),
     ],
 )
 def test_phases_that_are_wrong_are_refused(value, said):
@@ -276,6 +279,20 @@ def test_opponents_change_between_games(tmp_path):
     assert player.judged == [0, 2, 3]
 
 
+def test_opponents_that_no_phase_names_stay(tmp_path):
+    kept = []
+
+    class Held:
+        def on_iteration(self, context: Any) -> None:
+            kept.append(context.trainer.frozen[0].actor.held[0])
+
+    phases = [{"env": {"e_charge": 5.0}, "until": {"steps": 192}}, {}]
+    train_tiny(
+        "vacuum", tmp_path, **tables(algo="ppo", opponents=f"1={HERE}:Still"), curriculum=phases, callbacks=[Held()]
+    )
+    assert len(set(map(id, kept))) == 1
+
+
 def test_a_frozen_copy_keeps_its_weights_while_the_learner_goes_on(tmp_path):
     kept = []
 
@@ -385,6 +402,11 @@ def test_opponents_that_do_not_fit_are_told_before_a_folder_is_made(tmp_path, ph
     with pytest.raises(ConfigError, match=said):
         train_tiny("vacuum", tmp_path / "runs", **tables(algo="ppo"), curriculum=phases, **more)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_trainer_alone_has_no_opponents_of_phases():
+    with pytest.raises(ConfigError, match="train\\(\\) and start\\(\\) run a curriculum"):
+        make_trainer("vacuum", curriculum=changing(), **tables(algo="ppo"))
 
 
 def test_an_attribute_that_the_reward_does_not_have_is_told(tmp_path):

@@ -202,6 +202,8 @@ def test_the_command_evaluates_agents(capsys, tmp_path):
     assert "cartpole, agent random" in capsys.readouterr().out
     assert main(["eval", "cartpole", "--agent", "random", "--greedy"]) == 2
     assert "--greedy is for runs" in capsys.readouterr().err
+    assert main(["eval", "last", "--agent", "random"]) == 2
+    assert "With --agent, name an env, not a run" in " ".join(capsys.readouterr().err.split())
     assert main(["eval", "cartpole", "--agent", "randm"]) == 2
     assert "Did you mean 'random'" in capsys.readouterr().err
 

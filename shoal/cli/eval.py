@@ -340,6 +340,7 @@ def _evaluate_agent(
     from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
+    from shoal.errors import ConfigError, UnknownEnv
     from shoal.names import shortened
     from shoal.train.evaluation import AGENT, agent_player
     from shoal.video import check as check_video
@@ -348,7 +349,10 @@ def _evaluate_agent(
         check_keywords(task.env, task.params)
     playing.held_out(task.seed)
     target = None if video in ("auto", "none") else check_video(video, 30.0 if fps is None else fps)
-    player, kwargs = agent_player(task.env, task.agent, task.params, task.opponents, task.seed, task.runs)
+    try:
+        player, kwargs = agent_player(task.env, task.agent, task.params, task.opponents, task.seed, task.runs)
+    except UnknownEnv as error:
+        raise ConfigError(f"{error} With --agent, name an env, not a run.") from None
     screen, maker = console(stderr=json), partial(make, **kwargs)
     limit = NATIVE_ENVS if registry.is_native(task.env) else PYTHON_ENVS
     with screen.status("") as status:

@@ -30,7 +30,7 @@ from shoal.train.callbacks.base import Callback, Context
 from shoal.train.games import GameTally, LatestGames
 from shoal.train.opponents import agent_actor, load_opponents, named_seats, resolve_player
 from shoal.train.options import Options
-from shoal.train.param_changes import get_env_param
+from shoal.train.param_changes import get_env_param, set_env_params
 from shoal.train.phases import Phase
 from shoal.vector.base import VecEnv
 
@@ -123,7 +123,13 @@ def changing_seats(options: Options, vec: VecEnv) -> list[tuple[AgentActor, Role
     found = phases.read(options.curriculum)
     if not any(phase.opponents for phase in found):
         return None
-    acting = _acting(found, seats.parse(options.opponents), vec.native_spec)
+    goal = seats.parse(options.opponents)
+    if missing := [seat for phase in found for seat in seats.parse(phase.opponents) if seat not in goal]:
+        raise ConfigError(
+            f"the phases of options.curriculum name opponents for agent {missing[0]}, and options.opponents does not. "
+            "train() and start() run a curriculum; a Trainer alone does not."
+        )
+    acting = _acting(found, goal, vec.native_spec)
     if not acting:
         return None
     roles, changing = assign_roles(vec, "shared"), []
@@ -202,7 +208,7 @@ class Curriculum(Callback):
             self.base.setdefault(name, _base(spec, given, params[name]))
 
     def _check_opponents(self, phase: Phase, trainer: Any) -> None:
-        vec, frozen = trainer.vec, _by_agent(trainer.frozen)
+        vec, frozen = trainer.vec, _changing(trainer)
         players = seats.parse(phase.opponents)
         if phase.refresh and SELF not in players.values():
             raise ConfigError(f'refresh = {phase.refresh} is for opponents = "1={SELF}", which it does not have.')
@@ -294,10 +300,10 @@ class Curriculum(Callback):
         """Begins a phase."""
         trainer, phase = context.trainer, self.phases[number]
         self.number, self.began, self.copied = number, context.step, context.step
-        values = {**self.base, **phase.env, **self._robots(trainer)}
         is_native = trainer.vec.native_spec is not None
-        if values:
+        if values := {**self.base, **phase.env}:
             context.set_env_params(**{name: _drawn(value) if is_native else value for name, value in values.items()})
+        self._set_robots(trainer)
         self._seat_players(trainer, at_once=context.step == 0)
         self._set_reward(trainer)
         until: Any = phase.until
@@ -315,20 +321,24 @@ class Curriculum(Callback):
         """Who plays each seat in the present phase: those that it does not name have the run's opponents."""
         return {**trainer.opponents, **seats.parse(self.phase.opponents)}
 
-    def _robots(self, trainer: Any) -> dict[str, str]:
-        """The env params of all seats that robots of the env play in some phase."""
-        spec, params = trainer.vec.native_spec, {}
+    def _set_robots(self, trainer: Any) -> None:
+        """Lets the env's robots play their seats of the phase, from the next game on.
+
+        Not by the context: evaluations and videos have the robots of the run's options.
+        """
         if not any(phase.opponents for phase in self.phases):
-            return {}
+            return
+        robots = {}
         for seat, who in self._players(trainer).items():
-            if robots := seats.scripts(spec, seat):
-                params[f"robot_{seat}"] = who if who in robots else "learner"
-        return params
+            if known := seats.scripts(trainer.vec.native_spec, seat):
+                robots[f"robot_{seat}"] = _drawn(who if who in known else "learner")
+        if robots:
+            set_env_params(trainer.vec, robots)
 
     def _seat_players(self, trainer: Any, *, at_once: bool) -> None:
         """Gives the seats to the players of the phase. A player that stays keeps its memory."""
         players = self._players(trainer)
-        for agent, seat in _by_agent(trainer.frozen).items():
+        for agent, seat in _changing(trainer).items():
             who, before = _kind(players[agent], agent, trainer.vec), self.lineup.get(str(agent), [])
             if before and before[-1] == who and who != SELF:
                 continue
@@ -345,7 +355,7 @@ class Curriculum(Callback):
 
     def _drop_players(self, trainer: Any) -> None:
         """Removes the players of earlier phases that play no game any more."""
-        for agent, seat in _by_agent(trainer.frozen).items():
+        for agent, seat in _changing(trainer).items():
             own = len(_entries(self.lineup[str(agent)][-1]))
             if len(seat.actor.held) > own and (numbers := seat.actor.unused(own)):
                 seat.actor.drop(numbers)
@@ -356,7 +366,7 @@ class Curriculum(Callback):
 
     def _copy_again(self, trainer: Any) -> bool:
         """Copies the learner into the older copy. False if that one still plays games."""
-        own = {agent: seat for agent, seat in _by_agent(trainer.frozen).items() if self.lineup[str(agent)][-1] == SELF}
+        own = {agent: seat for agent, seat in _changing(trainer).items() if self.lineup[str(agent)][-1] == SELF}
         places = {}
         for agent, seat in own.items():
             count, now = len(seat.actor.held), int(seat.actor.current)
@@ -414,10 +424,11 @@ class Curriculum(Callback):
         until: Any = self.phase.until
         self.latest, self.is_settling = LatestGames(until.games, state["games"]), bool(state["is_settling"])
         self.lineup = {agent: list(players) for agent, players in state["lineup"].items()}
-        for agent, seat in _by_agent(self._trainer.frozen).items():
+        for agent, seat in _changing(self._trainer).items():
             players = self.lineup[str(agent)]
             seat.actor.change([self._make(who, agent, seat, self._trainer)[0] for who in players], at_once=True)
             seat.actor.current.fill_(len(players) - len(_entries(players[-1])))
+        self._set_robots(self._trainer)
         self._set_reward(self._trainer)
 
 
@@ -445,9 +456,9 @@ def _actor(who: str, agent: int, vec: VecEnv, role: Role, seed: int) -> Any:
     return actor
 
 
-def _by_agent(frozen: Sequence[Seat]) -> dict[int, Seat]:
-    """The seats that change hands, by their agent."""
-    return {(seat.role.agents or (0,))[0]: seat for seat in frozen if isinstance(seat.actor, AgentActor)}
+def _changing(trainer: Any) -> dict[int, Seat]:
+    """The seats that change hands, by their agent; empty if no phase names opponents."""
+    return {} if trainer.goal is None else {(seat.role.agents or (0,))[0]: seat for seat in trainer.frozen}
 
 
 def _learner_for(trainer: Any, role: Role, agent: int) -> Any:

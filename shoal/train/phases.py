@@ -75,11 +75,26 @@ class Phase:
 
     def table(self) -> dict[str, Any]:
         """The phase as a table of a TOML file."""
-        env = {name: str(value) if isinstance(value, Distribution) else value for name, value in self.env.items()}
+        env = {name: _plain(value, f"phase '{self.name}': env.{name}") for name, value in self.env.items()}
         until = self.until.tables() if isinstance(self.until, Until) else dict(self.until)
         values = {"name": self.name, "env": env, "opponents": self.opponents, "until": until, "refresh": self.refresh}
         values["reward"] = self.reward if isinstance(self.reward, str) else dict(self.reward)
         return {key: value for key, value in values.items() if value}
+
+
+def _plain(value: Any, shown: str) -> Any:
+    """A param in a form that text can hold."""
+    if isinstance(value, Distribution):
+        return str(value)
+    value = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{shown} is of type {type(value).__name__}, which a phase cannot hold. Give a number, a text or a "
+            "distribution."
+        ) from None
+    return value
 
 
 def presets() -> tuple[str, ...]:
