@@ -401,6 +401,7 @@ def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str
     return {"return": float(total.mean()), "kills_0": seen.get("kills_0", {"mean": 0.0})["mean"], "games": GAMES}
 
 
+LEAGUE: dict[str, Any] = {"on": True, "pool": 6, "snapshot": 8192, "every": 1}
 EXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "fused": ("breakout", {}),
     "fused, Muon": ("breakout", {"train": {"optimizer": "muon"}}),
@@ -460,6 +461,16 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "groups with a policy each": (str(ROOT / "examples/chase/chase.h"), {"nn": {"hidden": 64}}),
     "unlike agents": (str(ROOT / "tests/unlike.h"), {"nn": {"hidden": 64}}),
     "mixed actions": (str(ROOT / "tests/mixture.h"), {"nn": {"hidden": 64}}),
+    "league, robots, fused": (
+        "vacuum",
+        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": {**LEAGUE, "members": ("seek", "random")}},
+    ),
+    "league, LSTM": (
+        "vacuum",
+        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": LEAGUE, "nn": {"core": "lstm"}},
+    ),
+    "league, masks": ("connect4", {"league": LEAGUE}),
+    "league, multi-discrete, exploiters": ("midrange", {"env": {"max_steps": 20}, "league": {**LEAGUE, "exploiters": 1}}),
 }
 
 
