@@ -470,7 +470,10 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         {"env": {"preset": "duel-stun", "max_steps": 20}, "league": LEAGUE, "nn": {"core": "lstm"}},
     ),
     "league, masks": ("connect4", {"league": LEAGUE}),
-    "league, multi-discrete, exploiters": ("midrange", {"env": {"max_steps": 20}, "league": {**LEAGUE, "exploiters": 1}}),
+    "league, multi-discrete, exploiters": (
+        "midrange",
+        {"env": {"time_limit": 10.0}, "league": {**LEAGUE, "exploiters": 1}},
+    ),
 }
 
 
