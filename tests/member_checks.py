@@ -159,6 +159,9 @@ def check_compiles() -> None:
     shape |= {"DTYPE": kernels.BFLOAT16, "BM": 64}
     sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 128}
     none = dict.fromkeys(("hidden", "cell", "new_hidden", "new_cell"))
+    unused = dict.fromkeys(
+        ("truncated", "final_obs", "alive", "masks", "to_truncated", "to_final", "to_alive", "to_masks")
+    )
     product = {"BIASED": True, "ADDS": False, "add": None, "BM": 64, "BN": 64, "BK": 32}
     jobs: list[tuple[Any, dict[str, Any], int]] = [
         (member_kernels.count_rows, sort, 4),
@@ -171,6 +174,7 @@ def check_compiles() -> None:
         (member_kernels.linear, {**product, "PRECISION": "tf32", "DTYPE": kernels.BFLOAT16}, 4),
         (member_kernels.inputs, {"PART": 256}, 4),
         (member_kernels.take, {"TRUNCATES": True, "ALIVE": True, "MASKS": 7, "BM": 32, "PART": 64}, 4),
+        (member_kernels.take, {**unused, "TRUNCATES": False, "ALIVE": False, "MASKS": 0, "BM": 32, "PART": 64}, 4),
         (member_kernels.referee, {"MEMBERS": 64, "AGENTS": 4, "SIDES": 2, "SIZE": 2, "BM": 128}, 4),
     ]
     whole = {"rows", "size", "blocks", "num_tiles", "stride", "narrow_stride", "IN", "OUT", "envs"}
