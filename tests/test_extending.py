@@ -38,7 +38,7 @@ from shoal.nn.encoders import ENCODERS
 from shoal.plugins import Plugins
 from shoal.runs import Run, find
 from shoal.train import Trainer, options_for, train
-from shoal.train.session import run_facts
+from shoal.train.run_files import run_facts
 from shoal.vector.backends import BACKENDS
 from tests.training import contents, cut
 

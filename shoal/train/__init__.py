@@ -24,7 +24,7 @@ from shoal.train.many_seeds import train_seeds
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
 from shoal.train.phases import Phase
 from shoal.train.players import load_player, make_actor
-from shoal.train.session import run_to_resume
+from shoal.train.run_files import run_to_resume
 from shoal.train.signals import Stopped
 from shoal.train.trainer import Trainer
 

@@ -32,7 +32,7 @@ from shoal.seed_groups import SeedGroup, parse_seeds
 from shoal.train import init as initial_weights
 from shoal.train.loop import train
 from shoal.train.options import Options, options_for
-from shoal.train.session import env_name
+from shoal.train.run_files import env_name
 from shoal.train.signals import Stopped, handled_signals
 
 POLL_S = 0.25  # between two looks at the processes

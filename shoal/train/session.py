@@ -5,43 +5,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
-import platform
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
-import shoal
 from shoal import checkpoint, config, evaluate, runs
-from shoal.cores import available_cores
 from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
-from shoal.log import Loggers, MetricRow, RunFacts, open_all
+from shoal.log import Loggers, open_all
 from shoal.log import check as check_loggers
 from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis, league_members, named, policy_file
+from shoal.train import diagnosis, league_members, named
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
 from shoal.train.callbacks.specs import absolute, make_all
 from shoal.train.curriculum import Curriculum
 from shoal.train.curriculum import prepare as prepare_curriculum
-from shoal.train.envs import device_of, env_seed, make_evaluation_vec
+from shoal.train.envs import env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
-from shoal.train.options import Options, as_tables, options_for, unsaved
+from shoal.train.options import Options, as_tables, options_for
 from shoal.train.param_changes import check_saveable, set_env_params
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
+from shoal.train.run_files import describe, env_name, run_facts, run_to_resume
 from shoal.train.selection import BestCheckpoint
 from shoal.train.signals import Stopped, handled_signals
 from shoal.train.tally import MAX_LISTED
@@ -534,94 +528,3 @@ def _random_entropy(learner: Any) -> float:
     if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
         return 0.0
     return sum(math.log(part.count) for part in head.parts)
-
-
-# ---- the run's folder ----
-
-
-def env_name(env: Any) -> str:
-    """The name of an env, or of the function that makes it."""
-    return str(env) if isinstance(env, (str, Path)) else getattr(env, "__name__", type(env).__name__)
-
-
-def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
-    """The run that `--resume` names; None: a new run."""
-    if resume is None or isinstance(resume, Run):
-        return resume
-    if str(resume) != "auto":
-        return runs.find(resume, root)
-    return runs.find_unfinished(env_name(env), root)
-
-
-def describe(
-    run: Run, trainer: Trainer, places: named.Places, given: Mapping[str, Any] | None = None, *, is_new: bool
-) -> None:
-    """Writes config.toml, run.json and policy.json. `given` are the policy and reward that were passed from Python."""
-    env, options = trainer.env, trainer.options
-    runs.write_atomic(run.folder / "config.toml", config.write_toml(as_tables(options)).encode())
-    facts: dict[str, Any] = dict(run.facts) if not is_new else {"started": time.strftime("%Y-%m-%dT%H:%M:%S")}
-    facts.setdefault("started_s", time.time())  # since 1970; orders runs that start in the same second
-    facts |= {"id": run.id, "env": places.env.name or env_name(env), "env_is_a_name": bool(places.env.name)}
-    facts |= {"algo": options.algo, "lost": list(places.lost), "lost_to_resume": list(places.lost_to_resume)}
-    facts |= {"seed": options.seed, "device": device_of(options), "command": sys.argv, "commit": runs.commit()}
-    facts |= {"pid": os.getpid(), "pid_began": runs.process_began(os.getpid())}
-    for what, part in (given or {}).items():
-        if part is not None and not getattr(places, what).name:
-            facts[f"custom_{what}"] = env_name(part)
-    if trainer.init is not None:
-        facts["init"] = trainer.init.facts()
-    facts["unsaved_env_options"] = unsaved(options.env)
-    facts["versions"] = {
-        "shoal": shoal.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-    facts["machine"] = {"system": platform.platform(), "cores": available_cores()}
-    known = dataclasses.asdict(run_facts(run, trainer))
-    shown = ("backend", "num_envs", "num_rows", "num_threads", "num_params", "horizon", "total_steps")
-    facts |= {name: known[name] for name in shown} | agent_facts(trainer)
-    run.write("run.json", facts)
-    policy_file.write(
-        run, trainer, (given or {}).get("policy")
-    )  # before the first step: a run that is killed can be loaded
-    for name in ("facts", "config"):  # both are read again
-        run.__dict__.pop(name, None)
-
-
-def run_facts(run: Run, trainer: Trainer) -> RunFacts:
-    """The facts about a run that loggers get before its first step."""
-    options, metrics = trainer.options, trainer.algorithm.metrics
-    return RunFacts(
-        folder=run.folder,
-        id=run.id,
-        env=shortened(env_name(trainer.env)),
-        algo=options.algo,
-        backend=trainer.vec.backend,
-        device=str(trainer.device),
-        seed=options.seed,
-        num_envs=trainer.vec.num_envs,
-        num_rows=trainer.num_rows,
-        horizon=options.train.horizon,
-        num_threads=trainer.vec.parallelism,
-        total_steps=options.train.total_steps,
-        num_params=trainer.num_params,
-        resumed_from=trainer.step,
-        metrics=tuple(MetricRow(name, metric.label, metric.short) for name, metric in metrics.items()),
-        config=as_tables(options),
-        **agent_facts(trainer),
-    )
-
-
-def agent_facts(trainer: Trainer) -> dict[str, Any]:
-    """The names of the agents of an env with several, their groups, and the agents of each policy."""
-    if trainer.agents == 1:
-        return {}
-    names = tuple(str(name) for name in trainer.vec.agent_spaces.agents)
-    policies = {role.name: role.agents or tuple(range(trainer.agents)) for role in trainer.roles}
-    return {
-        "agents": names,
-        "groups": trainer.groups,
-        "policies": policies if len(policies) > 1 else {},
-        "opponents": tuple(names[seat] for seat in sorted(trainer.opponents)),
-    }
