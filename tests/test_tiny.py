@@ -32,11 +32,11 @@ def test_a_native_env_steps_draws_and_goes_back(name):
         for mine, theirs in zip((obs, rewards, terminated, truncated), twin.step(actions)):
             np.testing.assert_array_equal(mine, theirs)
     assert obs.shape == vec.observation_space.shape
+    assert vec.drain_stats()["episodes"] == twin.drain_stats()["episodes"]
     before, blob = obs.copy(), vec.snapshot()
     vec.step(actions)
     np.testing.assert_array_equal(vec.restore(blob), before)
     assert vec.frame(0).ndim == 3
-    assert vec.drain_stats()["episodes"] == twin.drain_stats()["episodes"]
     vec.close()
     twin.close()
 
