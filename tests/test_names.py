@@ -308,6 +308,11 @@ def test_help_shows_the_params_of_a_named_env(folder, capsys):
     assert "Params of ./own_names.py:Env, and their defaults:\n    --env.size  4\n    --env.bonus  0.0" in out
 
 
+def test_a_dot_in_place_of_the_colon(folder):
+    with pytest.raises(UnknownEnv, match=r"'own_names\.Env'\. Did you mean 'own_names:Env'\?"):
+        registry.find("own_names.Env")
+
+
 def test_headers_are_asked_for_by_name(folder, capsys):
     assert main(["check", "own_names:Env"]) == 2
     assert "is a Python env" in capsys.readouterr().err
