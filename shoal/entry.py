@@ -161,7 +161,8 @@ def place_of_env(env: Any) -> names.Place:
         return names.place_of(env)
     name = str(env)
     if registry.is_native(env):
-        return names.Place(name)
+        is_file = name.endswith(".h") and Path(name).expanduser().is_file()
+        return names.Place(str(registry.find(name)) if is_file else name)
     prefix, rest = _split_prefix(name)
     if not prefix:
         return names.Place(names.absolute(name) if names.is_name(name) else name)

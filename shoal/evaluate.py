@@ -173,7 +173,7 @@ class Score:
         count = len(self.returns)
         if count == 1:
             return f"{show(self.mean)} (1 episode)"
-        text = f"{show(self.mean)} ± {show(self.ci95)} (95 % confidence, {count} episodes)"
+        text = f"{show(self.mean, self.ci95)} ± {show(self.ci95)} (95 % confidence, {count} episodes)"
         return f"{text}, min {show(self.min)}, max {show(self.max)}"
 
 
@@ -215,11 +215,12 @@ class Evaluation:
         return ranked[-1] if high.mean - high.ci95 > low.mean + low.ci95 else None
 
 
-def show(value: float) -> str:
-    """A number as text: one decimal, more if it is small."""
-    if value == 0 or not math.isfinite(value):
+def show(value: float, interval: float | None = None) -> str:
+    """A number as text: one decimal, more if it is small. A mean has those of its interval: `9.472` for `± 0.082`."""
+    shown = interval or value
+    if shown == 0 or not math.isfinite(shown):
         return f"{value:.1f}"
-    digits = 1 - math.floor(math.log10(abs(value)))
+    digits = 1 - math.floor(math.log10(abs(shown)))
     return f"{value:,.{min(max(digits, 1), 6)}f}"
 
 
@@ -421,6 +422,13 @@ def can_draw(vec: VecEnv) -> bool:
     if vec.native_spec is not None:
         return vec.native_spec.has_draw
     return "rgb_array" in (_metadata(vec).get("render_modes") or ())
+
+
+def why_not_drawn(vec: VecEnv) -> str:
+    """What envs that `can_draw` refuses lack, and how to add it."""
+    if vec.native_spec is not None:
+        return "its header has no env_draw (docs/add-an-env.md)."
+    return "its class needs metadata = {'render_modes': ['rgb_array']}, a param render_mode and a method render."
 
 
 def record(

@@ -200,7 +200,7 @@ def absolute_place(place: str, shown: str = "") -> str:
 
 def shortened(name: str) -> str:
     """The name as it is shown: the path of a file relative to the current folder, if it is inside."""
-    prefix, path, attribute = re.fullmatch(r"(\w+:)?(/.*\.py)?(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    prefix, path, attribute = re.fullmatch(r"(\w+:)?(/.*\.py|/.*\.h$)?(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     if path is None:
         return name
     folder = f"{os.getcwd()}{os.sep}"

@@ -72,6 +72,9 @@ def find(name: str | Path) -> Path:
         raise UnknownEnv(_python_file(text))
     if Path(f"{text}.h").is_file():
         raise UnknownEnv(f"'{text}'. Did you mean './{text}.h'? A header is named by its path.")
+    module, _, attribute = text.rpartition(".")
+    if module and Path(f"{module.replace('.', '/')}.py").is_file():
+        raise UnknownEnv(f"'{text}'. Did you mean '{module}:{attribute}'? A Python env is named by module and class.")
     known = known_names()
     raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
 

@@ -269,6 +269,8 @@ def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
     stamp = id if id is not None else time.strftime("%Y%m%d-%H%M%S")
     for number in range(10_000):
         folder = root / name / (stamp if number == 0 else f"{stamp}-{number}")
+        if id is None and any(root.glob(f"*/{folder.name}")):  # of another env, in the same second: ids name runs
+            continue
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -317,6 +319,11 @@ def find(text: str | Path, root: str | Path = ROOT) -> Run:
     for run in reversed(runs):
         if name in (run.id, f"{run.env}/{run.id}") or run.env in (name, folder_name(str(text))):
             return run
+    for folder in (path, *Path(root).glob("*/*-seeds")):
+        if (folder / "seeds.json").is_file() and (folder == path or name in (folder.name, "/".join(folder.parts[-2:]))):
+            seeds = [run.id for run in runs if run.id.rpartition("-seed")[0] == folder.name.removesuffix("-seeds")]
+            which = f"Name one of its runs: {', '.join(seeds)}" if seeds else "Its runs are deleted"
+            raise ConfigError(f"'{text}' is a group of seeds, not one run. {which}.")
     known = [*(run.id for run in runs), *{run.env for run in runs}]
     raise ConfigError(f"no run '{text}' in {root}/.{did_you_mean(name, known)} 'shoal runs' lists the runs.")
 

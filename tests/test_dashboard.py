@@ -421,6 +421,30 @@ def play(make, summary=END):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.file.getvalue())
 
 
+def test_the_last_numbers_agree_and_are_there_once():
+    shown = play(Lines, {**END, "sps": 5.0, "eval": {**END["eval"], "return": 9.4716, "ci95": 0.08236}})
+    assert "Finished: 20M steps in 1m05s, 308k steps/s." in shown  # not 5, which has the time of evaluations in it
+    assert "Return 9.472 ± 0.082 (95 % confidence)" in shown
+
+
+def test_an_evaluation_does_not_repeat_the_last_line():
+    out = terminal(width=120)
+    logger = Lines(facts("x"), out, interval_s=0.0)
+    logger.log({"step": 4096, "sps": 5.0, "episode/return": 2.0})
+    logger.log({"step": 4096, "eval/return": 3.0})
+    logger.close(None)
+    assert out.file.getvalue().count("4.1k") == 1
+
+
+def test_a_run_that_failed_before_its_first_step_claims_no_speed_and_no_curve(tmp_path):
+    out = terminal(width=120)
+    Lines(facts(tmp_path), out).close({"status": "failed", "step": 0, "wall_s": 0.0, "reason": "a callback raised"})
+    shown = out.file.getvalue()
+    assert "steps in 0.0s. a callback raised" in shown
+    assert "nan" not in shown
+    assert "shoal plot" not in shown
+
+
 @pytest.mark.parametrize("make", [Dashboard, Lines])
 def test_the_end_says_what_was_reached_and_what_to_try(make):
     shown = play(make)

@@ -128,6 +128,13 @@ def test_a_gymnasium_env_is_evaluated_under_other_params(tmp_path, capsys):
     assert "Did you mean 'sutton_barto_reward'?" in " ".join(capsys.readouterr().err.split())
 
 
+def test_wrappers_of_training_are_not_called_different(tmp_path, capsys):
+    tables = {"vec": {"num_envs": 2, "backend": "serial"}, "train": {"total_steps": 64, "horizon": 16, "segment": 1}}
+    run = train_tiny("gymnasium:CartPole-v1", tmp_path, wrap=("stack=2",), **tables)
+    changed = {"sutton_barto_reward": {"training": None, "evaluation": True}}
+    assert evaluated(run, capsys, "--env.sutton-barto-reward", "True")["params"] == changed
+
+
 def test_a_preset_replaces_the_params_of_training():
     spec = lib.load(registry.find("vacuum")).spec
     preset = spec.presets[0].name

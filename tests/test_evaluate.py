@@ -333,6 +333,9 @@ def test_of_one_episode_no_interval_is_claimed():
 def test_numbers_read_well():
     values = (0, 476.23, 8.12, 0.034, -0.5, 1234567.0, 0.00012)
     assert [evaluate.show(value) for value in values] == "0.0 476.2 8.1 0.034 -0.50 1,234,567.0 0.00012".split()
+    assert evaluate.show(9.4716, 0.0824) == "9.472"  # as its interval: 0.082
+    assert evaluate.show(0.0012, 8.1) == "0.0"
+    assert evaluate.show(5.0, 0.0) == "5.0"
 
 
 # ---- video ----
@@ -591,7 +594,7 @@ def test_eval_says_why_there_is_no_video_and_all_is_well(capsys, monkeypatch, ru
     run.asked.update(player=RIGHT, kwargs={"env": SeedEnv})
     assert main(["eval", "last", "--episodes", "2"]) == 0
     out = capsys.readouterr().out
-    assert "cannot be drawn" in out
+    assert "cannot be drawn: its class needs metadata = {'render_modes': ['rgb_array']}" in " ".join(out.split())
     assert "is_success" in out
     monkeypatch.setattr(video, "can_write", lambda suffix: False)
     run.asked["kwargs"] = {"env": "cartpole"}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import shoal
-from shoal import checkpoint, config, groups
+from shoal import checkpoint, config, groups, registry
 from shoal.algos.roles import assign_roles, find_groups
 from shoal.cli.train import parse
 from shoal.errors import BuildError, CheckpointError, ConfigError
@@ -337,7 +337,7 @@ def test_a_checkpoint_says_its_policies_and_fits_no_others(run):
 
 def test_a_player_of_a_run_has_its_groups(run):
     player, about = load_player(run)
-    assert about["env"] == CHASE
+    assert about["env"] == str(registry.find(CHASE))
     assert player.groups == GROUPS
     assert [role.agents for role in player.roles] == [(0, 1, 2), (3,)]
 

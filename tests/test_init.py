@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from torch import nn
 
 from shoal import checkpoint, registry
 from shoal.cli.main import main
@@ -131,6 +132,23 @@ def test_where_nothing_fits_the_error_names_the_options_of_the_source(source, tm
             "cartpole", tmp_path / "runs", nn={"hidden": 32}, train={"normalize_obs": False}, init=str(source.folder)
         )
     assert not (tmp_path / "runs").exists()
+
+
+class Own(nn.Module):
+    """A policy whose tensors have other names."""
+
+    def __init__(self, observation_space, action_space):
+        super().__init__()
+        self.mine = nn.Linear(observation_space.shape[0], int(action_space.n) + 1)
+
+    def forward(self, obs):
+        out = self.mine(obs)
+        return out[:, 1:], out[:, :1]
+
+
+def test_a_source_without_an_own_policy_is_named_so(source, tmp_path):
+    with pytest.raises(ConfigError, match=r"That run has .*no --nn.policy: use the same"):
+        train_tiny("cartpole", tmp_path, policy=Own, train={"normalize_obs": False}, init=str(source.folder))
 
 
 def test_several_policies_are_matched_by_number_and_one_initializes_all(tmp_path):

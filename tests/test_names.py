@@ -308,6 +308,11 @@ def test_help_shows_the_params_of_a_named_env(folder, capsys):
     assert "Params of ./own_names.py:Env, and their defaults:\n    --env.size  4\n    --env.bonus  0.0" in out
 
 
+def test_a_dot_in_place_of_the_colon(folder):
+    with pytest.raises(UnknownEnv, match=r"'own_names\.Env'\. Did you mean 'own_names:Env'\?"):
+        registry.find("own_names.Env")
+
+
 def test_headers_are_asked_for_by_name(folder, capsys):
     assert main(["check", "own_names:Env"]) == 2
     assert "is a Python env" in capsys.readouterr().err
@@ -404,6 +409,28 @@ def test_a_run_by_name_is_evaluated_and_resumed_from_another_folder(folder, monk
     ]
     assert main(["train", *again]) == 0
     assert runs.Run(folder / run.folder).metrics()[-1]["step"] == 96
+
+
+def test_a_run_of_a_header_is_evaluated_and_resumed_from_another_folder(monkeypatch, tmp_path, capsys):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "own.h").write_text(registry.find("squared").read_text())
+    monkeypatch.chdir(tmp_path / "here")
+    few = ["--train.total-steps", "64", "--eval.episodes", "2", "--console", "lines"]
+    assert main(["train", "./own.h", *words(*few)]) == 0
+    assert "shoal train ./own.h --resume" in capsys.readouterr().out
+    run = runs.Run(runs.find("./own.h").folder.resolve())
+    assert run.facts["env"] == f"{tmp_path}/here/own.h"
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["eval", str(run.folder), "--episodes", "1", "--video", "none"]) == 0
+    assert main(["train", "--resume", str(run.folder), "--train.total-steps", "96", "--console", "off"]) == 0
+    assert runs.Run(run.folder).metrics()[-1]["step"] == 96
+    monkeypatch.chdir(tmp_path / "here")
+    run.write("run.json", {**run.facts, "env": "./own.h"})  # as older versions stored it
+    again = ["--resume", str(run.folder), "--train.total-steps", "128", "--console", "off"]
+    assert main(["train", "own.h", *again]) == 0
+    assert main(["train", "squared", *again]) == 2
+    assert "is a run of ./own.h, not of squared" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_run_with_a_named_policy_resumes_exactly(tmp_path):

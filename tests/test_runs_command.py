@@ -13,6 +13,7 @@ from shoal.cli.main import main
 from shoal.cli.run_rows import Filters, describe, parse_time, select
 from shoal.errors import ConfigError
 from shoal.runs import Run
+from shoal.runs import create as make_run
 from shoal.seed_groups import create
 from tests.fake_runs import fake_run
 
@@ -302,3 +303,28 @@ def test_prune_keeps_the_best_and_the_last_checkpoint(three, capsys):
 def test_an_unknown_status_from_python_is_an_error(three):
     with pytest.raises(ConfigError, match="--status finishd. Did you mean 'finished'?"):
         select(three, Filters(status="finishd"))
+
+
+# ---- on a narrow terminal ----
+
+
+def test_the_tables_fit_on_80_columns(root, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    env = "/home/somebody/projects/with/a/long/name/mine.py:Harbour"
+    numbers = {"mean": 81.93, "ci95": 232.6, "min": 10.8, "max": 188.0, "n": 1, "steps": 24_600}
+    folder = create(env, [1], root, **numbers).folder
+    fake_run(root, folder.parent.name, folder.name.replace("-seeds", "-seed1"), eval={"return": 5.0}, count=5)
+    run_json = folder.parent / folder.name.replace("-seeds", "-seed1") / "run.json"
+    run_json.write_text(json.dumps({**json.loads(run_json.read_text()), "env": env}))
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    tables = [line for line in lines if "mine.py" in line]
+    assert len(tables) == 2  # the run and the group: the end of the name is kept, and all numbers are whole
+    assert all(line.count("…") == 1 and "…" in line.split()[1] for line in tables)
+    assert "± 232.6" in tables[1]
+
+
+def test_runs_of_one_second_have_ids_of_their_own(root, monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-120000")
+    assert [make_run(env, root).id for env in ("maze", "cartpole")] == ["20260101-120000", "20260101-120000-1"]

@@ -587,3 +587,11 @@ def test_texts_of_python_envs_stay_texts():
     assert options.env["mode"] == "fast(1)"
     assert str(options.env["wind"]) == "normal(0, 1)"
     assert as_tables(options)["env"] == {"mode": "fast(1)", "wind": "normal(0, 1)"}
+
+
+@pytest.mark.parametrize("env", ["pendulum", "gymnasium:Pendulum-v1"])
+def test_a_misspelled_schedule_of_an_env_param_is_no_text(env):
+    for text in ("lin(0, 3)", "liner(0, 3", "unifrm(1, 2)"):
+        with pytest.raises(ConfigError, match=r"neither a number, nor a schedule, nor a distribution\. Did you mean"):
+            options_for(env, {"env": {"g": text}})
+    assert options_for(env, {"env": {"g": "linen(blue)"}}).env == {"g": "linen(blue)"}  # a text of the env's own

@@ -138,6 +138,14 @@ def test_a_stop_ends_all_seeds_and_resume_continues_the_unfinished_ones(tmp_path
     assert len(all_groups(tmp_path)) == 1
 
 
+def test_a_group_is_no_run(group, capsys):
+    root = group.folder.parent.parent
+    for name in (group.id, f"cartpole/{group.id}", str(group.folder)):
+        assert main(["eval", name, "--runs", str(root)]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"is a group of seeds, not one run. Name one of its runs: {group.run_id(3)}, {group.run_id(5)}." in said
+
+
 def test_a_group_is_continued_by_its_name_and_takes_new_seeds(tmp_path):
     made = train_seeds("cartpole", 1, runs_folder=tmp_path, console="off", **tables())
     cut(made.runs[1], 1)

@@ -18,6 +18,7 @@ import tyro
 from shoal.cli.command import Command
 from shoal.cli.screen import show_help
 from shoal.cli.train import check_keywords, env_flags
+from shoal.names import shortened
 
 GREEDY, SAMPLED = "greedy", "sampled"
 ADVICE = {SAMPLED: "The final evaluation of a run samples with --eval.greedy False."}
@@ -118,7 +119,8 @@ def evaluate_under(
         vec = maker(num_envs=min(episodes, limit), seed=playing.held_out(start))
         try:
             if target is not None and not playing.can_draw(vec):
-                target, note = None, f"No video: {kwargs['env']} cannot be drawn."
+                drawn = shortened(str(kwargs["env"]))
+                target, note = None, f"No video: {drawn} cannot be drawn: {playing.why_not_drawn(vec)}"
             show_progress = partial(_show_progress, status, episodes)
             show_progress(0)
             result = playing.play_modes(vec, players, episodes, start, chosen=modes[0], progress=show_progress)
@@ -257,9 +259,10 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
         table.add_row(mode, "mean", "95 %", "min", "max", style="bold")
         rows = {"return": score.returns, **_by_agent(score), "length": score.lengths, **score.stats}
         for name, values in rows.items():
-            width = f"± {show(ci95(values))}" if len(values) > 1 else ""
+            interval = ci95(values) if len(values) > 1 else None
+            width = "" if interval is None else f"± {show(interval)}"
             style = "bold cyan" if name == "return" else ""
-            table.add_row(name, show(mean(values)), width, show(min(values)), show(max(values)), style=style)
+            table.add_row(name, show(mean(values), interval), width, show(min(values)), show(max(values)), style=style)
     screen.print(table)
     for mode, score in result.scores.items():
         if score.cut:
@@ -284,9 +287,13 @@ def _by_agent(score: Any) -> dict[str, tuple[float, ...]]:
 
 def _conclude(screen: Any, run: Any) -> None:
     from shoal.cli.screen import suggest
+    from shoal.log.base import exact_count
 
-    hints = {f"shoal plot {run.folder}": "draw its learning curve"}
-    hints[f"shoal train --resume {run.folder}"] = "continue training"
+    hints, summary, more = {f"shoal plot {run.folder}": "draw its learning curve"}, run.summary or {}, ""
+    if summary.get("status") == "finished" and (run.folder / "config.toml").is_file():
+        planned = run.config.get("train", {}).get("total_steps", 0)  # with as many it would not train
+        more = f" --train.total-steps {exact_count(2 * max(int(summary.get('step', 0)), planned))}"
+    hints[f"shoal train --resume {run.folder}{more}"] = "train longer" if more else "continue training"
     screen.print()
     suggest(screen, hints)
 

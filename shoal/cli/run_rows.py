@@ -205,7 +205,7 @@ def describe(run: Run) -> dict[str, Any]:
     returns, last = _returns(run)
     evaluation = summary.get("eval") or {}
     step, wall = summary.get("step", last.get("step", 0)), summary.get("wall_s", last.get("wall_s"))
-    sps = summary.get("sps") or (step / wall if wall else None)
+    sps = step / wall if step and wall else None
     final = returns[-1] if returns else None
     evaluated = evaluation.get("return") if _is_number(evaluation.get("return")) else None
     return {

@@ -19,6 +19,7 @@ Status = Literal["running", "finished", "interrupted", "failed", "killed"]
 
 STATUS_STYLES = {"running": "green", "finished": "", "interrupted": "yellow", "failed": "bold red", "killed": "red"}
 ALL = "(default: all)"
+LEAST_NAME = 12  # characters of an env's name
 
 
 def list_runs(
@@ -123,14 +124,12 @@ def _groups(root: Path, rows: Sequence[dict[str, Any]]) -> list[Any]:
 
 def _group_table(groups: Sequence[Any], width: int) -> Any:
     """One row for each group of seeds."""
-    from rich.table import Table
     from rich.text import Text
 
     from shoal.log.base import human, number
+    from shoal.names import shortened
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("seeds", "env", "status", "n", "mean", "95 %", "min", "max", "steps"):
-        table.add_column(name, justify="left" if name in ("seeds", "env", "status") else "right", no_wrap=True)
+    rows: list[list[Any]] = []
     for group in groups:
         facts = group.facts
         status = str(facts.get("status", ""))
@@ -141,13 +140,14 @@ def _group_table(groups: Sequence[Any], width: int) -> Any:
         cells += [number(facts.get("min")), number(facts.get("max")), human(facts.get("steps") or 0)]
         count = f"{facts.get('n', 0)}/{len(group.seeds)}"
         style = Text(status, STATUS_STYLES.get(status, ""))
-        table.add_row(Text(group.id, "cyan"), str(facts.get("env", group.env)), style, count, *cells)
-    return table
+        rows.append([Text(group.id, "cyan"), shortened(str(facts.get("env", group.env))), style, count, *cells])
+    names = ("seeds", "env", "status", "n", "mean", "95 %", "min", "max", "steps")
+    columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    return _fitted(columns, width, ("steps", "max", "min"))
 
 
 def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
-    """The columns that fit on the terminal; the least important are left out first."""
-    from rich.table import Table
+    """One row for each run."""
     from rich.text import Text
 
     from shoal.log.base import duration, human, number
@@ -168,12 +168,26 @@ def _table(rows: list[dict[str, Any]], width: int, sort: str) -> Any:
     }
     if all(row["eval"] is None for row in rows):
         del cells["eval"]
-    for extra in ("algo", "age", "time", "seed", "steps/s", "best"):
-        if sum(2 + max(len(name), *(len(cell) for cell in column)) for name, column in cells.items()) <= width:
+    sorted_by = {"sps": "steps/s", "wall_s": "time"}.get(sort, sort)
+    extras = [name for name in ("algo", "age", "time", "seed", "steps/s", "best") if name != sorted_by]
+    return _fitted(cells, width, extras)
+
+
+def _fitted(cells: dict[str, list[Any]], width: int, extras: Sequence[str]) -> Any:
+    """A table that fits on the terminal: extras are left out, the first ones first, then long names of envs are cut."""
+    from rich.table import Table
+
+    def too_wide() -> int:
+        return sum(2 + max(map(len, (name, *column))) for name, column in cells.items()) - 2 - width
+
+    for extra in extras:
+        if too_wide() <= 0:
             break
-        if extra != {"sps": "steps/s", "wall_s": "time"}.get(sort, sort):
-            del cells[extra]
-    left = ("id", "env", "algo", "status")
+        del cells[extra]
+    if (over := too_wide()) > 0:
+        room = max(max(map(len, cells["env"])) - over, LEAST_NAME)
+        cells["env"] = [name if len(name) <= room else f"…{name[1 - room :]}" for name in cells["env"]]
+    left = ("id", "seeds", "env", "algo", "status")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in cells:
         table.add_column(name, justify="left" if name in left else "right", no_wrap=True)

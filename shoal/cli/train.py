@@ -232,9 +232,12 @@ def _resumed(word: str | None, env: str | None, root: Path) -> Any:
     if word == "auto":
         return None if env is None else runs.find_unfinished(env, root)
     run = runs.find(word, root)
-    trained = run.facts.get("env", run.env)
+    trained = str(run.facts.get("env", run.env))
+    if trained.endswith(".h"):  # before 0.2 as it was given, such as ./my_env.h
+        trained = stored_env(trained)
     if env is not None and env != trained:
-        raise ConfigError(f"--resume {run.id} is a run of {trained}, not of {env}. Leave out the env.")
+        shown = shortened(trained), shortened(env)
+        raise ConfigError(f"--resume {run.id} is a run of {shown[0]}, not of {shown[1]}. Leave out the env.")
     return run
 
 

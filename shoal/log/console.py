@@ -134,8 +134,8 @@ class Lines(Logger):
     def log(self, record: Record) -> None:
         """Prints a line when the last one is old enough."""
         self.history.add(record)
-        self.is_new = True
-        if base.now() >= self.next:
+        self.is_new |= "eval/return" not in record  # a note tells the result of an evaluation
+        if self.is_new and base.now() >= self.next:
             self._line()
 
     def note(self, text: str) -> None:
@@ -175,11 +175,10 @@ def print_summary(out: Any, history: History, summary: Mapping[str, Any] | None)
         return
     facts, status = history.facts, str(summary.get("status", "finished"))
     step, wall = summary.get("step", history.step), summary.get("wall_s", history.latest.get("wall_s", math.nan))
-    sps = summary.get("sps") or (step / wall if wall else math.nan)
     style = {"finished": "bold green", "failed": "bold red"}.get(status, "bold yellow")
     goal = "" if step >= facts.total_steps else f" of {human(facts.total_steps)}"
     text = Text.assemble((status.capitalize(), style), f": {human(step)}{goal} steps in {duration(wall)}")
-    text.append(f", {human(sps)} steps/s.")
+    text.append(f", {human(step / wall)} steps/s." if step and wall > 0 else ".")  # without evaluations, as the time
     if summary.get("reason"):
         text.append(printable(f" {summary['reason']}", out.encoding))
     out.print(text, soft_wrap=True)
@@ -202,9 +201,10 @@ def _print_evaluation(out: Any, result: Mapping[str, Any]) -> None:
 
     modes = {mode: score for mode, score in (result.get("modes") or {}).items() if isinstance(score, Mapping)}
     for mode, score in (modes or {"": result}).items():
-        line = Text.assemble("Return ", (short(score["return"]), "bold"))
-        if score.get("ci95") is not None:
-            line.append(printable(f" ± {short(score['ci95'])} (95 % confidence)", out.encoding))
+        interval = score.get("ci95")
+        line = Text.assemble("Return ", (_rounded(score["return"], interval), "bold"))
+        if interval is not None:
+            line.append(printable(f" ± {_rounded(interval, interval)} (95 % confidence)", out.encoding))
         line.append(f" over {score.get('episodes', 0):,} evaluation episodes")
         if "min" in score and "max" in score:
             line.append(f", {short(score['min'])} .. {short(score['max'])}")
@@ -216,6 +216,11 @@ def _print_evaluation(out: Any, result: Mapping[str, Any]) -> None:
         kind = "group" if result.get("groups") else "agent"
         which = f" ({result['mode']})" if result.get("mode") else ""
         out.print(printable(f"Return by {kind}{which}: {shown}{more}.", out.encoding), soft_wrap=True)
+
+
+def _rounded(value: float, interval: float | None) -> str:
+    """A mean, or its interval, to two digits of the interval."""
+    return short(round(value, max(1 - math.floor(math.log10(interval)), 1)) if interval else value)
 
 
 def _print_diagnosis(out: Any, findings: Iterable[Mapping[str, str]]) -> None:
@@ -236,11 +241,14 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
         _print_what_is_lost(out, facts, has_checkpoint)
         return
     hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
-    hints[f"shoal plot {run}"] = "draw the learning curve"
+    if step:
+        hints[f"shoal plot {run}"] = "draw the learning curve"
     if status == "finished" and has_checkpoint:
         hints[f"{resume} --train.total-steps {exact_count(2 * max(step, facts.total_steps))}"] = "train longer"
     elif has_checkpoint:
         hints = {resume: "continue from the last checkpoint", **hints}
+    if not hints:
+        return
     indent = max(map(len, hints)) + 3
     is_wide = 6 + indent + max(map(len, hints.values())) <= out.width
     for k, (command, what) in enumerate(hints.items()):

@@ -5,6 +5,7 @@ The env options of a run hold them in place of numbers. In a TOML file and in fl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,12 +17,18 @@ from shoal.registry import is_native
 from shoal.schedules import Schedule
 from shoal.spec import EnvSpec
 
+_KNOWN = (*schedules.FORMS, *distributions.KINDS)
+_NUMBERS_ONLY = re.compile(r"\s*\w+\s*\([-+.,:eE\d\s]*\)?\s*")
+
 
 def parse(value: Any) -> Any:
     """The schedule or the distribution that a text describes; any other value as it is."""
     if not isinstance(value, str) or not schedules.is_call(value):
         return value
-    return schedules.parse(value) or distributions.parse(value) or value
+    found = schedules.parse(value) or distributions.parse(value)
+    if found is None and _NUMBERS_ONLY.fullmatch(value) and did_you_mean(value.partition("(")[0].strip(), _KNOWN):
+        raise _unknown(value)  # a Python env would get the text, and fail where it is used
+    return found or value
 
 
 def parse_or_explain(text: str) -> Schedule | Distribution:
@@ -29,10 +36,14 @@ def parse_or_explain(text: str) -> Schedule | Distribution:
     value = parse(text)
     if isinstance(value, (Schedule, Distribution)):
         return value
-    known = (*schedules.FORMS, *distributions.KINDS)
-    raise ConfigError(
+    raise _unknown(text)
+
+
+def _unknown(text: str) -> ConfigError:
+    """The error for a text of the form name(...) with an unknown name."""
+    return ConfigError(
         f"'{text}' is neither a number, nor a schedule, nor a distribution."
-        f"{did_you_mean(text.partition('(')[0].strip(), known)} "
+        f"{did_you_mean(text.partition('(')[0].strip(), _KNOWN)} "
         f"Schedules: {', '.join(schedules.FORMS)}; distributions: {', '.join(distributions.KINDS)}."
     )
 

@@ -83,5 +83,5 @@ def evaluate_run(
 
 def changed_params(run: Run, kwargs: Mapping[str, Any]) -> list[params.ParamChange]:
     """The params of an evaluation, as keyword arguments of `shoal.make`, that differ from the run's."""
-    now = {name: value for name, value in kwargs.items() if name != "env"}
+    now = {name: value for name, value in kwargs.items() if name not in ("env", "wrap")}  # of training: the wrappers
     return params.changes(kwargs["env"], options_for(kwargs["env"], run.config).env, now)

@@ -72,7 +72,8 @@ class InitReport:
         """What was loaded and what was not, for the screen."""
         here = len(self.loaded) + sum(part.here is not None for part in self.skipped)
         others = [
-            f"  --nn.{name.replace('_', '-')} is {a}; the source has {b}" for name, (a, b) in self.differing.items()
+            f"  --nn.{name.replace('_', '-')} is {_shown(a)}; the source has {_shown(b)}"
+            for name, (a, b) in self.differing.items()
         ]
         if self.is_complete:
             return [f"Initialized from {self.source}: all {here} tensors.", *others]
@@ -84,6 +85,10 @@ class InitReport:
             if len(texts) > SHOWN:
                 lines.append(f"    and {len(texts) - SHOWN} more, listed under init in run.json")
         return lines + others
+
+
+def _shown(value: Any) -> str:
+    return "none" if value == "" else str(value)
 
 
 def find_source(source: str | Path | Run, root: str | Path = runs.ROOT) -> tuple[Run, Path]:
@@ -219,7 +224,10 @@ def _nothing_fits(run: Run, options: Options, report: InitReport) -> str:
     """The error, with an example and the options of the network in which the two runs differ."""
     example = next((part for part in report.skipped if part.here and part.there), report.skipped[0])
     text = f"--init {report.source}: none of its weights fits this run. For example, {example}."
-    flags = [f"--nn.{name.replace('_', '-')} {there}" for name, (_, there) in report.differing.items()]
+    flags = [
+        f"--nn.{name.replace('_', '-')} {there}" if there != "" else f"no --nn.{name.replace('_', '-')}"
+        for name, (_, there) in report.differing.items()
+    ]
     algo = run.facts.get("algo")
     if algo is not None and algo != options.algo:
         flags.insert(0, f"--algo {algo}")

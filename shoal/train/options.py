@@ -93,7 +93,9 @@ class Options:
     seed: int = opt(1, "seed of weights, actions and envs; the same seed gives the same run", low=0, high=2**31 - 1)
     device: Literal["auto", "cpu", "cuda"] = opt("auto", "device of the policy and of native envs; auto: a GPU if any")
     callback: tuple[str, ...] = opt((), "callbacks: a name or module:Class, with options: stop_at(score=475)")
-    init: str = opt("", "run whose weights a new run starts from: RUN, RUN@last or RUN@STEP", metavar="RUN")
+    init: str = opt(
+        "", "run whose weights a new run starts from: RUN (its best checkpoint), RUN@last or RUN@STEP", metavar="RUN"
+    )
     opponents: str = opt("", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs)")
     wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     reward: str = opt("", "your own reward, which the learner sees in place of the env's: mine:Reward", metavar="NAME")
