@@ -26,7 +26,7 @@ from shoal.nn.launch import fresh, has_triton, launch
 from shoal.nn.qnet import QHead
 
 TILE = 64  # rows of a tile: all of one member
-SORTED = 128  # rows of a block of the counting sort
+SORTED = 256  # rows of a block of the counting sort
 ALL_MEMBERS = 64
 
 
@@ -62,7 +62,7 @@ class Order:
             return
         from shoal.algos.fast import member_kernels as kernels
 
-        sizes = {"PER_ENV": self.per_env, "MEMBERS": ALL_MEMBERS, "BM": SORTED, "num_warps": 4}
+        sizes = {"PER_ENV": self.per_env, "MEMBERS": ALL_MEMBERS, "BM": SORTED, "num_warps": 8}
         launch(kernels.count_rows, (self.blocks,), member, self.counts, self.count, **sizes)
         launch(
             kernels.plan_tiles, (1,), self.counts, self.starts, self.tiles, self.limits, self.blocks, self.num_tiles,
@@ -206,9 +206,10 @@ class FusedMembers(DeviceMembers):
         )
         narrow[units * padded :].copy_(weights[units * features :])
         if self.fused.moments is not None:
-            moments = self.bank.actor(member).moments["0"]
-            self.mean[member].copy_(moments.mean.reshape(-1))
-            self.scale[member].copy_((moments.var + 1e-8).rsqrt().reshape(-1))
+            shape = self.fused.moments.mean.shape
+            mean, var = (self.bank.row(member, f"moments.0.{name}", shape).reshape(-1) for name in ("mean", "var"))
+            self.mean[member].copy_(mean)
+            self.scale[member].copy_((var + 1e-8).rsqrt())
 
     def _act(self, t: int, env_actions: Tensor) -> None:
         from shoal.algos.fast import member_kernels
