@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -389,6 +390,43 @@ def test_runs_are_members_with_their_own_network_or_in_the_bank(tmp_path):
     run = train(DUEL, runs_folder=tmp_path / "b", console="off", **more)
     assert contents(train(DUEL, resume=cut(run, 3).folder, console="off")) == whole
     assert sorted(whole) == sorted(contents(run))
+
+
+class Copycat:
+    """A Python agent with a memory: it plays the sum of its steps in the game, modulo 3, where the mask allows."""
+
+    def __init__(self) -> None:
+        self.steps = torch.zeros(0, dtype=torch.int64)
+
+    def reset(self, mask: torch.Tensor) -> None:
+        if len(self.steps) != len(mask):
+            self.steps = torch.zeros(len(mask), dtype=torch.int64)
+        self.steps[mask] = 0
+
+    def act(self, obs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.steps % 2 * 2
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"steps": self.steps}
+
+
+def test_python_agents_are_members(tmp_path):
+    name = f"{Path(__file__).resolve()}:Copycat"
+    with training(DUEL, tuned=DUEL, **tables(league={"members": (name, "low")})) as t:
+        members, over = record_games(t, 1)
+        rollout, begun = t.league.members.rollout, np.zeros(16, int)
+        found = 0
+        for step in range(rollout.horizon):
+            for env in np.flatnonzero(members[step] == 1):
+                assert int(rollout.actions[step, env, 0]) == (begun[env] + 1) % 2 * 2
+                found += 1
+            begun = np.where(over[step], 0, begun + 1)
+        assert found > 10
+    more = tables(league={"members": (name,)})
+    whole = contents(train(DUEL, runs_folder=tmp_path / "a", console="off", **more))
+    run = train(DUEL, runs_folder=tmp_path / "b", console="off", **more)
+    assert contents(train(DUEL, resume=cut(run, 3).folder, console="off")) == whole
 
 
 # ---- the run's folder ----

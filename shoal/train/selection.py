@@ -52,6 +52,13 @@ class BestCheckpoint:
             checkpoint.mark_best(self.folder, path, score, self.selected_by)
             checkpoint.prune(self.folder, self.keep)  # the best one so far may go now
 
+    def forget(self) -> None:
+        """Forgets scores of training that later ones cannot be compared with: the next score is the best."""
+        if self.selected_by == BY_TRAINING:
+            self.score = None
+            with contextlib.suppress(OSError):
+                (self.folder / "best.json").unlink()
+
     def facts(self) -> dict[str, Any] | None:
         """Its step and score; None if no checkpoint has a score."""
         if self.score is None or (path := self.run.best) is None:
