@@ -114,7 +114,7 @@ def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
 
 @pytest.mark.slow
 def test_convolutions_are_refused_before_the_run_starts(monkeypatch):
-    with pytest.raises(ConfigError, match=r"uses its weights in conv2d. Use --nn.encoder mlp"):
+    with pytest.raises(ConfigError, match=r"this policy uses conv2d. Use --nn.encoder mlp"):
         on_fake_gpu("forage", monkeypatch, params={"agents": 2})
     t = on_fake_gpu("forage", monkeypatch, params={"agents": 2}, nn={"encoder": "mlp"})
     t.iterate()
