@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,6 +163,13 @@ def test_a_run_that_learned_one_seat_plays_all(recurrent):
 
 def test_a_player_may_play_against_itself():
     assert duel("random", "random", games=4).table.names == ("random", "random (2)")
+
+
+def test_players_that_leave_early_are_judged_by_all_they_got():
+    """The higher number wins, in every seat, also where seat 1 leaves the game first."""
+    header = str(Path(__file__).parent / "duel.h")
+    match = play_match(["low", "high"], env=header, env_options={"early": 1}, games=30)
+    assert counts(match) == {(0, 1): [[0, 0, 15], [0, 0, 15]]}
 
 
 def test_draws_are_within_the_margin():
