@@ -36,6 +36,7 @@ NAMED: tuple[Kind, ...] = ("robot", "run", "python")
 LEARNED: tuple[Kind, ...] = ("snapshot", "exploiter")
 LATEST = 0  # the member, and the player, that is the learner itself
 BRAIN = "league.brain"  # the tensor of a checkpoint's state
+COUNTS = "league.counts"  # another one: results since the last `observe`
 FORMAT = 1
 MOST_RATED = 128  # players in the fit of every log: it takes a few milliseconds
 
@@ -381,13 +382,15 @@ def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_of(state: Mapping[str, Any]) -> CrossTable:
-    """The results and ratings in the state of a checkpoint."""
+    """The results and ratings in the state of a checkpoint, with the games that the league has not seen yet."""
     facts = read_state(state)
     options = LeagueOptions(pool=MOST_MEMBERS, exploiters=len(facts["exploiters"]))
     league = League(options, sides=facts["payoff"]["sides"], total_steps=1)
     named = [Player(**player) for player in facts["players"]]
     league._named = tuple((player.name, player.kind) for player in named if player.kind in NAMED)
     league.load_state(state)
+    if COUNTS in state:
+        league.observe(state[COUNTS].numpy())
     return league.table()
 
 
