@@ -9,20 +9,22 @@
     vacuum     DQN as robot 0 against scripted robots, compared with each scripted robot as robot 0
     kernels    the fused kernels compared with the plain path, from the same rollouts
     exact      the same seed gives the same weights, and so does a run that was stopped and resumed
+    curriculum the same for a run whose opponents change: a robot, a Python agent, a frozen copy of the learner
     host       envs on CPU threads with the learner on the GPU, and how busy both are
     startup    seconds from the shell command to the end of the first update, with a cold and with a warm cache
     profiles   where an iteration's time goes (what `shoal bench train` prints)
     envs       steps per second of the envs alone
     parity     every env on the GPU compared with the CPU, byte for byte
 
-Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels, exact or
-parity find a difference.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels, exact,
+curriculum or parity find a difference.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,6 +46,7 @@ from shoal.native import lib
 from shoal.native.cuda import require_gpu
 from shoal.runs import commit
 from shoal.train import Trainer, options_for
+from shoal.train import train as train_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/gpu.jsonl"
@@ -103,6 +106,12 @@ def odd_settings(env: str) -> dict[str, dict[str, Any]]:
         crowd |= {"robots": 8, "chargers": 3, "moves": 3, "timers": 1, "dust": 1, "see_dust": 1}
         for semantics in ("joint", "turn"):
             results[f"crowd, {semantics}"] = {**crowd, "semantics": semantics, "order": "shuffled", "start": "random"}
+    if env.startswith("midrange"):
+        rest: dict[str, Any] = {"noise": 0.1, "refire": 1, "rudder_slew": 1.0, "throttle_slew": 0.5, "max_range": 80.0}
+        rest |= {"shape_bearing": 0.05, "shape_range": 0.1, "shape_gamma": 0.99, "reward_alive": 0.01}
+        for mode in ("fast", "faithful"):
+            results[f"robots, {mode}"] = {"mode": mode, "robot_0": "mix", "robot_1": "mix"}
+            results[f"all rules, {mode}"] = {"mode": mode, "sensors": 1, "robot_1": "mix", "space_time": 1, **rest}
     return results
 
 
@@ -446,6 +455,8 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
         {"algo": "dqn", "env": {"max_steps": 20}, "train": {"epsilon": "exp(1, 0.01)"}, "wrap": ("skip=2", "stack=2")},
     ),
     "own reward": ("cartpole", {"reward": f"{ROOT / 'examples/own_by_name/mine.py'}:Thrifty"}),
+    "a Python opponent in the graph": ("midrange", {"opponents": f"1={ROOT / 'examples/train_midrange.py'}:Chaser"}),
+    "a Python opponent without a graph": ("forage", {"opponents": "1=random", "nn": {"encoder": "mlp"}}),
     "groups with a policy each": (str(ROOT / "examples/chase/chase.h"), {"nn": {"hidden": 64}}),
     "unlike agents": (str(ROOT / "tests/unlike.h"), {"nn": {"hidden": 64}}),
     "mixed actions": (str(ROOT / "tests/mixture.h"), {"nn": {"hidden": 64}}),
@@ -567,6 +578,41 @@ def exact() -> dict[str, Any]:
     return results
 
 
+def curriculum() -> dict[str, Any]:
+    """Compares a run whose opponents change (robot, Python agent, frozen self) with its repetition and its resume."""
+    iteration = 512 * 16
+    chaser = f"1={ROOT / 'examples/train_midrange.py'}:Chaser"
+    phases = [
+        {"opponents": "1=drone", "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
+        {"opponents": chaser, "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
+        {"opponents": "1=self", "env": {"time_limit": 20.0}, "refresh": 8 * iteration},
+    ]
+    tables: dict[str, Any] = {
+        "device": "cuda",
+        "curriculum": phases,
+        "console": "off",
+        "train": {"total_steps": 64 * iteration, "horizon": 16, "minibatches": 4},
+        "vec": {"num_envs": 512},
+        "eval": {"episodes": 0},
+        "save": {"every_s": 0, "every": 1, "keep": 100},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [train_run("midrange", runs_folder=f"{folder}/{k}", **tables) for k in range(2)]
+        expected, again = (checkpoints_of(run) for run in runs)
+        for path in runs[1].checkpoints()[5:]:  # in the phase of the frozen self
+            shutil.rmtree(path)
+        resumed = checkpoints_of(train_run("midrange", resume=runs[1].folder, console="off"))
+    words = ["same" if other == expected else "differs" for other in (again, resumed)]
+    PROBLEMS.extend(f"curriculum: {what} {word}" for what, word in zip(("repeat", "resume"), words) if word != "same")
+    print(f"curriculum: repeat {words[0]}, resume {words[1]}, {len(expected)} files", flush=True)
+    return {"repeat": words[0], "resume": words[1]}
+
+
+def checkpoints_of(run: Any) -> dict[str, bytes]:
+    """All tensors of a run's checkpoints, by file."""
+    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in sorted(run.folder.rglob("*.safetensors"))}
+
+
 def host() -> dict[str, Any]:
     """breakout on CPU threads with the learner on the GPU: steps per second, and how busy CPU and GPU are."""
     results: dict[str, Any] = {}
@@ -662,6 +708,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "vacuum": vacuum,
     "kernels": kernels,
     "exact": exact,
+    "curriculum": curriculum,
     "host": host,
     "startup": startup,
     "profiles": profiles,

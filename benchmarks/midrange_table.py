@@ -52,7 +52,7 @@ def play(first: str, second: str, games: int, seed: int, **params: Any) -> Outco
     """The outcomes of `games` games of one robot against another, for the first."""
     num_envs = 2 * math.ceil(games / (2 * GAMES_PER_ENV))
     seats = [[first, second], [second, first]]
-    robots = {f"robot_{seat}": [seats[env % 2][seat] for env in range(num_envs)] for seat in (0, 1)}
+    robots: dict[str, Any] = {f"robot_{seat}": [seats[env % 2][seat] for env in range(num_envs)] for seat in (0, 1)}
     vec: Any = shoal.make("midrange", num_envs, seed=seed, **robots, **params)
     vec.reset()
     actions = np.zeros((vec.num_rows, 2), np.int64)

@@ -12,8 +12,9 @@ Importing makes the stock envs known to Gymnasium (`gymnasium.make("shoal/Breako
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.distributions import choice, integers, loguniform, normal, uniform
 from shoal.entry import make
@@ -32,6 +33,7 @@ __all__ = [
     "ShoalError",
     "VecEnv",
     "__version__",
+    "agent",
     "autotune",
     "choice",
     "cosine",
@@ -42,8 +44,10 @@ __all__ = [
     "loguniform",
     "make",
     "normal",
+    "opponent",
     "piecewise",
     "register",
+    "reward",
     "steps",
     "unflatten",
     "uniform",
@@ -51,6 +55,45 @@ __all__ = [
 __version__ = "0.2.0.dev0"
 
 register_stock()
+
+Class = TypeVar("Class")
+
+
+def agent(name: str) -> Callable[[Class], Class]:
+    """Registers an agent class under a name, for `train(..., opponents="1=NAME")` and `evaluate_agent(env, "NAME")`.
+
+    @shoal.agent("pursuit")
+    class Pursuit:
+        def act(self, obs, mask): ...
+    """
+    from shoal.algos.agents import AGENTS
+
+    return _registering(AGENTS, name)
+
+
+def opponent(name: str) -> Callable[[Class], Class]:
+    """The same as `agent`: an opponent is an agent in the seat of another player."""
+    return agent(name)
+
+
+def reward(name: str) -> Callable[[Class], Class]:
+    """Registers a reward class under a name, for `--reward NAME` and `train(..., reward="NAME")`.
+
+    @shoal.reward("closing")
+    class Closing:
+        def compute(self, before, after, action, done, info): ...
+    """
+    from shoal.algos.rewards import REWARDS
+
+    return _registering(REWARDS, name)
+
+
+def _registering(plugins: Any, name: str) -> Callable[[Class], Class]:
+    def register_class(plugin: Class) -> Class:
+        plugins.register(name, plugin)
+        return plugin
+
+    return register_class
 
 
 def load(

@@ -41,7 +41,7 @@ class PolicyPlayer:
     ) -> None:
         self.groups = dict(groups or {})
         self.judged = None if judged is None else list(judged)
-        self.actors, self.roles, self.agents = list(actors), list(roles), agents
+        self.actors, self.roles, self.agents = [actor.as_player() for actor in actors], list(roles), agents
         self.greedy = [greedy] * len(self.actors) if isinstance(greedy, bool) else list(greedy)
         self.generator = torch.Generator().manual_seed(seed)
         self.states: list[Any] = []

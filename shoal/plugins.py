@@ -64,6 +64,10 @@ class Plugins:
             raise ConfigError(f"'{name}' is the name of a stock {self.kind}. Register yours under another name.")
         self._registered[name] = self._value(plugin)
 
+    def is_registered(self, name: str) -> bool:
+        """Whether a name is known in this process alone: `register` added it."""
+        return name in self._registered
+
     def stock(self) -> tuple[str, ...]:
         """The names of the plugins that Shoal ships."""
         if self._stock is None:

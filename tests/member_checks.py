@@ -21,7 +21,7 @@ DUEL = "tests/duel.h"
 def check_order() -> None:
     """Every row has one slot, in a tile of its own member; the rows of a member ascend."""
     torch.manual_seed(0)
-    for envs, per_env, pool in ((6, 1, 4), (50, 3, 64), (200, 1, 3), (64, 1, 1)):
+    for envs, per_env, pool in ((6, 1, 4), (50, 3, 64), (300, 1, 3), (64, 1, 1)):
         order = members.Order(envs * per_env, per_env, pool, torch.device("cpu"))
         order.uses_kernels = True
         for _ in range(2):
@@ -98,7 +98,7 @@ def check_referee() -> None:
 
 CASES: list[dict[str, Any]] = [
     {},
-    {"nn": {"hidden": 16, "core": "lstm"}, "train": {"normalize_obs": True}},
+    {"nn": {"hidden": 16, "core": "lstm"}, "train": {"normalize_obs": True}, "env": {"early": 1, "max_steps": 4}},
     {"nn": {"hidden": 16, "core": "mingru"}},
 ]
 
@@ -107,7 +107,7 @@ def check_collector() -> None:
     """Iterations of a league on a GPU, whose kernels act for all members, against one on the CPU."""
     for case in CASES:
         league = {"on": True, "pool": 5, "every": 1, "snapshot": 20, "latest": 0.3, "members": ("high",)}
-        tables = tiny(**{**case, "env": {"players": 2}})
+        tables = tiny(**{**case, "env": {"players": 2, **case.get("env", {})}})
         tables["vec"] |= {"num_envs": 12}
         tables["train"] |= {"learning_rate": 0.05, "total_steps": 10**6, "horizon": 4, "epochs": 1, "minibatches": 1}
         plain, fused_one, grouped = (make_trainer(DUEL, **tables, league=league) for _ in range(3))
@@ -126,6 +126,7 @@ def check_collector() -> None:
                 play.members.precision = "fp32"
             play.members.order.uses_kernels = True
             trainer.collector = LeagueCollector(vec, trainer.seats, [learner.fused], play.members)
+            trainer.collector.uses_kernels = True
         for number in range(4):
             for trainer in (plain, fused_one, grouped):
                 trainer.iterate()
@@ -156,21 +157,23 @@ def check_compiles() -> None:
 
     shape = {"D": 118, "DP": 128, "H": 128, "A": 7, "ACT": 1, "UNIT": 1.0, "NORM": True, "MASKED": True}
     shape |= {"DTYPE": kernels.BFLOAT16, "BM": 64}
-    sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 128}
+    sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 256}
     none = dict.fromkeys(("hidden", "cell", "new_hidden", "new_cell"))
     product = {"BIASED": True, "ADDS": False, "add": None, "BM": 64, "BN": 64, "BK": 32}
     jobs: list[tuple[Any, dict[str, Any], int]] = [
-        (member_kernels.count_rows, sort, 4),
+        (member_kernels.count_rows, sort, 8),
         (member_kernels.plan_tiles, {"TILE": 64, "MEMBERS": 64, "BLOCKS": 128, "TILES": 128}, 8),
-        (member_kernels.place_rows, sort, 4),
+        (member_kernels.place_rows, sort, 8),
         (member_kernels.act, {**shape, **none, "G": 0, "RECURRENT": False}, 4),
         (member_kernels.act, {**shape, "G": 4, "RECURRENT": True}, 4),
         (member_kernels.act, {**shape, "cell": None, "new_cell": None, "G": 3, "RECURRENT": False}, 4),
         (member_kernels.linear, {**product, "PRECISION": "tf32", "DTYPE": kernels.FLOAT32}, 4),
         (member_kernels.linear, {**product, "PRECISION": "tf32", "DTYPE": kernels.BFLOAT16}, 4),
+        (member_kernels.inputs, {"PART": 256}, 4),
+        (member_kernels.take, {"TRUNCATES": True, "ALIVE": True, "MASKS": 7, "BM": 32, "PART": 64}, 4),
         (member_kernels.referee, {"MEMBERS": 64, "AGENTS": 4, "SIDES": 2, "SIZE": 2, "BM": 128}, 4),
     ]
-    whole = {"rows", "blocks", "num_tiles", "stride", "narrow_stride", "IN", "OUT", "envs"}
+    whole = {"rows", "size", "blocks", "num_tiles", "stride", "narrow_stride", "IN", "OUT", "envs"}
     longs = {"member", "next_member", "learner", "side", "sides", "places"}
     for kernel, constants, warps in jobs:
         kinds = {}
@@ -186,7 +189,7 @@ def check_compiles() -> None:
                 kind = "*i64"
             elif name in ("order", "tiles", "limits", "counts", "starts", "env_actions"):
                 kind = "*i32"
-            elif name in ("masks", "is_over"):
+            elif name in ("masks", "to_masks", "is_over") or name.removeprefix("to_") in ("done", "truncated", "alive"):
                 kind = "*i8"
             elif name == "narrow":
                 kind = "*bf16"

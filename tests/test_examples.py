@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal import checkpoint
+from shoal import checkpoint, names
 from shoal.cli.main import main
 from shoal.runs import all_runs, find
 from tests.faults.tools import ROOT
@@ -40,6 +40,7 @@ def run(name: str, *words: str) -> str:
         "domain_randomization.py",
         "gallery.py",
         "load_and_act.py",
+        "curriculum.py",
     ],
 )
 def test_an_example_is_under_sixty_lines(name):
@@ -87,6 +88,13 @@ def test_callbacks_and_a_loop_end_their_runs(tmp_path):
     assert second.summary["reason"] == "a return of 100"
 
 
+def test_a_curriculum_has_its_phases(tmp_path):
+    out = run("curriculum.py", "--steps", "30k", "--runs", str(tmp_path))
+    assert "phase 1 of 3" in out
+    assert "with half_pole 1" in out
+    assert find("last", tmp_path).config["env"] == {"half_pole": 1.0}
+
+
 def test_seeds_other_params_and_the_weights_of_another_run(tmp_path):
     out = run("seeds_and_init.py", "--steps", "4k", "--seeds", "2", "--runs", str(tmp_path))
     assert "95 % interval over 2 seeds" in out
@@ -112,6 +120,8 @@ def test_your_own_parts_are_chosen_by_name(tmp_path, monkeypatch, capsys):
     assert trained.config["env"] == {"outside": -5}
     last = (trained.folder / "returns.csv").read_text().splitlines()[-1].split(",")
     assert float(last[2]) < float(last[1])  # heating costs
+    assert main(["eval", "mine:Room", "--agent", "mine:Thermostat", "--episodes", "2"]) == 0
+    assert "agent mine:Thermostat" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
     assert main(["eval", str(trained.folder), "--episodes", "1"]) == 0
     assert "mine-Room" in capsys.readouterr().out
@@ -148,6 +158,38 @@ def test_robot_vacuums_are_trained_with_the_flags_of_the_original_script(tmp_pat
     assert trained.config["train"]["epsilon_decay"] == 0.998
     assert (trained.config["env"]["charger_x_0"], trained.config["env"]["energy_1"]) == (2, 100.0)
     assert "mean return" in out
+
+
+def test_midrange_is_trained_with_the_flags_of_the_original_script(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    script = names.load(str(EXAMPLES / "train_midrange.py"))
+
+    def play(words: str) -> str:
+        script.main(script.parse([*words.split(), "--runs", str(tmp_path)]))
+        return capsys.readouterr().out
+
+    words = "--agent ppo --opponent drone --reward pointing --num-envs 8 --time-scale 2 --device cpu --max-steps 128"
+    words += " --lr 0.001 --n-steps 32 --batch-size 64 --n-epochs 2 --gamma 0.98 --gae-lambda 0.9 --clip-epsilon 0.1"
+    words += " --entropy-coef 0.02 --episode-max-steps 60 --seed 3 --render --log-interval 2 --eval-games 4"
+    out = play(words)
+    trained = find("last", tmp_path)
+    own = trained.config["train"]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("step")] == ["512", "1,024"]
+    assert "of 4 games" in out
+    assert (own["horizon"], own["minibatches"], own["epochs"], own["total_steps"]) == (32, 4, 2, 1024)
+    assert (own["learning_rate"], own["gamma"], own["gae_lambda"]) == (0.001, 0.98, 0.9)
+    assert (own["clip"], own["entropy_coef"], trained.config["seed"]) == (0.1, 0.02, 3)
+    assert (trained.config["env"]["time_scale"], trained.config["env"]["max_steps"]) == (2.0, 60)
+    assert (trained.config["opponents"], trained.config["device"]) == ("1=drone", "cpu")
+    assert trained.config["reward"].endswith("train_midrange.py:Pointing")
+    assert trained.config["vec"]["num_envs"] == 8
+    assert list((trained.folder / "videos").iterdir())
+    more = "--opponent chaser --num-envs 8 --max-steps 32 --n-steps 32 --time-scale 2 --eval-games 2"
+    play(f"{more} --checkpoint {trained.folder}")
+    assert find("last", tmp_path).facts["init"]["not_loaded"] == []
+    assert find("last", tmp_path).config["opponents"].endswith("train_midrange.py:Chaser")
+    assert "chaser against drone: 100 % won" in play("--agent chaser --eval-games 8")
+    assert "ppo against self" in play("--opponent self --num-envs 4 --max-steps 16 --n-steps 16 --eval-games 2")
 
 
 def test_params_are_drawn_and_both_policies_play_on_all(tmp_path):

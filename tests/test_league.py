@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from shoal.league.bank import Bank
 from shoal.league.games import DRAW, LOSS, WIN, Games
 from shoal.league.seating import Seating
 from shoal.train import load_player, train
+from tests.envs import DyingAgentsEnv
 from tests.training import contents, cut, make_trainer, tiny, train_tiny, training
 
 DUEL = "tests/duel.h"
@@ -230,6 +232,37 @@ def test_a_banks_actor_plays_from_its_row():
         assert torch.equal(bank.actor(1).step(obs, ())[0], wanted)
 
 
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_ranges_of_envs_do_not_change_the_games(core):
+    """Envs that step in turns, in ranges that begin at any side, play the same games as all of them together."""
+    more = {"nn": {"core": core}, "league": {"members": ("high",)}}
+    pair = [make_trainer(DUEL, **tables(**more, vec={"num_envs": 14, "num_groups": k})) for k in (1, 4)]
+    assert [len(t.vec.ranges) for t in pair] == [1, 4]
+    for _ in range(5):
+        for t in pair:
+            t.iterate()
+    one, two = pair
+    for name, mine in one.league.games.tensors().items():
+        assert torch.equal(mine, two.league.games.tensors()[name])
+    for seat_one, seat_two in zip(one.collector.seats, two.collector.seats):
+        assert torch.equal(seat_one.rollout.actions, seat_two.rollout.actions)
+        torch.testing.assert_close(seat_one.rollout.obs[0], seat_two.rollout.obs[0])
+    for t in pair:
+        t.close()
+
+
+def test_python_envs_have_leagues_too():
+    """Agents that join later and die one by one: a game is over when the env begins the next one."""
+    vec = shoal.make(DyingAgentsEnv, 8, backend="serial")
+    with training(vec, **tables() | {"env": {}}) as t:
+        members, over = record_games(t, 6)
+        assert len(set(members.reshape(-1).tolist())) > 1
+        assert over.sum() > 6
+        for env in range(8):
+            changed = np.flatnonzero(np.diff(members[:, env])) + 1
+            assert set(changed) <= set(np.flatnonzero(over[:-1, env]) + 1)
+
+
 # ---- robots ----
 
 
@@ -256,7 +289,8 @@ def test_robots_play_whole_games_in_the_other_seats(agents):
 
 def test_results_equal_a_slow_count():
     with training(DUEL, **tables(league={"every": 1000, "margin": 0.5}, agents=3, vec={"num_envs": 9})) as t:
-        seen = record_results(t)
+        seen, drained, drain = record_results(t), [], t.league.games.drain  # also before every snapshot
+        t.league.games.drain = lambda: (drained.append(drain()), drained[-1])[1]
         members, over = record_games(t, 6)
         counts = np.zeros((64, 3, 3), int)
         totals = np.zeros((9, 3))
@@ -268,7 +302,7 @@ def test_results_equal_a_slow_count():
                 outcome = WIN if lead > 0.5 else LOSS if lead < -0.5 else DRAW
                 counts[playing[env], side, outcome] += 1
                 totals[env] = 0
-        np.testing.assert_array_equal(t.league.games.drain()[0], counts)
+        np.testing.assert_array_equal(sum(drained)[0] + t.league.games.drain()[0], counts)
         assert all(counts[..., k].sum() > 0 for k in range(3))
         assert t.league.games.drain().sum() == 0
 
@@ -320,7 +354,7 @@ def test_a_league_repeats_and_resumes_to_the_bit(case, tmp_path):
 def test_exploiters_learn_against_the_main_one_and_start_anew():
     more = {"league": {"exploiters": 2, "exploiter_reset": 64, "every": 1}, "vec": {"num_envs": 16}}
     with training(DUEL, **tables(**more)) as t:
-        assert [role.name for role in t.roles] == ["", "exploiter_1", "exploiter_2"]
+        assert [role.name for role in t.roles] == ["main", "exploiter_1", "exploiter_2"]
         is_exploited = t.league.seating.learner > 0
         kinds = set()
         for _ in range(6):
@@ -358,6 +392,43 @@ def test_runs_are_members_with_their_own_network_or_in_the_bank(tmp_path):
     assert sorted(whole) == sorted(contents(run))
 
 
+class Copycat:
+    """A Python agent with a memory: it plays the sum of its steps in the game, modulo 3, where the mask allows."""
+
+    def __init__(self) -> None:
+        self.steps = torch.zeros(0, dtype=torch.int64)
+
+    def reset(self, mask: torch.Tensor) -> None:
+        if len(self.steps) != len(mask):
+            self.steps = torch.zeros(len(mask), dtype=torch.int64)
+        self.steps[mask] = 0
+
+    def act(self, obs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.steps % 2 * 2
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"steps": self.steps}
+
+
+def test_python_agents_are_members(tmp_path):
+    name = f"{Path(__file__).resolve()}:Copycat"
+    with training(DUEL, tuned=DUEL, **tables(league={"members": (name, "low")})) as t:
+        members, over = record_games(t, 1)
+        rollout, begun = t.league.members.rollout, np.zeros(16, int)
+        found = 0
+        for step in range(rollout.horizon):
+            for env in np.flatnonzero(members[step] == 1):
+                assert int(rollout.actions[step, env, 0]) == (begun[env] + 1) % 2 * 2
+                found += 1
+            begun = np.where(over[step], 0, begun + 1)
+        assert found > 10
+    more = tables(league={"members": (name,)})
+    whole = contents(train(DUEL, runs_folder=tmp_path / "a", console="off", **more))
+    run = train(DUEL, runs_folder=tmp_path / "b", console="off", **more)
+    assert contents(train(DUEL, resume=cut(run, 3).folder, console="off")) == whole
+
+
 # ---- the run's folder ----
 
 
@@ -371,8 +442,8 @@ def test_a_leagues_run_is_evaluated_with_the_learner_on_all_sides(tmp_path):
     player.reset(4)
     assert len(player.act(obs, infos)) == 4
     vec.close()
-    policy = shoal.load(run.folder)
-    assert policy is not None
+    assert shoal.load(run.folder) is not None
+    assert run.best == run.last  # returns against a pool that grows stronger do not compare
     assert run.summary["eval"]["return"] == pytest.approx(0.0, abs=1e-5)  # a zero-sum game of equals
 
 
@@ -435,3 +506,9 @@ def test_a_resume_without_the_named_members_is_refused(tmp_path):
     run = cut(train(DUEL, runs_folder=tmp_path, console="off", **tables(league={"members": ("low",)})), 2)
     with pytest.raises(CheckpointError, match=r"named members low; this run has high"):
         train(DUEL, resume=run.folder, console="off", league={"members": ("high",)})
+
+
+def test_a_checkpoint_without_a_league_is_refused(tmp_path):
+    run = cut(train_tiny(DUEL, tmp_path, opponents="self"), 2)
+    with pytest.raises(CheckpointError, match="has no league"):
+        train(DUEL, resume=run.folder, console="off", opponents="pool")

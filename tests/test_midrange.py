@@ -16,7 +16,9 @@ from shoal.errors import ShoalError
 from .midrange_game import LEFT, RIGHT, STRAIGHT, Game, floats, make_params, shim
 
 FAITHFUL = 1
-ROBOTS = {name: number for number, name in enumerate("learner drone shooter weaver random pursuit crank nez mix".split())}
+ROBOTS = {
+    name: number for number, name in enumerate("learner drone shooter weaver random pursuit crank nez mix".split())
+}
 KM = 1000.0
 
 

@@ -67,6 +67,14 @@ class Thrifty:
         return info["reward"] - 0.5 * torch.where(is_warm, action.float(), 0.0)
 
 
+class Thermostat:
+    """An agent that heats below 20 degrees: a script to compare a policy with."""
+
+    def act(self, obs: Tensor, mask: Tensor | None) -> Tensor:
+        """The heater of every row: 1 where it is cold."""
+        return (obs[:, 0] < 0).long()
+
+
 @dataclass(frozen=True)
 class CsvOptions:
     """The options of `--log mine:Csv`: --csv.file."""

@@ -79,6 +79,10 @@ class Actor(nn.Module):
         twin._is_bf16 = False
         return twin
 
+    def as_player(self) -> Actor:
+        """The actor that an evaluation may play with: one whose memory is outside of it can be shared."""
+        return self
+
     def of_agent(self, number: int) -> Actor:
         """An actor for one agent: with the agent's own network if each agent has one, else this actor."""
         if self.networks == 1:

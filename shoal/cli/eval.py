@@ -9,6 +9,7 @@ import inspect
 import json as jsonlib
 import os
 import re
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,20 +27,23 @@ NATIVE_ENVS, PYTHON_ENVS = 1024, 16  # the most envs at a time; Python envs are 
 
 
 def evaluate(words: list[str]) -> int:
-    """Evaluate a run: its return on held-out seeds, and a video.
+    """Evaluate a run or an agent of yours: its return on held-out seeds, and a video.
 
     Plays whole episodes on seeds that training has not used, and prints the mean return with its 95 % confidence
     interval: once with the most likely action at each step (greedy), once with actions sampled from the policy.
     Each env plays a fixed number of episodes, so that short episodes are not preferred.
 
     --env.NAME VALUE plays under other params than those of training, any that 'shoal envs ENV' lists. Params that
-    change the observations or the actions are refused.
+    change the observations or the actions are refused. --opponents 1=seek,2=mine:Agent plays against others.
+
+    --agent evaluates a Python class with act(obs, mask) on an env, without a run: mine:Agent, ./mine.py:Agent, random.
 
     Try:
         shoal eval last
         shoal eval cartpole --episodes 1000 --greedy
         shoal eval last --env.gravity 15 --seed 7
         shoal eval runs/breakout/20250101-120000 --checkpoint last --video breakout.gif
+        shoal eval pong --agent random --episodes 20
     """
     rest, given = env_flags(words)
     if any(word in ("-h", "--help") for word in words):
@@ -63,6 +67,8 @@ def evaluate_under(
     greedy: bool = False,
     sample: bool = False,
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: by the run's)")] = None,
+    agent: Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the run's policy)")] = "",
+    opponents: Annotated[str, tyro.conf.arg(metavar="1=WHO", help_behavior_hint="(default: the run's)")] = "",
     video: Annotated[str, tyro.conf.arg(metavar="{auto,none,FILE}")] = "auto",
     video_episodes: int = 1,
     env: tyro.conf.Suppress[tyro.conf.Fixed[dict[str, Any] | None]] = None,
@@ -74,13 +80,15 @@ def evaluate_under(
     """Evaluates a run under the env params of training, overridden by `env`.
 
     Args:
-        run: The run: its folder, its id, the name of its env (its newest run), or last.
+        run: The run: its folder, its id, the name of its env (its newest run), or last. With --agent: the env.
         episodes: The number of episodes, for greedy and for sampled actions each.
         checkpoint: The checkpoint: best, last, or a step. best has the highest return in training, or in the
             evaluations of --eval.every.
         greedy: Greedy actions only. By default both are played, and the video follows the run's --eval.greedy.
         sample: Sampled actions only.
         seed: The envs start from this seed + 2^30, which training does not use.
+        agent: A Python agent that plays in place of a run's policy: mine:Agent, or a name.
+        opponents: Other players than in training, for the seats that it names: 1=seek,2=RUN,3=mine:Agent.
         env: Env params that override those of training.
         video: The video file. auto is a file in RUN/videos/: MP4 if its encoder is installed, otherwise GIF.
         video_episodes: The number of episodes in the video.
@@ -93,10 +101,17 @@ def evaluate_under(
     from shoal import registry
     from shoal.cli.screen import console
     from shoal.entry import make
+    from shoal.errors import ConfigError
     from shoal.runs import choose_checkpoint, find
     from shoal.train import env_seed, load_player
 
     _check(episodes, video_episodes, out)
+    if agent:
+        if greedy or sample or checkpoint != "best":
+            flag = "--greedy" if greedy else "--sample" if sample else f"--checkpoint {checkpoint}"
+            raise ConfigError(f"{flag} is for runs; --agent {agent} chooses its actions itself. Leave it out.")
+        task = AgentTask(run, agent, opponents, dict(env or {}), 1 if seed is None else seed, runs)
+        return _evaluate_agent(task, episodes, video, video_episodes, fps, json, out)
     trained = find(run, runs)
     start = env_seed(int(trained.facts.get("seed") or 0)) if seed is None else seed
     playing.held_out(start)
@@ -104,12 +119,14 @@ def evaluate_under(
     modes = _modes(trained, greedy, sample)
     given = dict(env or {})
     check_keywords(str(trained.facts.get("env", trained.env)), given)
-    target, note = _target(trained, chosen, video, modes[0], fps, given)
+    other = {**given, "opponents": opponents} if opponents else given
+    target, note = _target(trained, chosen, video, modes[0], fps, other)
     screen = console(stderr=json)
     players: dict[str, Any] = {}
     kwargs: dict[str, Any] = {}
     for mode in modes:
-        players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY, **({"env": given} if given else {}))
+        more: dict[str, Any] = {name: x for name, x in (("env", given), ("opponents", opponents)) if x}
+        players[mode], kwargs = load_player(trained, chosen, greedy=mode == GREEDY, **more)
     changed = _changed(trained, kwargs) if given else []
     maker = partial(make, **kwargs)
     limit = NATIVE_ENVS if registry.is_native(kwargs["env"]) else PYTHON_ENVS
@@ -138,6 +155,7 @@ def evaluate_under(
         "greedy": modes[0] == GREEDY,
         "seed": start,
         "params": {change.name: {"training": change.training, "evaluation": change.evaluation} for change in changed},
+        **({"opponents": opponents} if opponents else {}),
         **result.facts(),
         "cut": score.cut,
         "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
@@ -229,11 +247,7 @@ def _target(
 
 
 def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
-
-    from shoal.evaluate import MAX_STEPS, show
-    from shoal.stats import ci95, mean
 
     head = f"{run.env}, run {run.id}, checkpoint of step {int(checkpoint.name):,}"
     summary = run.summary or {}
@@ -248,6 +262,18 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
     screen.print(
         Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{per_mode}\n", "dim"), soft_wrap=True
     )
+    _show_scores(screen, result)
+    if (better := result.better()) is not None:
+        screen.print(f"\nThe {better} policy plays better. {ADVICE.get(better, '')}".rstrip(), soft_wrap=True)
+
+
+def _show_scores(screen: Any, result: Any) -> None:
+    """The table of a score for each mode."""
+    from rich.table import Table
+
+    from shoal.evaluate import MAX_STEPS, show
+    from shoal.stats import ci95, mean
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     for justify in ("left", "right", "right", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
@@ -267,8 +293,6 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
             screen.print(
                 f"\n{score.cut:,} {mode} {words} stopped at {MAX_STEPS:,} steps and count with the return so far."
             )
-    if (better := result.better()) is not None:
-        screen.print(f"\nThe {better} policy plays better. {ADVICE.get(better, '')}".rstrip(), soft_wrap=True)
 
 
 def _by_agent(score: Any) -> dict[str, tuple[float, ...]]:
@@ -289,6 +313,83 @@ def _conclude(screen: Any, run: Any) -> None:
     hints[f"shoal train --resume {run.folder}"] = "continue training"
     screen.print()
     suggest(screen, hints)
+
+
+# ---- agents of the user's own ----
+
+
+@dataclass(frozen=True)
+class AgentTask:
+    """An agent to evaluate: the env, who plays it, and where."""
+
+    env: str
+    agent: str
+    opponents: str
+    params: dict[str, Any]
+    seed: int
+    runs: Path
+
+
+def _evaluate_agent(
+    task: AgentTask, episodes: int, video: str, video_episodes: int, fps: float | None, json: bool, out: Path | None
+) -> int:
+    """Plays with an agent and shows its score; a video only where --video names a file."""
+    from rich.text import Text
+
+    from shoal import evaluate as playing
+    from shoal import registry
+    from shoal.cli.screen import console
+    from shoal.entry import make
+    from shoal.errors import ConfigError, UnknownEnv
+    from shoal.names import shortened
+    from shoal.train.evaluation import AGENT, agent_player
+    from shoal.video import check as check_video
+
+    if not registry.is_native(task.env):
+        check_keywords(task.env, task.params)
+    playing.held_out(task.seed)
+    target = None if video in ("auto", "none") else check_video(video, 30.0 if fps is None else fps)
+    try:
+        player, kwargs = agent_player(task.env, task.agent, task.params, task.opponents, task.seed, task.runs)
+    except UnknownEnv as error:
+        raise ConfigError(f"{error} With --agent, name an env, not a run.") from None
+    screen, maker = console(stderr=json), partial(make, **kwargs)
+    limit = NATIVE_ENVS if registry.is_native(task.env) else PYTHON_ENVS
+    with screen.status("") as status:
+        show_progress = partial(_show_progress, status, episodes)
+        result = playing.play_modes(
+            maker, {AGENT: player}, episodes, task.seed, chosen=AGENT, num_envs=limit, progress=show_progress
+        )
+        if target is not None:
+            status.update(f"recording {_count(video_episodes, 'episode')}")
+            playing.record(maker, player, target, video_episodes, task.seed, fps)
+    score = result.score
+    facts = {
+        "env": task.env,
+        "agent": task.agent,
+        "opponents": task.opponents,
+        "seed": task.seed,
+        **result.facts(),
+        "cut": score.cut,
+        "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
+        "video": None if target is None else str(target),
+        "returns": score.returns,
+        "lengths": score.lengths,
+    }
+    line = jsonlib.dumps(facts)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(line + "\n")
+    if json:
+        print(line)
+        return 0
+    against = f", against {task.opponents}" if task.opponents else ""
+    screen.print(Text(f"{task.env}, agent {shortened(task.agent)}{against}", "bold"), soft_wrap=True)
+    screen.print(Text(f"{_count(len(score.returns), 'episode')} on held-out seeds\n", "dim"), soft_wrap=True)
+    _show_scores(screen, result)
+    if target is not None:
+        screen.print(f"\nVideo of {_count(video_episodes, 'episode')}: {target}", soft_wrap=True)
+    return 0
 
 
 COMMAND = Command(

@@ -14,8 +14,8 @@
 // lock, mid-course support and late warning; `noise=0.1` varies the physics of each game by 10 %, for both sides alike.
 // Either seat can be played by a scripted robot (`robot_0`, `robot_1`): drone (flies straight), shooter (fires near
 // 25 km and runs), weaver, random, pursuit, crank (fires at 20 km, then keeps the enemy 50 degrees off), nez (fires
-// within the no-escape range) and mix (another of them in each game). Presets difficulty-0 to difficulty-5 put them into
-// seat 1.
+// within the no-escape range) and mix (another of them in each game). Presets difficulty-0 to difficulty-5 put them
+// into seat 1.
 //
 // obs: 49 floats in the aircraft's own frame (left is positive), the same for both sides. Own 7: speed / 500 m/s,
 // rudder, throttle, missiles left / 6, s until it can fire again, missiles in flight / channels, time left (1 to 0).

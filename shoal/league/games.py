@@ -52,6 +52,7 @@ class Games:
         self.sides = torch.from_numpy(seating.sides).to(self.device)
         self.learner = torch.from_numpy(seating.learner).to(self.device)
         self._envs_of = [(self.learner == k).nonzero().squeeze(1) for k in range(self.learners)]
+        self._probs: dict[int, list[float]] = {}
         for learner in range(self.learners):
             self.set_probs([1.0], learner)
 
@@ -59,6 +60,9 @@ class Games:
 
     def set_probs(self, probs: Sequence[float], learner: int = 0) -> None:
         """The probability of each member to play the next games against a learner: those that `draw` draws now."""
+        if self._probs.get(learner) == list(probs):
+            return
+        self._probs[learner] = list(probs)
         limits, total, last = [], 0.0, max(k for k, share in enumerate(probs) if share > 0.0)
         for share in probs:
             total += share

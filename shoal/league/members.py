@@ -1,9 +1,9 @@
 """Members: whoever plays against the learner. Acts for their rows on the CPU, and hands scripted robots to the envs.
 
 A member is a row of the bank (the latest weights, a snapshot, a run with the learner's network), a run with another
-network, or a scripted robot, which the env plays itself: a new game takes it from the env's params `robot_<agent>`.
-The members that play now act one after another, each for its own rows. algos/fast/members.py acts for all of them at
-once, on a GPU.
+network, a Python agent, or a scripted robot, which the env plays itself: a new game takes it from the env's params
+`robot_<agent>`. The members that play now act one after another, each for its own rows. algos/fast/members.py acts for
+all of them at once, on a GPU.
 """
 
 from __future__ import annotations
@@ -107,7 +107,13 @@ class Members:
         per_env = self.games.seating.others_per_env
         by_row = np.repeat(self._member[lo:hi], per_env)
         present = np.unique(by_row).tolist()
+        span = slice(lo * per_env, hi * per_env)
+        for member, actor in self.runs.items():
+            if getattr(actor, "has_memory", False):  # a Python agent that acts for the same rows in every call
+                self._act_for_all(member, views, torch.from_numpy(by_row == member), span)
         for member in present:
+            if getattr(self.runs.get(member), "has_memory", False):
+                continue
             if self.robots is not None and member in self.robots.names:
                 if len(present) == 1:
                     views.actions.zero_()  # the env ignores them, but an action has to be one of its space
@@ -115,7 +121,15 @@ class Members:
                     views.actions[torch.from_numpy(np.flatnonzero(by_row == member))] = 0
                 continue
             rows = slice(None) if len(present) == 1 else torch.from_numpy(np.flatnonzero(by_row == member))
-            self._act(member, views, rows, slice(lo * per_env, hi * per_env))
+            self._act(member, views, rows, span)
+
+    def _act_for_all(self, member: int, views: StepViews, plays: Tensor, span: slice) -> None:
+        """A member acts for all rows of a range; its actions are used in those that it plays."""
+        state = tuple(part[span] for part in self.run_states[member])
+        decision = self.runs[member].act(views.obs, state, mask=views.mask)
+        views.actions[plays] = decision.actions[plays]
+        for part, new in zip(state, decision.state):
+            part.copy_(new)
 
     def _act(self, member: int, views: StepViews, rows: Any, span: slice) -> None:
         """Acts for those rows of a range that a member plays."""

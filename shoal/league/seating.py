@@ -56,9 +56,10 @@ class Seating:
         flat, by_row = is_own.reshape(-1), np.repeat(self.learner, self.agents)
         # `agents` says how many agents of an env it is, `rows` which ones
         own = dataclasses.replace(self.role, agents=tuple(range(size)))
+        names = [""] if learners == 1 else ["main", *(f"exploiter_{k}" for k in range(1, learners))]
         self.own = [
-            dataclasses.replace(own, rows=np.flatnonzero(flat & (by_row == k)), name=f"exploiter_{k}" if k else "")
-            for k in range(learners)
+            dataclasses.replace(own, rows=np.flatnonzero(flat & (by_row == k)), name=name)
+            for k, name in enumerate(names)
         ]
         rest = tuple(range(self.agents - size))
         self.others = dataclasses.replace(self.role, agents=rest, rows=np.flatnonzero(~flat))

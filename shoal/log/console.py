@@ -158,6 +158,7 @@ class Lines(Logger):
             f"return {number(latest.get('episode/return')):>8}",
             f"length {number(latest.get('episode/length')):>7}",
         ]
+        parts += [f"phase {phase}"] if (phase := history.phase()) else []
         parts += [f"{row.name} {number(row.mean):>8}" for row in history.agents(MOST_ON_A_LINE)]
         if "league/rating" in latest:
             parts.append(f"rating {latest['league/rating']:+5.0f}")

@@ -147,6 +147,8 @@ def _progress(history: History, width: int, done: bool) -> list[Line]:
         facts += [("    left ", "dim"), (duration(history.left_s), "strong")]
     if "iteration" in history.latest:
         facts += [("    update ", "dim"), (f"{history.latest['iteration']:,.0f}", "")]
+        if phase := history.phase():
+            facts += [("    phase ", "dim"), (phase, "strong")]
     elif not history.intervals:
         facts = [("waiting for the first update", "dim")]
     return [head, facts]

@@ -29,7 +29,9 @@ USUAL_METRICS = (
     MetricRow("grad_norm", "grad norm"),
     MetricRow("learning_rate", "learning rate"),
 )
-GENERAL = ("step", "iteration", "wall_s", "time", "sps", "loss/total", "cpu_percent", "memory_mb")  # shown elsewhere
+CURRICULUM = ("curriculum/phase", "curriculum/phases")
+# shown elsewhere
+GENERAL = ("step", "iteration", "wall_s", "time", "sps", "loss/total", "cpu_percent", "memory_mb", *CURRICULUM)
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,11 @@ class History:
         seconds = self.totals if whole else self.recent
         total = sum(seconds)
         return {phase: max(0.0, s) / total for phase, s in zip(PHASES, seconds)} if total > 0 else {}
+
+    def phase(self) -> str:
+        """The phase of a curriculum: `2 of 4`; empty without one."""
+        number, count = (self.latest.get(name, 0.0) for name in CURRICULUM)
+        return f"{number:.0f} of {count:.0f}" if number and count else ""
 
     def learning(self) -> list[MetricRow]:
         """The logged metrics of the algorithm: first those that it declares, then the others by name."""

@@ -18,10 +18,11 @@ let_openmp_sleep()  # before torch is imported
 # ruff: noqa: E402
 from shoal.train.callbacks import Callback, Context, Episodes
 from shoal.train.envs import device_of, env_seed, make_vec
-from shoal.train.evaluation import RunEvaluation, evaluate_run
+from shoal.train.evaluation import RunEvaluation, evaluate_agent, evaluate_run
 from shoal.train.loop import Training, start, train
 from shoal.train.many_seeds import train_seeds
 from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, merge, options_for, tuned
+from shoal.train.phases import Phase
 from shoal.train.players import load_player, make_actor
 from shoal.train.session import run_to_resume
 from shoal.train.signals import Stopped
@@ -34,6 +35,7 @@ __all__ = [
     "Episodes",
     "Eval",
     "Options",
+    "Phase",
     "RunEvaluation",
     "Save",
     "Stopped",
@@ -43,6 +45,7 @@ __all__ = [
     "as_tables",
     "device_of",
     "env_seed",
+    "evaluate_agent",
     "evaluate_run",
     "load_player",
     "make_actor",

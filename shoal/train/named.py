@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from shoal import names
+from shoal.algos.rewards import REWARDS
 from shoal.entry import place_of_env
 from shoal.errors import ConfigError
 from shoal.names import Place
@@ -67,6 +68,8 @@ def find_places(env: Any, options: Options, policy: Any = None, reward: Any = No
     own_policy = places.policy.name if places.policy is not None else own_policy
     own_reward = places.reward.name if places.reward is not None else own_reward
     net = dataclasses.replace(options.nn, policy=own_policy and names.absolute(own_policy, "--nn.policy"))
+    if REWARDS.is_registered(own_reward):  # in this process alone
+        own_reward = names.place_of(REWARDS.find(own_reward)).name or own_reward
     own_reward = names.absolute(own_reward, "--reward") if ":" in own_reward else own_reward
     return places, dataclasses.replace(options, nn=net, reward=own_reward)
 

@@ -27,7 +27,7 @@ from shoal.nn.policy import Net
 from shoal.plugins import NoOptions, Plugins, options_type
 from shoal.registry import is_native
 from shoal.schedules import Schedule
-from shoal.train import defaults, env_params
+from shoal.train import defaults, env_params, phases
 from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.vector.backends import BACKENDS
 from shoal.wrappers import Wrap
@@ -96,10 +96,18 @@ class Options:
     callback: tuple[str, ...] = opt((), "callbacks: a name or module:Class, with options: stop_at(score=475)")
     init: str = opt("", "run whose weights a new run starts from: RUN, RUN@last or RUN@STEP", metavar="RUN")
     opponents: str = opt(
-        "", "players of the agents that do not learn: 1=seek,2=RUN (scripted robots and runs); or self, or pool"
+        "",
+        "players of the agents that do not learn: 1=seek,2=RUN,3=mine:Agent (scripted robots, runs, agents); or self: "
+        "all learn; or pool: snapshots of the learner",
     )
     wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     reward: str = opt("", "your own reward, which the learner sees in place of the env's: mine:Reward", metavar="NAME")
+    curriculum: str = opt(
+        "",
+        "phases that change params, opponents and rewards: a preset, or a TOML file with [[curriculum]] tables",
+        metavar="NAME",
+        convert=phases.write,
+    )
     train: Any = field(default_factory=lambda: ALGORITHMS.find("ppo").options())  # the options of the algorithm
     vec: Vec = field(default_factory=Vec)
     nn: Net = field(default_factory=Net)

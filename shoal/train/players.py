@@ -130,13 +130,18 @@ def seat_player(
 
 
 def load_player(
-    run: Run, at: Path | None = None, greedy: bool | None = None, env: Mapping[str, Any] | None = None
+    run: Run,
+    at: Path | None = None,
+    greedy: bool | None = None,
+    env: Mapping[str, Any] | None = None,
+    opponents: str = "",
 ) -> tuple[PolicyPlayer, dict[str, Any]]:
     """A run's policy as a player, and the keyword arguments of `shoal.make` for its env.
 
     `env` are env params that override those of training. Other spaces than those of training raise ConfigError.
+    `opponents` are other players than those of training, for the seats that it names: `1=mine:Agent`.
     """
-    from shoal.train.opponents import load_opponents
+    from shoal.train.opponents import load_opponents, seat_opponents
 
     name = check_env_is_named(run)
     path = at or run.best
@@ -153,20 +158,47 @@ def load_player(
     options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
     options = dataclasses.replace(options, env=params.override(name, options.env, env or {}))
     files, _ = checkpoint.load(path, ("weights",))
+    learned = seated = seats.parse(options.opponents)
+    if opponents:
+        seated, options = seat_opponents(name, _with_players(options, opponents), run.folder.parent.parent)
     with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
-        agents, opponents = vec.agents_per_env, seats.parse(options.opponents)
+        agents = vec.agents_per_env
+        seats.check(seated, agents)
         all_roles = assign_roles(vec, options.nn.policies, options.nn.groups)
-        roles = seats.without(all_roles, opponents, agents)
+        roles = seats.without(all_roles, learned, agents)
         named = find_groups(vec, options.nn.groups) or groups_of(all_roles)
-        frozen = load_opponents(opponents, vec)
+        frozen = load_opponents(seated, vec, options.seed)
     actors = [make_actor(role, options, k, agents=agents) for k, role in enumerate(roles)]
     for k, actor in enumerate(actors):
         load_actor(actor, files["weights"], k)
+    if seated.keys() != learned.keys():
+        actors, roles = _with_fewer_seats(actors, roles, seated, agents)
     chosen = options.eval.greedy if greedy is None else greedy
-    player = seat_player(
-        actors, roles, frozen, opponents, agents=agents, greedy=chosen, seed=options.seed, groups=named
-    )
+    player = seat_player(actors, roles, frozen, seated, agents=agents, greedy=chosen, seed=options.seed, groups=named)
     return player, {"env": name, **options.env_options}
+
+
+def _with_players(options: Options, opponents: str) -> Options:
+    """The options with other players in the seats that a text names: 1=mine:Agent."""
+    before, given = seats.parse(options.opponents), seats.parse(opponents)
+    # a robot of training leaves its seat
+    env = {name: value for name, value in options.env.items() if name not in {f"robot_{seat}" for seat in given}}
+    return dataclasses.replace(options, opponents=seats.write({**before, **given}), env=env)
+
+
+def _with_fewer_seats(
+    actors: list[Actor], roles: list[Role], seated: Mapping[int, str], agents: int
+) -> tuple[list[Actor], list[Role]]:
+    """The actors of a run and their roles without the seats that others play. A network of one agent stays with it."""
+    pairs: list[tuple[Actor, Role]] = []
+    for actor, role in zip(actors, roles):
+        played = list(role.agents or range(agents))
+        left = [agent for agent in played if agent not in seated]
+        if actor.networks > 1:
+            pairs += [(actor.of_agent(played.index(agent)), seats.only(role, [agent])) for agent in left]
+        elif left:
+            pairs.append((actor, seats.only(role, left)))
+    return [actor for actor, _ in pairs], [role for _, role in pairs]
 
 
 def check_env_options(run: Run, given: Mapping[str, Any] | None = None) -> None:

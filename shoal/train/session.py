@@ -33,6 +33,8 @@ from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
 from shoal.train.callbacks.specs import absolute, make_all
+from shoal.train.curriculum import Curriculum
+from shoal.train.curriculum import prepare as prepare_curriculum
 from shoal.train.envs import device_of, env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for, unsaved
@@ -84,7 +86,9 @@ def open_session(
         options = options_for(env, *layers, tables)
     if callbacks is None:
         callbacks = options.callback
-    group = CallbackGroup(make_all(callbacks))
+    options = prepare_curriculum(env, options, root)
+    own = [Curriculum(options.curriculum)] if options.curriculum else []
+    group = CallbackGroup([*own, *make_all(callbacks)])
     specs = tuple(absolute(part) for part in callbacks if isinstance(part, str))
     options = dataclasses.replace(options, callback=specs)
     _, options = seat_opponents(env, league_members.resolve(env, options, root), root)
@@ -106,9 +110,10 @@ def open_session(
         saved_states, env_params = read_saved(loaded[1]["state"])
     trainer = Trainer(env, options, policy=policy, reward=reward, is_resumed=old is not None)
     try:
+        group.check(trainer)
+        missing = group.load(saved_states)  # before the trainer: a curriculum seats the opponents whose memory is saved
         if env_params:  # before the envs are restored, or start new episodes
             set_env_params(trainer.vec, env_params)
-        group.check(trainer)
     except BaseException:
         trainer.close()
         raise
@@ -118,7 +123,6 @@ def open_session(
             held.enter_context(run.lock())
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
-        missing = group.load(saved_states)
         describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
         if trainer.init is not None and console != "off":
             print("\n".join(trainer.init.lines()))
@@ -384,6 +388,11 @@ class Session:
         set_env_params(self.trainer.vec, values)
         self.env_params |= values
 
+    def forget_returns(self) -> None:
+        """Called when a curriculum goes on: the returns so far cannot be compared with later ones."""
+        self.latest, self.has_new_episodes = LatestReturns(least=LEAST), False
+        self.best.forget()
+
     def add_number(self, name: str, value: Any) -> None:
         """Adds a number of a callback to the next record."""
         if not isinstance(name, str) or not name.strip():
@@ -410,7 +419,9 @@ class Session:
             device=trainer.device.type,
             random_entropy=min(map(_random_entropy, trainer.learners)),
         )
-        return diagnosis.diagnose(self.records, setup)
+        phase = self.metrics.get("curriculum/phase")  # returns of other phases cannot be compared
+        records = [record for record in self.records if record.get("curriculum/phase") == phase]
+        return diagnosis.diagnose(records, setup)
 
     def _save(self, must: bool = False, calls: bool = True) -> None:
         """Writes a checkpoint. Without evaluations during training, the best one has the highest training return."""

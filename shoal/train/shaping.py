@@ -1,4 +1,7 @@
-"""A run with a reward of the user's own: a shaper for each learner, their episode returns and their state."""
+"""A run with a reward of the user's own: a shaper for each learner, their episode returns and their state.
+
+Also here are the games that a curriculum counts: until the rewards are replaced, rollouts hold the env's.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,18 @@ from shoal import names
 from shoal.algos.rewards import make_reward
 from shoal.algos.rewards.shaper import Shaper
 from shoal.errors import ConfigError
+from shoal.train import phases
+from shoal.train.games import GameTally
 from shoal.train.options import Options
 from shoal.train.tally import ReturnTally
+
+
+class EnvReward:
+    """The env's own reward, for phases of a curriculum that name no other."""
+
+    def compute(self, before: Any, after: Any, action: Any, done: Tensor, info: dict[str, Tensor]) -> Tensor:
+        """What the env returned."""
+        return info["reward"]
 
 
 class Shaping:
@@ -23,9 +36,13 @@ class Shaping:
     def __init__(self, reward: Any, options: Options, learners: Sequence[Any], device: torch.device) -> None:
         self.shapers: list[Shaper] = []
         self.ended = ReturnTally(device)
+        found = phases.read(options.curriculum)
+        self.games = GameTally([learner.rollout for learner in learners], device) if found else None
         reward = options.reward if reward is None else reward
         if isinstance(reward, str) and not reward:
-            return
+            if not any(isinstance(phase.reward, str) and phase.reward for phase in found):
+                return
+            reward = EnvReward
         if options.vec.surplus_envs:
             raise ConfigError(
                 f"--reward needs complete rollouts, which --vec.surplus-envs {options.vec.surplus_envs} does not wait "
@@ -45,6 +62,8 @@ class Shaping:
 
     def finish(self, *, is_stepped: bool) -> None:
         """Puts the new rewards into full rollouts. `is_stepped`: the collector has computed them at each step."""
+        if self.games is not None:
+            self.games.add()
         for shaper in self.shapers:
             if not is_stepped:
                 shaper.run()
@@ -68,10 +87,13 @@ class Shaping:
         tensors = {f"{k}.shaped_return": shaper.returns for k, shaper in enumerate(self.shapers)}
         for k, shaper in enumerate(self.shapers):
             tensors |= {f"{k}.reward_state.{name}": value for name, value in shaper.state().items()}
-        return tensors
+        return tensors if self.games is None else {**tensors, **self.games.tensors()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a checkpoint. A reward that the checkpoint does not have starts afresh."""
+        """Continues from a checkpoint. A reward or a curriculum that the checkpoint does not have starts afresh."""
+        for name, value in self.games.tensors().items() if self.games is not None else ():
+            if name in state and state[name].shape == value.shape:
+                value.copy_(state[name])
         for k, shaper in enumerate(self.shapers):
             saved = state.get(f"{k}.shaped_return")
             prefix = f"{k}.reward_state."
@@ -84,5 +106,7 @@ class Shaping:
 
     def restart(self) -> None:
         """Called when all envs start new episodes."""
+        for rows in self.games.returns if self.games is not None else ():
+            rows.zero_()
         for shaper in self.shapers:
             shaper.restart()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from shoal import checkpoint
 from shoal.algos.actor import Actor
+from shoal.algos.agents.actor import AgentActor
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
@@ -35,12 +36,13 @@ from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
 from shoal.train import init as initial_weights
 from shoal.train import league_members, seats
+from shoal.train.curriculum import changing_seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec
 from shoal.train.graphs import Graphs, Pace, copy_into
 from shoal.train.health import Context, check_finite, gpu_errors_explained
 from shoal.train.league_play import LeaguePlay, find_seating
-from shoal.train.opponents import load_opponents, seat_opponents
+from shoal.train.opponents import is_capturable, load_opponents, memory_of, restore_memory, seat_opponents
 from shoal.train.options import Options
 from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
 from shoal.train.shaping import Shaping
@@ -108,7 +110,9 @@ class Trainer:
         self.agents = vec.agents_per_env
         seats.check(self.opponents, self.agents)
         seating = find_seating(vec, options)
-        frozen = load_opponents(self.opponents, vec)
+        frozen = load_opponents(self.opponents, vec, options.seed)
+        changing = changing_seats(options, vec)
+        self.goal = None if changing is None else frozen  # whom evaluations play, where a curriculum changes opponents
         self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
         if seating is not None:
             self.num_rows = seating.own[0].num_rows(vec.num_envs, self.agents)
@@ -160,7 +164,7 @@ class Trainer:
         self.seats = [Seat(a, r, learner.rollout, learner.streams["actions"]) for a, r, learner in learning]
         for k, seat in enumerate(self.seats):
             seat.shaper = self.shaping.shaper(k)
-        self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in frozen]
+        self.frozen = [self._seat_frozen(actor, role, infos) for actor, role in changing or frozen]
         self.league: LeaguePlay | None = None
         if seating is not None:
             size = mask_size(vec, seating.others, self.actors[0].head, infos)
@@ -198,6 +202,8 @@ class Trainer:
         actor.to(self.device)
         actor.head.to(self.device)
         size = mask_size(self.vec, role, actor.head, infos)
+        if isinstance(actor, AgentActor):
+            actor.seat(rows, size)
         rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, mask_size=size, device=self.device)
         rollout.needs_last_value = False
         seed = stream_seed(self.options.seed, "opponent", *(role.agents or ()), "actions")
@@ -258,11 +264,10 @@ class Trainer:
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The current policies, to be evaluated."""
-        judged = (
-            self.actors if self.league is None else self.actors[:1]
-        )  # in a league, of the main learner on all sides
+        judged = self.actors if self.league is None else self.actors[:1]  # the main learner plays all sides
         actors = [actor.on_cpu() for actor in judged] if self.on_gpu else judged
-        frozen = [(seat.actor.on_cpu() if self.on_gpu else seat.actor, seat.role) for seat in self.frozen]
+        seated = [(seat.actor, seat.role) for seat in self.frozen] if self.goal is None else self.goal
+        frozen = [(actor.on_cpu() if self.on_gpu else actor, role) for actor, role in seated]
         options: dict[str, Any] = {"agents": self.agents, "greedy": greedy, "seed": self.options.seed}
         options["groups"] = self.groups
         return seat_player(actors, self.roles[: len(actors)], frozen, self.opponents, **options)
@@ -418,8 +423,14 @@ class Trainer:
         action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
         updates = [partial(self._update, k) for k in range(len(self.learners))]
-        self.graphs = Graphs(self._collect if self.vec.is_on_gpu else None, action_streams, updates, update_streams)
+        is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
+        collect = self._collect if self.vec.is_on_gpu and is_held else None
+        self.graphs = Graphs(collect, action_streams, updates, update_streams)
         self._put_back(saved)
+
+    def forget_graphs(self) -> None:
+        """Captures the graphs anew before the next iteration: who acts, or what is rewarded, has changed."""
+        self.graphs, self._is_captured = None, False
 
     def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
         """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
@@ -458,7 +469,8 @@ class Trainer:
         weights: dict[str, Tensor] = {}
         for k, actor in enumerate(self.actors):
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
-        return {"weights": weights, "state": self._state_tensors() | self._row_tensors() | self.shaping.tensors()}
+        rows = self._row_tensors() | memory_of(self.frozen) | ({} if self.league is None else self.league.memory())
+        return {"weights": weights, "state": self._state_tensors() | rows | self.shaping.tensors()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
         tensors = {
@@ -501,6 +513,8 @@ class Trainer:
             raise CheckpointError(f"the checkpoint does not fit this run: {reason}.") from None
 
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        if self.league is not None:
+            self.league.check(state)
         self._check_streams(state)
         self._check_policies(meta)
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
@@ -519,11 +533,12 @@ class Trainer:
         if same_rows:
             for name, tensor in self._row_tensors().items():
                 _put(tensor, state.get(name), name)
+            restore_memory(self.frozen, state)
             for learner in self.learners:
                 learner.check_restored()
         self.shaping.restore(state)
         if self.league is not None:
-            self.league.restore(state)
+            self.league.restore(state, same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and self.vec.can_snapshot and same_rows:
             self._restore_envs(state)

@@ -92,15 +92,19 @@ class DeviceCollector:
         else:
             self._step_and_copy(t)
         for number, seat in enumerate(self.seats):
-            rollout = seat.rollout
-            if rollout.alive is not None:
-                rollout.alive[t + 1].copy_(self._rows(number, self.vec.tensors["alive"]))
-            if rollout.masks is not None:
-                rollout.masks[t + 1].copy_(self._masks(number, self.vec.tensors["masks"]))
+            self._take_flags(number, t)
             for part, new in enumerate(states[number]):
-                _carry(rollout, t, part, new)
+                _carry(seat.rollout, t, part, new)
             if seat.shaper is not None:
                 self._shape(number, t)
+
+    def _take_flags(self, number: int, t: int) -> None:
+        """Copies who is alive after step t, and the action masks."""
+        rollout = self.seats[number].rollout
+        if rollout.alive is not None:
+            rollout.alive[t + 1].copy_(self._rows(number, self.vec.tensors["alive"]))
+        if rollout.masks is not None:
+            rollout.masks[t + 1].copy_(self._masks(number, self.vec.tensors["masks"]))
 
     def _shape(self, number: int, t: int) -> None:
         """Computes a reward of the user's own for step t."""

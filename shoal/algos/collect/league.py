@@ -14,6 +14,9 @@ from torch import Tensor
 
 from shoal.algos.collect import Seat
 from shoal.algos.collect.device import DeviceCollector
+from shoal.nn.launch import has_triton, launch
+
+TAKEN = 32  # rows that a block copies
 
 
 class LeagueCollector(DeviceCollector):
@@ -26,6 +29,8 @@ class LeagueCollector(DeviceCollector):
         super().__init__(vec, seats, fused)
         device = seats[0].rollout.device
         self.members, self.rows = members, [torch.as_tensor(seat.role.rows, device=device) for seat in seats]
+        same = all(vec.tensors["obs"].dtype == seat.rollout.obs[0].dtype for seat in seats)
+        self.uses_kernels = device.type == "cuda" and has_triton() and same
 
     def collect(self) -> None:
         """Fills the rollouts with `horizon` steps of every row."""
@@ -40,6 +45,9 @@ class LeagueCollector(DeviceCollector):
         tensors = self.vec.tensors
         for number, seat in enumerate(self.seats):
             rollout, truncations = seat.rollout, seat.rollout.truncations
+            if self.uses_kernels:
+                self._take_all(number, t)
+                continue
             self._take(number, tensors["obs"], rollout.obs[0][t + 1])
             self._take(number, tensors["rewards"], rollout.rewards[t])
             self._take(number, tensors["done"], rollout.dones[t])
@@ -48,6 +56,30 @@ class LeagueCollector(DeviceCollector):
                 self._take(number, tensors["truncated"], truncated)
                 self._store_truncated(truncations, t, truncated, self._rows(number, tensors["final_obs"]))
         self.members.finish_step()
+
+    def _take_all(self, number: int, t: int) -> None:
+        """Copies the results of a seat's rows in one kernel: also who is alive, and the action masks."""
+        from shoal.algos.fast import member_kernels
+
+        tensors, rollout = self.vec.tensors, self.seats[number].rollout
+        truncations, alive, masks = rollout.truncations, rollout.alive, rollout.masks
+        flags = truncations.fixed_flags
+        last = None if flags is None else truncations.obs[0][t // truncations.window]
+        launch(
+            member_kernels.take, (-(-rollout.rows // TAKEN),),
+            tensors["obs"], tensors["rewards"], _bytes(tensors["done"]), _bytes(tensors["truncated"]),
+            tensors["final_obs"], _bytes(tensors["alive"]), tensors["masks"], self.rows[number],
+            rollout.obs[0][t + 1], rollout.rewards[t], _bytes(rollout.dones[t]),
+            None if flags is None else _bytes(flags[t]), last,
+            None if alive is None else _bytes(alive[t + 1]), None if masks is None else masks[t + 1],
+            rollout.rows, rollout.obs[0][0, 0].numel(),
+            TRUNCATES=flags is not None, ALIVE=alive is not None, MASKS=0 if masks is None else masks.shape[-1],
+            BM=TAKEN, PART=64, num_warps=4,
+        )  # fmt: skip
+
+    def _take_flags(self, number: int, t: int) -> None:
+        if not self.uses_kernels:
+            super()._take_flags(number, t)
 
     def _take(self, number: int, source: Tensor, into: Tensor) -> None:
         """Copies a seat's rows, in one kernel."""
@@ -58,3 +90,8 @@ class LeagueCollector(DeviceCollector):
 
     def _rows(self, number: int, tensor: Tensor) -> Tensor:
         return tensor.index_select(0, self.rows[number])
+
+
+def _bytes(flags: Tensor) -> Tensor:
+    """The same memory as bytes: Triton's booleans have one bit."""
+    return flags.view(torch.uint8)

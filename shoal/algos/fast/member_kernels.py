@@ -152,6 +152,56 @@ def linear(
 
 
 @triton.jit
+def inputs(obs, mean, scale, member, places, out, rows, size, PART: tl.constexpr):
+    """The policy's inputs (rows, size): observations of the envs' rows `places`, normalized for each row's member."""
+    at = (tl.program_id(0) * PART + tl.arange(0, PART)).to(tl.int64)
+    row, column = at // size, at % size
+    live = row < rows
+    place = tl.load(places + row, mask=live, other=0) * size + column
+    own = tl.load(member + row, mask=live, other=0) * size + column
+    x = tl.load(obs + place, mask=live, other=0).to(tl.float32) - tl.load(mean + own, mask=live, other=0.0)
+    x *= tl.load(scale + own, mask=live, other=0.0)
+    tl.store(out + at, tl.where(x < -10.0, -10.0, tl.where(x > 10.0, 10.0, x)), mask=live)
+
+
+@triton.jit
+def take(
+    obs, rewards, done, truncated, final_obs, alive, masks, places,
+    to_obs, to_rewards, to_done, to_truncated, to_final, to_alive, to_masks, rows, size,
+    TRUNCATES: tl.constexpr, ALIVE: tl.constexpr, MASKS: tl.constexpr, BM: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Copies the results of a step from the envs' rows `places` into a rollout: see LeagueCollector.
+
+    `size`: numbers of an observation. MASKS: entries of an action mask, 0 without masks. A block copies BM rows.
+    """
+    row = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    live, column = row < rows, tl.arange(0, PART)
+    at = tl.load(places + row, mask=live, other=0)
+    tl.store(to_rewards + row, tl.load(rewards + at, mask=live, other=0.0), mask=live)
+    tl.store(to_done + row, tl.load(done + at, mask=live, other=0), mask=live)
+    if ALIVE:
+        tl.store(to_alive + row, tl.load(alive + at, mask=live, other=0), mask=live)
+    cut = live
+    if TRUNCATES:
+        flag = tl.load(truncated + at, mask=live, other=0)
+        tl.store(to_truncated + row, flag, mask=live)
+        cut = live & (flag != 0)
+    for first in range(0, size, PART):
+        inside = (first + column < size)[None, :]
+        source, target = at[:, None] * size + (first + column)[None, :], row[:, None] * size + (first + column)[None, :]
+        tl.store(
+            to_obs + target, tl.load(obs + source, mask=live[:, None] & inside, other=0), mask=live[:, None] & inside
+        )
+        if TRUNCATES:
+            last = tl.load(final_obs + source, mask=cut[:, None] & inside, other=0)
+            tl.store(to_final + target, last, mask=cut[:, None] & inside)
+    for first in range(0, MASKS, PART):
+        inside = live[:, None] & (first + column < MASKS)[None, :]
+        allowed = tl.load(masks + at[:, None] * MASKS + (first + column)[None, :], mask=inside, other=1)
+        tl.store(to_masks + row[:, None] * MASKS + (first + column)[None, :], allowed, mask=inside)
+
+
+@triton.jit
 def referee(
     rewards, is_over, returns, member, next_member, learner, side, sides, counts, margin, envs,
     MEMBERS: tl.constexpr, AGENTS: tl.constexpr, SIDES: tl.constexpr, SIZE: tl.constexpr, BM: tl.constexpr,

@@ -21,11 +21,12 @@ from shoal.algos.actor import Actor
 from shoal.errors import ConfigError
 from shoal.nn import policy as policies
 from shoal.nn.cores import State
+from shoal.nn.fused import BLOCK
 from shoal.nn.launch import fresh, has_triton, launch
 from shoal.nn.qnet import QHead
 
 TILE = 64  # rows of a tile: all of one member
-SORTED = 128  # rows of a block of the counting sort
+SORTED = 256  # rows of a block of the counting sort
 ALL_MEMBERS = 64
 
 
@@ -51,15 +52,17 @@ class Order:
         self.limits = torch.zeros(ALL_MEMBERS, **whole)
         self.order = torch.zeros(self.num_tiles * TILE, **whole)
         self.member = torch.zeros(rows, dtype=torch.int64, device=device)  # of each row
+        self.needs_members = True  # whether `update` sets `member`
 
     def update(self, member: Tensor) -> None:
         """Orders the rows by the (envs) members that play now."""
-        torch.index_select(member, 0, self.env, out=self.member)
+        if self.needs_members:
+            torch.index_select(member, 0, self.env, out=self.member)
         if not self.uses_kernels:
             return
         from shoal.algos.fast import member_kernels as kernels
 
-        sizes = {"PER_ENV": self.per_env, "MEMBERS": ALL_MEMBERS, "BM": SORTED, "num_warps": 4}
+        sizes = {"PER_ENV": self.per_env, "MEMBERS": ALL_MEMBERS, "BM": SORTED, "num_warps": 8}
         launch(kernels.count_rows, (self.blocks,), member, self.counts, self.count, **sizes)
         launch(
             kernels.plan_tiles, (1,), self.counts, self.starts, self.tiles, self.limits, self.blocks, self.num_tiles,
@@ -184,6 +187,7 @@ class FusedMembers(DeviceMembers):
     def __init__(self, fused: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.fused, members, device = fused, self.bank.members, self.games.device
+        self.order.needs_members = bool(self.runs)
         size = -(-fused.narrow.numel() // 16) * 16  # rows that are aligned for wide loads
         self.narrow = torch.zeros((members, size), dtype=fused.narrow.dtype, device=device)
         self.mean, self.scale = (torch.zeros((members, fused.shape["D"]), device=device) for _ in range(2))
@@ -202,9 +206,10 @@ class FusedMembers(DeviceMembers):
         )
         narrow[units * padded :].copy_(weights[units * features :])
         if self.fused.moments is not None:
-            moments = self.bank.actor(member).moments["0"]
-            self.mean[member].copy_(moments.mean.reshape(-1))
-            self.scale[member].copy_((moments.var + 1e-8).rsqrt().reshape(-1))
+            shape = self.fused.moments.mean.shape
+            mean, var = (self.bank.row(member, f"moments.0.{name}", shape).reshape(-1) for name in ("mean", "var"))
+            self.mean[member].copy_(mean)
+            self.scale[member].copy_((var + 1e-8).rsqrt())
 
     def _act(self, t: int, env_actions: Tensor) -> None:
         from shoal.algos.fast import member_kernels
@@ -229,7 +234,10 @@ class GroupedMembers(DeviceMembers):
         super().__init__(*arguments, **options)
         self.precision = precision
         self.policy = self._share_weights(copy.deepcopy(self.learner.policy))
-        self.moments = {key: self._moments_of(key) for key in self.learner.moments}
+        self.moments = [self._moments_of(key) for key in self.learner.moments]  # a native observation is one leaf
+        self.scales = [(mean.float(), var.float()) for mean, var in self.moments]  # in the precision of inputs
+        for member in range(self.bank.members):
+            self.refresh(member)
         blank = self.learner.blank(len(self.rows))
         try:
             with torch.no_grad():
@@ -250,6 +258,8 @@ class GroupedMembers(DeviceMembers):
                 columns = self.bank.columns(full, parameter.shape)
                 del module._parameters[name]
                 setattr(module, name, MemberWeight(columns, self.order, self.precision))
+        if type(policy) in (policies.Policy, policies.DeepPolicy):  # nobody needs the values of opponents
+            policy.critic.weight = NoValues(torch.zeros((len(self.rows), 1), device=self.games.device))
         return policy
 
     def _moments_of(self, key: str) -> tuple[Tensor, Tensor]:
@@ -257,16 +267,32 @@ class GroupedMembers(DeviceMembers):
         shape = self.learner.moments[key].mean.shape
         return tuple(self.bank.columns(f"moments.{key}.{name}", shape) for name in ("mean", "var"))
 
-    def _normalize(self, obs: Any) -> Any:
-        """`Actor.normalize` with the moments of each row's member."""
-        for mean, var in self.moments.values():  # a native env's observation is one leaf
-            shift = mean.float().index_select(0, self.order.member)
-            scale = (var + 1e-8).rsqrt().float().index_select(0, self.order.member)
-            obs = ((obs.float() - shift) * scale).clamp_(-10.0, 10.0)
-        return obs
+    def refresh(self, member: int) -> None:
+        """Takes a member's mean and variance of observations: see `RunningMoments.normalize`."""
+        for (mean, var), (shift, scale) in zip(self.moments, self.scales):
+            shift[member].copy_(mean[member])
+            scale[member].copy_((var[member] + 1e-8).rsqrt())
+
+    def _inputs(self) -> Tensor:
+        """`Actor.normalize` of the opponents' rows, with the moments of each row's member."""
+        if not self.scales:
+            return self._obs()
+        (shift, scale), obs = self.scales[0], self.vec.tensors["obs"]
+        if not self.order.uses_kernels:
+            own = self._obs().float() - shift.index_select(0, self.order.member)
+            return (own * scale.index_select(0, self.order.member)).clamp_(-10.0, 10.0)
+        from shoal.algos.fast import member_kernels
+
+        out = fresh(shift, len(self.rows), *obs.shape[1:])
+        launch(
+            member_kernels.inputs, (-(-out.numel() // BLOCK),),
+            obs, shift, scale, self.order.member, self.rows, out, len(self.rows), out[0].numel(),
+            PART=BLOCK, num_warps=4,
+        )  # fmt: skip
+        return out
 
     def _act(self, t: int, env_actions: Tensor) -> None:
-        logits, _, state = policies.step(self.policy, self._normalize(self._obs()), self.state)
+        logits, _, state = policies.step(self.policy, self._inputs(), self.state)
         masks = self._masks()
         if masks is not None:
             logits = self.head.mask(logits, masks)
@@ -275,6 +301,18 @@ class GroupedMembers(DeviceMembers):
         env_actions.index_copy_(0, self.rows, chosen.view(shape).to(env_actions.dtype))
         if state:
             self.new_states.append((self.state, state))
+
+
+class NoValues:
+    """Weights of a critic that is not computed: its values are zeros."""
+
+    def __init__(self, zeros: Tensor) -> None:
+        self.zeros = zeros
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The values, for any operation."""
+        return next(arg.zeros for arg in args if isinstance(arg, NoValues))
 
 
 class _NotCovered(Exception):

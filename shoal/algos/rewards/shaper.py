@@ -26,11 +26,31 @@ class Shaper:
         self.returns = torch.zeros_like(rollout.rewards[0])
         self._nobody = torch.zeros_like(rollout.dones[0])
         rollout.ends = []
-        if hasattr(reward, "to"):
-            moved = reward.to(rollout.device)
-            self.reward = reward if moved is None else moved
+        self.reward = self._moved(reward)
         self._try()
         self.restart()
+
+    def replace(self, reward: Any) -> None:
+        """Computes another reward from now on. A reward with a state starts it afresh."""
+        self.reward = self._moved(reward)
+        if hasattr(self.reward, "reset"):
+            with torch.no_grad():
+                self.reward.reset(~self._nobody)
+
+    def check(self, reward: Any, shown: str) -> None:
+        """Raises if another reward cannot be computed, as `Shaper` does for its own."""
+        own, self.reward = self.reward, self._moved(reward)
+        name, self.shown = self.shown, shown
+        try:
+            self._try()
+        finally:
+            self.reward, self.shown = own, name
+
+    def _moved(self, reward: Any) -> Any:
+        if not hasattr(reward, "to"):
+            return reward
+        moved = reward.to(self.rollout.device)
+        return reward if moved is None else moved
 
     def _try(self) -> None:
         """Computes the reward of blank observations with a copy of it: mistakes show before the run starts."""

@@ -21,7 +21,7 @@
     X(int, space_time, 0, "1: the 10 features of the space-time graph are observed; 0: they are 0")                    \
     X(float, noise, 0.0f, "the physics of a game differ by up to this share, for both sides alike; 0.1: 10 %")         \
     X(float, start_min, 30.0f, "km between the aircraft at the start, at least")                                       \
-    X(float, start_max, 40.0f, "km between the aircraft at the start, at most")                                        \
+    X(float, start_max, 40.0f, "km between the aircraft at the start, at most; at least start_min")                    \
     X(float, start_angle, 0.5f, "rad, by which a nose may point past the enemy at the start, at most")                 \
     X(float, start_speed, 300.0f, "m/s")                                                                               \
     X(float, reward_win, 1.0f, "reward of the side that survives alone")                                               \
@@ -287,12 +287,12 @@ ENV_FN void return_missiles(State *s, const Missiles *m) {
 // Sets the rudders of all missiles.
 ENV_FN void guide(const State *s, const Params *p, const Airframe *f, Missiles *m, float h) {
     float x[shots], y[shots], vx[shots], vy[shots];  // of the target, relative
-    const Track aircraft[2] = {truth(&s->body[0]), truth(&s->body[1])};
+    const Track first = truth(&s->body[0]), second = truth(&s->body[1]);
     for (int32_t k = 0; k < shots; k++) {
         x[k] = m->to_x[k];
         y[k] = m->to_y[k];
-        vx[k] = aircraft[k < channels].vx;
-        vy[k] = aircraft[k < channels].vy;
+        vx[k] = k < channels ? second.vx : first.vx;
+        vy[k] = k < channels ? second.vy : first.vy;
     }
     for (int32_t k = 0; k < shots && p->sensors; k++) {
         x[k] = s->track[2 + k].x - m->x[k];
@@ -320,9 +320,10 @@ ENV_FN void guide(const State *s, const Params *p, const Airframe *f, Missiles *
 ENV_FN void fly_missiles(const State *s, const Params *p, const Airframe *f, Missiles *m, float h) {
     const float per_step = 1.0f / h, burn = p->missile_burn;
     float x[shots], y[shots];  // of the target
+    const Body first = s->body[0], second = s->body[1];
     for (int32_t k = 0; k < shots; k++) {
-        x[k] = s->body[k < channels].x;
-        y[k] = s->body[k < channels].y;
+        x[k] = k < channels ? second.x : first.x;
+        y[k] = k < channels ? second.y : first.y;
     }
     if (p->mode == FAITHFUL) {
         for (int32_t k = 0; k < shots; k++) {
@@ -372,9 +373,14 @@ ENV_FN void sub_step(State *s, const Params *p, const Airframe *frames, const Co
     }
     if (in_flight) {
         fly_missiles(s, p, &frames[1], m, h);
+        const float kill = p->kill_radius * p->kill_radius;
+        int32_t any = 0;  // all are tested at a time; to go through them one by one is rarely needed
         for (int32_t k = 0; k < shots; k++) {
-            int32_t hits = m->flies[k] & (m->miss[k] < p->kill_radius * p->kill_radius);
-            int32_t ends = m->flies[k] & !hits & is_spent(p, m->speed[k], m->age[k]), side = k < channels ? 0 : 1;
+            any |= m->flies[k] & ((m->miss[k] < kill) | is_spent(p, m->speed[k], m->age[k]));
+        }
+        for (int32_t k = 0; k < shots && any; k++) {
+            int32_t hits = m->flies[k] & (m->miss[k] < kill), side = k < channels ? 0 : 1;
+            int32_t ends = m->flies[k] & !hits & is_spent(p, m->speed[k], m->age[k]);
             m->flies[k] &= !(hits | ends);
             s->flies[1 - side] &= !hits;
             if (ends) reload(s, p, side);
