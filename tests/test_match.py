@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import shoal
 from shoal import checkpoint, evaluate
-from shoal.algos.roles import assign_roles
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.league.league import League, blank_counts
@@ -21,7 +21,7 @@ from shoal.league.options import LeagueOptions
 from shoal.league.payoff import DRAW, LOSS, WIN
 from shoal.league.seating import find_sides
 from shoal.match import play_match
-from shoal.match.contestants import check_robot, random_actor
+from shoal.match.contestants import check_robot
 from shoal.match.device import play_on_device
 from shoal.match.games import SEED_BITS, judge
 from shoal.native import lib
@@ -225,7 +225,6 @@ class Stays:
 
 def test_agents_of_the_users_own_play():
     """It plays exactly as the env's own robot that stays."""
-    pytest.importorskip("shoal.algos.agents")
     own, named = duel(Stays, "random", games=20), duel("tests.test_match:Stays", "random", games=20)
     assert own.table.names == ("Stays", "random")
     assert own.facts()["players"][0]["kind"] == "agent"
@@ -237,26 +236,22 @@ def test_agents_of_the_users_own_play():
     assert named.table.result(0, 1).games == 20
 
 
-@pytest.mark.parametrize("space", ["discrete", "box"])
-def test_random_actions_are_uniform(space):
-    import torch
-    from gymnasium import spaces
+class Rolls:
+    """An agent of the user's own with a random stream."""
 
-    vec = shoal.make("vacuum", 1)
-    role = assign_roles(vec)[0]
-    vec.close()
-    actions = spaces.Discrete(4) if space == "discrete" else spaces.Box(-2.0, 6.0, (1,), np.float32)
-    actor = random_actor(role.__class__(None, (), role.observation_space, actions))
-    noise = torch.empty(20000, actor.head.num_noise)
-    actor.head.draw(noise, torch.Generator().manual_seed(0))
-    mask = torch.tensor([[1, 0, 1, 1]]).expand(20000, 4) if space == "discrete" else None
-    chosen = actor.head.to_env(actor.act(actor.blank(20000), (), mask=mask, noise=noise).actions.numpy())
-    if space == "discrete":
-        shares = np.bincount(chosen, minlength=4) / 20000
-        np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.02)
-    else:
-        shares = np.histogram(chosen, bins=4, range=(-2, 6))[0] / 20000
-        np.testing.assert_allclose(shares, 0.25, atol=0.02)
+    def __init__(self, seed):
+        self.stream = torch.Generator().manual_seed(seed)
+
+    def act(self, obs, mask):
+        return torch.randint(3, (len(obs),), generator=self.stream)
+
+
+def test_two_agents_of_one_class_roll_dice_of_their_own():
+    """With the same numbers every game would be a draw."""
+    header = str(Path(__file__).parent / "duel.h")
+    result = play_match([Rolls, Rolls], env=header, games=40).table.result(0, 1)
+    assert result.wins > 5
+    assert result.losses > 5
 
 
 # ---- the loop for a GPU, on the memory of the CPU ----
@@ -301,6 +296,8 @@ def test_games_on_a_device_are_those_on_the_host(kind, run, recurrent, monkeypat
         ("seek flee", "Name the env for a match of robots: --env vacuum"),
         ("seek fle --env vacuum", "Did you mean 'flee'?"),
         ("seek no/such/run --env vacuum", "As a run: no run 'no/such/run'"),
+        ("seek tests.test_match:Stay --env vacuum", "Did you mean 'Stays'?"),
+        ("seek tests.test_match:counts --env vacuum", "is called as act(obs, mask)"),
         ("random random --env cartpole", "cartpole has one agent"),
         ("seek flee --env vacum", "Did you mean 'vacuum'?"),
         ("seek flee --env vacuum --games 0", "--games 0 must be at least 1"),
