@@ -198,6 +198,9 @@ def test_games_without_chance_are_named():
     match = duel("seek", "stay", games=40)
     assert "Nothing in them is random" in match.notes[0]
     assert not duel("random", "safe-random", games=40).notes
+    always_won = play_match(["low", "high"], env=str(Path(__file__).parent / "duel.h"), games=40)
+    assert always_won.table.result(1, 0).wins == 40
+    assert not always_won.notes  # games of different lengths
 
 
 def test_other_params_of_a_second_run_are_named(run, tmp_path):
@@ -281,8 +284,9 @@ def test_games_on_a_device_are_those_on_the_host(kind, run, recurrent, monkeypat
     wanted = np.stack([part.returns for part in score.agents.values()], 1)
     checked = {**values, **{name: module.spec.choices(name)[word] for name, word in words.items()}}
     on_device = make_cuda_vec_on_host(monkeypatch, module, 6, params=checked)
-    found, cut = play_on_device(on_device, player, 15, evaluate.held_out(9))
+    found, lengths, cut = play_on_device(on_device, player, 15, evaluate.held_out(9))
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    assert lengths.tolist() == list(score.lengths)
     assert cut == 0
 
 
