@@ -513,6 +513,12 @@ def test_the_table_of_a_checkpoint_has_games_that_the_league_has_not_seen_yet():
     assert t.table().result(0, 1) == Result(17, 1, 3)
 
 
+def test_names_are_shown_without_folders_unless_they_would_be_equal():
+    t = league("/a/mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
+    t.observe(counts({member: [(1, 0, 1), (1, 0, 1)] for member in (1, 2, 3)}))
+    assert t.table().names == ("latest", "mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
+
+
 def test_a_pool_without_ratings_shows_none():
     t = League(LeagueOptions(), sides=SIDES, total_steps=100, is_rated=False)
     t.observe(counts({0: [(1, 0, 1), (1, 0, 1)]}))

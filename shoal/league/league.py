@@ -293,12 +293,12 @@ class League:
         about = tuple(
             {"kind": player.kind, "step": player.step, "is_member": player.number in current} for player in listed
         )
-        return CrossTable(tuple(p.name for p in listed), cells, self.sides, places[anchor.number], about)
+        return CrossTable(_short([player.name for player in listed]), cells, self.sides, places[anchor.number], about)
 
     def _rate(self) -> dict[str, float]:
         """The rating of the learner; that of its newest snapshot if it has not played since."""
         table = self.table(MOST_RATED)
-        rated = dict(zip(table.names, table.ratings()))
+        rated = dict(zip(table.names, table.ratings()))  # the names of learners are never shortened
         own = [player.name for player in self.players if player.kind in ("latest", "snapshot") and player.name in rated]
         if not own:
             return {}
@@ -365,6 +365,12 @@ class League:
             )
         self._join(place, name, kind)
         return place
+
+
+def _short(names: Sequence[str]) -> tuple[str, ...]:
+    """Names without the folders of files, where they stay different."""
+    short = [name.rpartition("/")[2] or name for name in names]
+    return tuple(one if short.count(one) == 1 else name for one, name in zip(short, names))
 
 
 def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
