@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from shoal import stats
 from shoal.config import from_dict
@@ -342,22 +343,57 @@ def test_who_played_nobody_else_is_not_rated():
     assert t.metrics()["league/rating"] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_probabilities_are_computed_only_where_something_changed():
+    t = league("seek")
+    first = t.probs()
+    assert t.after_iteration(50) == []
+    assert t.probs() is first
+    t.observe(counts({1: [(5, 0, 0), (5, 0, 0)]}))
+    t.after_iteration(100)
+    assert t.probs() is not first
+    assert t.probs()[2] > t.probs()[1] > 0.0
+
+
+def test_many_players_are_rated_in_every_log_by_the_pool_alone():
+    t = league("seek", pool=6)
+    for step in range(100, 20_000, 100):
+        t.observe(counts({member: [(2, 0, 1), (2, 0, 1)] for member in t.members}))
+        t.after_iteration(step)
+    assert len(t.table().names) == 200
+    few = t.table(most=128).names
+    assert len(few) <= 6
+    assert "seek" in few
+    assert t.metrics()["league/rating"] > 0
+
+
 def test_exploiters_play_the_latest_weights_join_and_start_anew():
     t = league(exploiters=2, pool=8, snapshot=10**6, exploiter_reset=300, total_steps=10**6)
     assert t.probs(1) == [1.0] + [0.0] * 63
     results = np.stack([blank_counts(SIDES)] * 3)
-    results[1, 0], results[2, 0] = [(80, 0, 20), (80, 0, 20)], [(60, 0, 40), (60, 0, 40)]
+    results[1, 0], results[2, 0] = [(80, 0, 20), (80, 0, 20)], [(60, 0, 40), (50, 20, 30)]
     t.observe(results)
+    assert t.metrics()["league/exploiter_1_win_rate"] == pytest.approx(0.8)
+    assert t.metrics()["league/exploiter_2_win_rate"] == pytest.approx(0.6)
     assert t.after_iteration(100) == [AddSnapshot(1, "exploiter 1, step 100", 1), ResetExploiter(1, 1)]
+    assert "league/exploiter_1_win_rate" not in t.metrics()
     assert t.after_iteration(299) == []
     assert t.after_iteration(300) == [AddSnapshot(2, "exploiter 2, step 300", 2), ResetExploiter(2, 1)]
     t.observe(results)
     assert t.after_iteration(400)[1] == ResetExploiter(1, 2)
-    table = t.table()
-    rated = dict(zip(table.names, table.ratings()))
-    assert rated["exploiter 1, step 100"].elo > rated["exploiter 2, step 300"].elo > rated["latest"].elo
     assert t.probs()[0] == pytest.approx(0.5)
     assert sum(t.probs()[1:4]) == pytest.approx(0.5)  # the main learner meets them
+
+
+def test_exploiters_are_rated_by_the_main_learners_games_alone():
+    """In its own games an exploiter gets stronger: as one player they would pull down whoever met it late."""
+    t = league("seek", exploiters=1, exploiter_reset=50)
+    t.after_iteration(60)
+    results = np.stack([counts({1: [(5, 0, 5)] * 2, 2: [(9, 0, 1)] * 2}), counts({0: [(99, 0, 1)] * 2})])
+    t.observe(results)
+    table = t.table()
+    assert table.names == ("latest", "exploiter 1, step 60", "seek")
+    assert table.result(1, 0) == Result(2, 0, 18)
+    assert t.metrics()["league/games"] == 40
 
 
 def test_exploiters_and_snapshots_share_a_full_pool():
@@ -466,6 +502,21 @@ def test_the_table_of_a_checkpoint_is_that_of_the_league():
     assert table.facts() == own.facts()
     assert table.names[table.anchor] == "seek"
     assert table.result(table.names.index("step 100"), table.anchor) == Result(17, 1, 3)
+
+
+def test_the_table_of_a_checkpoint_has_games_that_the_league_has_not_seen_yet():
+    t = league("seek")
+    t.observe(counts({1: [(9, 1, 2), (8, 0, 1)]}))
+    pending = torch.from_numpy(counts({1: [(1, 0, 0), (0, 0, 2)]}))[None]
+    table = table_of({**t.state(), "league.counts": pending})
+    assert table.result(0, 1) == Result(18, 1, 5)
+    assert t.table().result(0, 1) == Result(17, 1, 3)
+
+
+def test_names_are_shown_without_folders_unless_they_would_be_equal():
+    t = league("/a/mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
+    t.observe(counts({member: [(1, 0, 1), (1, 0, 1)] for member in (1, 2, 3)}))
+    assert t.table().names == ("latest", "mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
 
 
 def test_a_pool_without_ratings_shows_none():

@@ -36,7 +36,9 @@ NAMED: tuple[Kind, ...] = ("robot", "run", "python")
 LEARNED: tuple[Kind, ...] = ("snapshot", "exploiter")
 LATEST = 0  # the member, and the player, that is the learner itself
 BRAIN = "league.brain"  # the tensor of a checkpoint's state
+COUNTS = "league.counts"  # another one: results since the last `observe`
 FORMAT = 1
+MOST_RATED = 128  # players in the fit of every log: it takes a few milliseconds
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,12 @@ Action = AddSnapshot | DropMember | ResetExploiter
 
 @dataclass
 class Exploiter:
-    """A learner that plays against the main one only."""
+    """A learner that plays against the main one only.
 
-    player: int  # its number
+    Its own games are not rated: its strength changes in them as much as the main learner's. Its snapshots are, by the
+    games of the main learner against them.
+    """
+
     results: Array  # (sides, 3) against the main learner since it started
     began: int = 0  # the step at which it started
     count: int = 0  # how often it started anew
@@ -115,14 +120,12 @@ class League:
         self.retired: set[int] = set()  # members that play no new games, but may still play old ones
         self.payoff = Payoff(sides, MOST_MEMBERS)
         self.last_snapshot = 0  # the step of the last one
-        self.exploiters: list[Exploiter] = []
+        self.exploiters = [Exploiter(np.zeros((sides, 3), np.int64)) for _ in range(options.exploiters)]
         self._named = tuple(named)
         self._rated: tuple[int, dict[str, float]] = -1, {}
+        self._probs: list[float] | None = None  # those of the main learner, until something changes
         for name, kind in named:
             self._join(self._free_place() or LATEST, name, kind)
-        for learner in range(1, options.exploiters + 1):
-            player = self._new_player(f"exploiter {learner}", "exploiter")
-            self.exploiters.append(Exploiter(player.number, np.zeros((sides, 3), np.int64)))
 
     # ---- what the trainer asks ----
 
@@ -130,13 +133,16 @@ class League:
         """The probability of each of the 64 members to play the next game against a learner.
 
         Empty places and retired members have 0. A member with probability 0 must not start a game from here on, also
-        where an earlier draw chose it. Exploiters play against member 0, the latest weights of learner 0, only.
+        where an earlier draw chose it. Exploiters play against member 0, the latest weights of learner 0, only. It is
+        the same list until something changes.
         """
         if learner:
             return [1.0] + [0.0] * (MOST_MEMBERS - 1)
-        named, snaps = self._active(*NAMED), self._active(*LEARNED)
-        win_rates = {member: self.payoff.win_rate(member) for member in (*named, *snaps)}
-        return matchmaking.probabilities(self.options, named, snaps, win_rates)
+        if self._probs is None:
+            named, snaps = self._active(*NAMED), self._active(*LEARNED)
+            win_rates = {member: self.payoff.win_rate(member) for member in (*named, *snaps)}
+            self._probs = matchmaking.probabilities(self.options, named, snaps, win_rates)
+        return self._probs
 
     def observe(self, counts: Any, playing: Any = None) -> None:
         """Takes note of the games that ended since the last call.
@@ -151,11 +157,11 @@ class League:
         results = results[None] if results.ndim == 3 else results
         expected = (1 + len(self.exploiters), MOST_MEMBERS, self.sides, 3)
         assert results.shape == expected, f"counts have shape {results.shape}, expected {expected}"
+        self._probs = None
         self.payoff.fade(self.options.decay)
         numbers = {member: player.number for member, player in self.members.items()}
         self.payoff.add(LATEST, numbers, results[0])
         for exploiter, own in zip(self.exploiters, results[1:]):
-            self.payoff.add_pair(exploiter.player, LATEST, own[LATEST])
             exploiter.results += own[LATEST]
         busy = np.zeros(MOST_MEMBERS, np.int64) if playing is None else np.asarray(playing, np.int64)
         for member in sorted(self.retired):
@@ -195,7 +201,6 @@ class League:
             self.last_snapshot = step
         else:
             exploiter = self.exploiters[learner - 1]
-            self.payoff.rename(exploiter.player, player.number)
             exploiter.began, exploiter.count = step, exploiter.count + 1
             exploiter.results[:] = 0
             actions.append(ResetExploiter(learner, exploiter.count))
@@ -209,6 +214,10 @@ class League:
         rate = snapshots.pool_win_rate(self.payoff.recent, least_games=1)
         if rate is not None:
             record["league/win_rate"] = rate
+        for number, exploiter in enumerate(self.exploiters, 1):
+            if exploiter.results.any():
+                wins, draws, _ = (exploiter.results.sum(0) / exploiter.results.sum()).tolist()
+                record[f"league/exploiter_{number}_win_rate"] = wins + 0.5 * draws
         games = int(sum(int(counts.sum()) for counts in self.payoff.totals.values()))
         record["league/games"] = float(games)
         if self.is_rated and games:
@@ -220,13 +229,10 @@ class League:
     # ---- members ----
 
     def _join(self, place: int, name: str, kind: Kind, step: int = 0) -> Player:
-        player = self.members[place] = self._new_player(name, kind, step)
-        self.payoff.clear(place)
-        return player
-
-    def _new_player(self, name: str, kind: Kind, step: int = 0) -> Player:
-        player = Player(len(self.players), name, kind, step)
+        player = self.members[place] = Player(len(self.players), name, kind, step)
         self.players.append(player)
+        self.payoff.clear(place)
+        self._probs = None
         return player
 
     def _active(self, *kinds: Kind) -> list[int]:
@@ -253,6 +259,7 @@ class League:
             steps.append(steps[-1])
         member = snaps[min(snapshots.choose_dropped(steps, keeps_first), len(snaps) - 1)]
         self.retired.add(member)
+        self._probs = None
         return [DropMember(member)]
 
     # ---- ratings ----
@@ -265,26 +272,33 @@ class League:
                     return player
         return self.players[LATEST]
 
-    def table(self) -> CrossTable:
-        """All results and ratings, also of snapshots that left the pool. Those who played nobody else are left out."""
+    def table(self, most: int = 0) -> CrossTable:
+        """All results and ratings, also of snapshots that left the pool. Those who played nobody else are left out.
+
+        `most`: with more players than this, only those in the pool, the learner and the anchor are in it; 0: all.
+        """
         met = {number for pair in self.payoff.totals if pair[0] != pair[1] for number in pair}
         anchor = self.anchor()
+        if most and len(met) > most:
+            met &= {player.number for player in self.members.values()}
         listed = [player for player in self.players if player.number in met or player == anchor]
         # the snapshots in order, then the learner, then the others
         order = {"snapshot": 0, "latest": 1, "exploiter": 2}
         listed.sort(key=lambda player: (order.get(player.kind, 3), player.number))
         places = {player.number: k for k, player in enumerate(listed)}
-        cells = {(places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items() if a in places}
+        cells = {
+            (places[a], places[b]): counts for (a, b), counts in self.payoff.totals.items() if {a, b} <= places.keys()
+        }
         current = {player.number for member, player in self.members.items() if member not in self.retired}
         about = tuple(
             {"kind": player.kind, "step": player.step, "is_member": player.number in current} for player in listed
         )
-        return CrossTable(tuple(p.name for p in listed), cells, self.sides, places[anchor.number], about)
+        return CrossTable(_short([player.name for player in listed]), cells, self.sides, places[anchor.number], about)
 
     def _rate(self) -> dict[str, float]:
         """The rating of the learner; that of its newest snapshot if it has not played since."""
-        table = self.table()
-        rated = dict(zip(table.names, table.ratings()))
+        table = self.table(MOST_RATED)
+        rated = dict(zip(table.names, table.ratings()))  # the names of learners are never shortened
         own = [player.name for player in self.players if player.kind in ("latest", "snapshot") and player.name in rated]
         if not own:
             return {}
@@ -301,7 +315,7 @@ class League:
             "members": {str(member): player.number for member, player in sorted(self.members.items())},
             "retired": sorted(self.retired),
             "last_snapshot": self.last_snapshot,
-            "exploiters": [[e.player, e.began, e.count, *e.results.reshape(-1).tolist()] for e in self.exploiters],
+            "exploiters": [[e.began, e.count, *e.results.reshape(-1).tolist()] for e in self.exploiters],
             "payoff": self.payoff.state(),
         }
         return {BRAIN: checkpoint.from_bytes(json.dumps(facts).encode())}
@@ -325,15 +339,15 @@ class League:
                 f"{len(self.exploiters)}. Resume with --league.exploiters {len(facts['exploiters'])}."
             )
         self.exploiters = [
-            Exploiter(player, np.array(counts, np.int64).reshape(self.sides, 3), began, count)
-            for player, began, count, *counts in facts["exploiters"]
+            Exploiter(np.array(counts, np.int64).reshape(self.sides, 3), began, count)
+            for began, count, *counts in facts["exploiters"]
         ]
         self.players = [Player(**player) for player in facts["players"]]
         self.members = {int(member): self.players[number] for member, number in facts["members"].items()}
         self.retired = set(facts["retired"])
         self.last_snapshot = facts["last_snapshot"]
         self.payoff.load_state(facts["payoff"])
-        self._rated = -1, {}
+        self._rated, self._probs = (-1, {}), None
         wanted = dict(self._named)
         for member in self._active(*NAMED):
             if self.members[member].name not in wanted:
@@ -353,6 +367,12 @@ class League:
         return place
 
 
+def _short(names: Sequence[str]) -> tuple[str, ...]:
+    """Names without the folders of files, where they stay different."""
+    short = [name.rpartition("/")[2] or name for name in names]
+    return tuple(one if short.count(one) == 1 else name for one, name in zip(short, names))
+
+
 def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """What `League.state` wrote, from the state of a checkpoint. A checkpoint without a league raises."""
     if BRAIN not in state:
@@ -368,13 +388,15 @@ def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_of(state: Mapping[str, Any]) -> CrossTable:
-    """The results and ratings in the state of a checkpoint."""
+    """The results and ratings in the state of a checkpoint, with the games that the league has not seen yet."""
     facts = read_state(state)
     options = LeagueOptions(pool=MOST_MEMBERS, exploiters=len(facts["exploiters"]))
     league = League(options, sides=facts["payoff"]["sides"], total_steps=1)
     named = [Player(**player) for player in facts["players"]]
     league._named = tuple((player.name, player.kind) for player in named if player.kind in NAMED)
     league.load_state(state)
+    if COUNTS in state:
+        league.observe(state[COUNTS].numpy())
     return league.table()
 
 

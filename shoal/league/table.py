@@ -97,10 +97,11 @@ class CrossTable:
         """(n, n) points of each player against each other, as `ratings.fit` takes them."""
         count = len(self.names)
         table = np.zeros((count, count))
-        for i in range(count):
-            for j in range(count):
-                result = self.result(i, j)
-                table[i, j] = result.wins + 0.5 * result.draws if i != j else 0.0
+        for (i, j), counts in self.cells.items():
+            if i != j:
+                wins, draws, losses = counts.sum(0).tolist()
+                table[i, j] += wins + 0.5 * draws
+                table[j, i] += losses + 0.5 * draws
         return table
 
     def ratings(self) -> list[Rating]:
