@@ -159,6 +159,7 @@ def check_compiles() -> None:
     shape |= {"DTYPE": kernels.BFLOAT16, "BM": 64}
     sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 256}
     none = dict.fromkeys(("hidden", "cell", "new_hidden", "new_cell"))
+    absent = dict.fromkeys(("masks", "to_masks", "to_alive", "to_truncated", "to_final"))
     product = {"BIASED": True, "ADDS": False, "add": None, "BM": 64, "BN": 64, "BK": 32}
     jobs: list[tuple[Any, dict[str, Any], int]] = [
         (member_kernels.count_rows, sort, 8),
@@ -171,6 +172,7 @@ def check_compiles() -> None:
         (member_kernels.linear, {**product, "PRECISION": "tf32", "DTYPE": kernels.BFLOAT16}, 4),
         (member_kernels.inputs, {"PART": 256}, 4),
         (member_kernels.take, {"TRUNCATES": True, "ALIVE": True, "MASKS": 7, "BM": 32, "PART": 64}, 4),
+        (member_kernels.take, {**absent, "TRUNCATES": False, "ALIVE": False, "MASKS": 0, "BM": 32, "PART": 64}, 4),
         (member_kernels.referee, {"MEMBERS": 64, "AGENTS": 4, "SIDES": 2, "SIZE": 2, "BM": 128}, 4),
     ]
     whole = {"rows", "size", "blocks", "num_tiles", "stride", "narrow_stride", "IN", "OUT", "envs"}

@@ -195,10 +195,11 @@ def take(
         if TRUNCATES:
             last = tl.load(final_obs + source, mask=cut[:, None] & inside, other=0)
             tl.store(to_final + target, last, mask=cut[:, None] & inside)
-    for first in range(0, MASKS, PART):
-        inside = live[:, None] & (first + column < MASKS)[None, :]
-        allowed = tl.load(masks + at[:, None] * MASKS + (first + column)[None, :], mask=inside, other=1)
-        tl.store(to_masks + row[:, None] * MASKS + (first + column)[None, :], allowed, mask=inside)
+    if MASKS > 0:
+        for first in range(0, MASKS, PART):
+            inside = live[:, None] & (first + column < MASKS)[None, :]
+            allowed = tl.load(masks + at[:, None] * MASKS + (first + column)[None, :], mask=inside, other=1)
+            tl.store(to_masks + row[:, None] * MASKS + (first + column)[None, :], allowed, mask=inside)
 
 
 @triton.jit
