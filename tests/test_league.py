@@ -541,10 +541,12 @@ def test_a_pool_larger_than_memory_is_refused(monkeypatch):
         league_trainer().close()
 
 
-def test_a_resume_without_the_named_members_is_refused(tmp_path):
+def test_a_resume_with_another_pool_is_refused(tmp_path):
     run = cut(train(DUEL, runs_folder=tmp_path, console="off", **tables(league={"members": ("low",)})), 2)
     with pytest.raises(CheckpointError, match=r"named members low; this run has high"):
         train(DUEL, resume=run.folder, console="off", league={"members": ("high",)})
+    with pytest.raises(CheckpointError, match=r"a pool of 6, this run one of 8. Resume with --league.pool 6"):
+        train(DUEL, resume=run.folder, console="off", league={"pool": 8})
 
 
 def test_a_checkpoint_without_a_league_is_refused(tmp_path):

@@ -208,11 +208,16 @@ class LeaguePlay:
         """The state of the league itself, as one tensor of a checkpoint."""
         return self.league.state()
 
-    @staticmethod
-    def check(state: Mapping[str, Tensor]) -> None:
-        """Raises if a checkpoint has no league."""
+    def check(self, state: Mapping[str, Tensor]) -> None:
+        """Raises if a checkpoint has no league, or one of another size."""
         if BRAIN not in state:
             raise CheckpointError("the checkpoint has no league. Resume without --league, or start a new run.")
+        saved = len(state["league.bank.float32"])
+        if saved != self.bank.members:
+            raise CheckpointError(
+                f"the checkpoint's league has a pool of {saved}, this run one of {self.bank.members}. Resume with "
+                f"--league.pool {saved}."
+            )
 
     def restore(self, state: Mapping[str, Tensor], same_rows: bool) -> None:
         """Restores the league's decisions, and with the same rows what agents remember. The trainer does the rest."""
