@@ -21,7 +21,7 @@ DUEL = "tests/duel.h"
 def check_order() -> None:
     """Every row has one slot, in a tile of its own member; the rows of a member ascend."""
     torch.manual_seed(0)
-    for envs, per_env, pool in ((6, 1, 4), (50, 3, 64), (200, 1, 3), (64, 1, 1)):
+    for envs, per_env, pool in ((6, 1, 4), (50, 3, 64), (300, 1, 3), (64, 1, 1)):
         order = members.Order(envs * per_env, per_env, pool, torch.device("cpu"))
         order.uses_kernels = True
         for _ in range(2):
@@ -157,16 +157,14 @@ def check_compiles() -> None:
 
     shape = {"D": 118, "DP": 128, "H": 128, "A": 7, "ACT": 1, "UNIT": 1.0, "NORM": True, "MASKED": True}
     shape |= {"DTYPE": kernels.BFLOAT16, "BM": 64}
-    sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 128}
+    sort = {"PER_ENV": 1, "MEMBERS": 64, "BM": 256}
     none = dict.fromkeys(("hidden", "cell", "new_hidden", "new_cell"))
-    unused = dict.fromkeys(
-        ("truncated", "final_obs", "alive", "masks", "to_truncated", "to_final", "to_alive", "to_masks")
-    )
+    absent = dict.fromkeys(("masks", "to_masks", "to_alive", "to_truncated", "to_final"))
     product = {"BIASED": True, "ADDS": False, "add": None, "BM": 64, "BN": 64, "BK": 32}
     jobs: list[tuple[Any, dict[str, Any], int]] = [
-        (member_kernels.count_rows, sort, 4),
+        (member_kernels.count_rows, sort, 8),
         (member_kernels.plan_tiles, {"TILE": 64, "MEMBERS": 64, "BLOCKS": 128, "TILES": 128}, 8),
-        (member_kernels.place_rows, sort, 4),
+        (member_kernels.place_rows, sort, 8),
         (member_kernels.act, {**shape, **none, "G": 0, "RECURRENT": False}, 4),
         (member_kernels.act, {**shape, "G": 4, "RECURRENT": True}, 4),
         (member_kernels.act, {**shape, "cell": None, "new_cell": None, "G": 3, "RECURRENT": False}, 4),
@@ -174,7 +172,7 @@ def check_compiles() -> None:
         (member_kernels.linear, {**product, "PRECISION": "tf32", "DTYPE": kernels.BFLOAT16}, 4),
         (member_kernels.inputs, {"PART": 256}, 4),
         (member_kernels.take, {"TRUNCATES": True, "ALIVE": True, "MASKS": 7, "BM": 32, "PART": 64}, 4),
-        (member_kernels.take, {**unused, "TRUNCATES": False, "ALIVE": False, "MASKS": 0, "BM": 32, "PART": 64}, 4),
+        (member_kernels.take, {**absent, "TRUNCATES": False, "ALIVE": False, "MASKS": 0, "BM": 32, "PART": 64}, 4),
         (member_kernels.referee, {"MEMBERS": 64, "AGENTS": 4, "SIDES": 2, "SIZE": 2, "BM": 128}, 4),
     ]
     whole = {"rows", "size", "blocks", "num_tiles", "stride", "narrow_stride", "IN", "OUT", "envs"}

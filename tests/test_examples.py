@@ -35,6 +35,7 @@ def run(name: str, *words: str) -> str:
         "custom_policy.py",
         "custom_env.py",
         "own_loop.py",
+        "league_loop.py",
         "schedules.py",
         "callbacks.py",
         "domain_randomization.py",
@@ -45,6 +46,13 @@ def run(name: str, *words: str) -> str:
 )
 def test_an_example_is_under_sixty_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) < 60
+
+
+def test_a_league_in_a_loop_of_your_own_tells_who_played():
+    out = run("league_loop.py", "--steps", "6000", "--envs", "64")
+    assert "random: " in out
+    assert "latest: " in out
+    assert "against the pool" in out
 
 
 def test_your_own_policy_is_trained(tmp_path):

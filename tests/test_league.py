@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,45 @@ def test_a_banks_actor_plays_from_its_row():
         assert torch.equal(bank.actor(1).step(obs, ())[0], wanted)
 
 
+@pytest.mark.parametrize("core", ["none", "lstm", pytest.param("mingru", marks=pytest.mark.slow)])
+def test_members_that_act_together_act_as_they_do_alone(core):
+    more = {"nn": {"core": core}, "train": {"normalize_obs": True, "learning_rate": 0.1}}
+    pair = [make_trainer(DUEL, **tables(**more)) for _ in range(2)]
+    assert pair[1].league.members._shared is not None
+    pair[0].league.members._shared = None
+    for _ in range(5):
+        for t in pair:
+            t.iterate()
+    one, two = pair
+    assert len(set(one.league.games.member.tolist())) > 2
+    for name, value in one.state()["state"].items():
+        assert torch.equal(value, two.state()["state"][name]), name
+    for t in pair:
+        t.close()
+
+
+class WithBatchNorm(torch.nn.Module):
+    """A custom policy whose buffers are its own: its members act one after another."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(observation_space.shape[0])
+        self.out = torch.nn.Linear(observation_space.shape[0], 4)
+
+    def forward(self, obs: torch.Tensor) -> Any:
+        out = self.out(self.norm(obs))
+        return out[:, :3], out[:, 3]
+
+
+def test_custom_policies_are_members_with_their_buffers():
+    with training(DUEL, policy=WithBatchNorm, **tables()) as t:
+        assert t.league.members._shared is None
+        for _ in range(4):
+            t.iterate()
+        means = [t.league.bank.actor(member).policy.norm.running_mean for member in (1, 2)]
+        assert not torch.equal(*means)
+
+
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_ranges_of_envs_do_not_change_the_games(core):
     """Envs that step in turns, in ranges that begin at any side, play the same games as all of them together."""
@@ -391,6 +431,43 @@ def test_runs_are_members_with_their_own_network_or_in_the_bank(tmp_path):
     assert sorted(whole) == sorted(contents(run))
 
 
+class Copycat:
+    """A Python agent with a memory: it plays the sum of its steps in the game, modulo 3, where the mask allows."""
+
+    def __init__(self) -> None:
+        self.steps = torch.zeros(0, dtype=torch.int64)
+
+    def reset(self, mask: torch.Tensor) -> None:
+        if len(self.steps) != len(mask):
+            self.steps = torch.zeros(len(mask), dtype=torch.int64)
+        self.steps[mask] = 0
+
+    def act(self, obs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.steps % 2 * 2
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {"steps": self.steps}
+
+
+def test_python_agents_are_members(tmp_path):
+    name = f"{Path(__file__).resolve()}:Copycat"
+    with training(DUEL, tuned=DUEL, **tables(league={"members": (name, "low")})) as t:
+        members, over = record_games(t, 1)
+        rollout, begun = t.league.members.rollout, np.zeros(16, int)
+        found = 0
+        for step in range(rollout.horizon):
+            for env in np.flatnonzero(members[step] == 1):
+                assert int(rollout.actions[step, env, 0]) == (begun[env] + 1) % 2 * 2
+                found += 1
+            begun = np.where(over[step], 0, begun + 1)
+        assert found > 10
+    more = tables(league={"members": (name,)})
+    whole = contents(train(DUEL, runs_folder=tmp_path / "a", console="off", **more))
+    run = train(DUEL, runs_folder=tmp_path / "b", console="off", **more)
+    assert contents(train(DUEL, resume=cut(run, 3).folder, console="off")) == whole
+
+
 # ---- the run's folder ----
 
 
@@ -464,10 +541,12 @@ def test_a_pool_larger_than_memory_is_refused(monkeypatch):
         league_trainer().close()
 
 
-def test_a_resume_without_the_named_members_is_refused(tmp_path):
+def test_a_resume_with_another_pool_is_refused(tmp_path):
     run = cut(train(DUEL, runs_folder=tmp_path, console="off", **tables(league={"members": ("low",)})), 2)
     with pytest.raises(CheckpointError, match=r"named members low; this run has high"):
         train(DUEL, resume=run.folder, console="off", league={"members": ("high",)})
+    with pytest.raises(CheckpointError, match=r"a pool of 6, this run one of 8. Resume with --league.pool 6"):
+        train(DUEL, resume=run.folder, console="off", league={"pool": 8})
 
 
 def test_a_checkpoint_without_a_league_is_refused(tmp_path):

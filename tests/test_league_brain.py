@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from shoal import stats
 from shoal.config import from_dict
@@ -501,6 +502,21 @@ def test_the_table_of_a_checkpoint_is_that_of_the_league():
     assert table.facts() == own.facts()
     assert table.names[table.anchor] == "seek"
     assert table.result(table.names.index("step 100"), table.anchor) == Result(17, 1, 3)
+
+
+def test_the_table_of_a_checkpoint_has_games_that_the_league_has_not_seen_yet():
+    t = league("seek")
+    t.observe(counts({1: [(9, 1, 2), (8, 0, 1)]}))
+    pending = torch.from_numpy(counts({1: [(1, 0, 0), (0, 0, 2)]}))[None]
+    table = table_of({**t.state(), "league.counts": pending})
+    assert table.result(0, 1) == Result(18, 1, 5)
+    assert t.table().result(0, 1) == Result(17, 1, 3)
+
+
+def test_names_are_shown_without_folders_unless_they_would_be_equal():
+    t = league("/a/mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
+    t.observe(counts({member: [(1, 0, 1), (1, 0, 1)] for member in (1, 2, 3)}))
+    assert t.table().names == ("latest", "mine.py:One", "/a/mine.py:Two", "/b/mine.py:Two")
 
 
 def test_a_pool_without_ratings_shows_none():

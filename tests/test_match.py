@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import shoal
 from shoal import checkpoint, evaluate
-from shoal.algos.roles import assign_roles
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.league.league import League, blank_counts
@@ -20,7 +21,7 @@ from shoal.league.options import LeagueOptions
 from shoal.league.payoff import DRAW, LOSS, WIN
 from shoal.league.seating import find_sides
 from shoal.match import play_match
-from shoal.match.contestants import check_robot, random_actor
+from shoal.match.contestants import check_robot
 from shoal.match.device import play_on_device
 from shoal.match.games import SEED_BITS, judge
 from shoal.native import lib
@@ -164,6 +165,13 @@ def test_a_player_may_play_against_itself():
     assert duel("random", "random", games=4).table.names == ("random", "random (2)")
 
 
+def test_players_that_leave_early_are_judged_by_all_they_got():
+    """The higher number wins, in every seat, also where seat 1 leaves the game first."""
+    header = str(Path(__file__).parent / "duel.h")
+    match = play_match(["low", "high"], env=header, env_options={"early": 1}, games=30)
+    assert counts(match) == {(0, 1): [[0, 0, 15], [0, 0, 15]]}
+
+
 def test_draws_are_within_the_margin():
     returns = np.array([[1.0, 0.8], [1.0, 0.5], [0.0, 0.4], [0.1, 0.1 + 1e-9]])
     sides = [(0,), (1,)]
@@ -190,6 +198,9 @@ def test_games_without_chance_are_named():
     match = duel("seek", "stay", games=40)
     assert "Nothing in them is random" in match.notes[0]
     assert not duel("random", "safe-random", games=40).notes
+    always_won = play_match(["low", "high"], env=str(Path(__file__).parent / "duel.h"), games=40)
+    assert always_won.table.result(1, 0).wins == 40
+    assert not always_won.notes  # games of different lengths
 
 
 def test_other_params_of_a_second_run_are_named(run, tmp_path):
@@ -217,7 +228,6 @@ class Stays:
 
 def test_agents_of_the_users_own_play():
     """It plays exactly as the env's own robot that stays."""
-    pytest.importorskip("shoal.algos.agents")
     own, named = duel(Stays, "random", games=20), duel("tests.test_match:Stays", "random", games=20)
     assert own.table.names == ("Stays", "random")
     assert own.facts()["players"][0]["kind"] == "agent"
@@ -229,26 +239,22 @@ def test_agents_of_the_users_own_play():
     assert named.table.result(0, 1).games == 20
 
 
-@pytest.mark.parametrize("space", ["discrete", "box"])
-def test_random_actions_are_uniform(space):
-    import torch
-    from gymnasium import spaces
+class Rolls:
+    """An agent of the user's own with a random stream."""
 
-    vec = shoal.make("vacuum", 1)
-    role = assign_roles(vec)[0]
-    vec.close()
-    actions = spaces.Discrete(4) if space == "discrete" else spaces.Box(-2.0, 6.0, (1,), np.float32)
-    actor = random_actor(role.__class__(None, (), role.observation_space, actions))
-    noise = torch.empty(20000, actor.head.num_noise)
-    actor.head.draw(noise, torch.Generator().manual_seed(0))
-    mask = torch.tensor([[1, 0, 1, 1]]).expand(20000, 4) if space == "discrete" else None
-    chosen = actor.head.to_env(actor.act(actor.blank(20000), (), mask=mask, noise=noise).actions.numpy())
-    if space == "discrete":
-        shares = np.bincount(chosen, minlength=4) / 20000
-        np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 1 / 3], atol=0.02)
-    else:
-        shares = np.histogram(chosen, bins=4, range=(-2, 6))[0] / 20000
-        np.testing.assert_allclose(shares, 0.25, atol=0.02)
+    def __init__(self, seed):
+        self.stream = torch.Generator().manual_seed(seed)
+
+    def act(self, obs, mask):
+        return torch.randint(3, (len(obs),), generator=self.stream)
+
+
+def test_two_agents_of_one_class_roll_dice_of_their_own():
+    """With the same numbers every game would be a draw."""
+    header = str(Path(__file__).parent / "duel.h")
+    result = play_match([Rolls, Rolls], env=header, games=40).table.result(0, 1)
+    assert result.wins > 5
+    assert result.losses > 5
 
 
 # ---- the loop for a GPU, on the memory of the CPU ----
@@ -278,8 +284,9 @@ def test_games_on_a_device_are_those_on_the_host(kind, run, recurrent, monkeypat
     wanted = np.stack([part.returns for part in score.agents.values()], 1)
     checked = {**values, **{name: module.spec.choices(name)[word] for name, word in words.items()}}
     on_device = make_cuda_vec_on_host(monkeypatch, module, 6, params=checked)
-    found, cut = play_on_device(on_device, player, 15, evaluate.held_out(9))
+    found, lengths, cut = play_on_device(on_device, player, 15, evaluate.held_out(9))
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+    assert lengths.tolist() == list(score.lengths)
     assert cut == 0
 
 
@@ -293,6 +300,8 @@ def test_games_on_a_device_are_those_on_the_host(kind, run, recurrent, monkeypat
         ("seek flee", "Name the env for a match of robots: --env vacuum"),
         ("seek fle --env vacuum", "Did you mean 'flee'?"),
         ("seek no/such/run --env vacuum", "As a run: no run 'no/such/run'"),
+        ("seek tests.test_match:Stay --env vacuum", "Did you mean 'Stays'?"),
+        ("seek tests.test_match:counts --env vacuum", "is called as act(obs, mask)"),
         ("random random --env cartpole", "cartpole has one agent"),
         ("seek flee --env vacum", "Did you mean 'vacuum'?"),
         ("seek flee --env vacuum --games 0", "--games 0 must be at least 1"),

@@ -36,6 +36,7 @@ NAMED: tuple[Kind, ...] = ("robot", "run", "python")
 LEARNED: tuple[Kind, ...] = ("snapshot", "exploiter")
 LATEST = 0  # the member, and the player, that is the learner itself
 BRAIN = "league.brain"  # the tensor of a checkpoint's state
+COUNTS = "league.counts"  # another one: results since the last `observe`
 FORMAT = 1
 MOST_RATED = 128  # players in the fit of every log: it takes a few milliseconds
 
@@ -292,12 +293,12 @@ class League:
         about = tuple(
             {"kind": player.kind, "step": player.step, "is_member": player.number in current} for player in listed
         )
-        return CrossTable(tuple(p.name for p in listed), cells, self.sides, places[anchor.number], about)
+        return CrossTable(_short([player.name for player in listed]), cells, self.sides, places[anchor.number], about)
 
     def _rate(self) -> dict[str, float]:
         """The rating of the learner; that of its newest snapshot if it has not played since."""
         table = self.table(MOST_RATED)
-        rated = dict(zip(table.names, table.ratings()))
+        rated = dict(zip(table.names, table.ratings()))  # the names of learners are never shortened
         own = [player.name for player in self.players if player.kind in ("latest", "snapshot") and player.name in rated]
         if not own:
             return {}
@@ -366,6 +367,12 @@ class League:
         return place
 
 
+def _short(names: Sequence[str]) -> tuple[str, ...]:
+    """Names without the folders of files, where they stay different."""
+    short = [name.rpartition("/")[2] or name for name in names]
+    return tuple(one if short.count(one) == 1 else name for one, name in zip(short, names))
+
+
 def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """What `League.state` wrote, from the state of a checkpoint. A checkpoint without a league raises."""
     if BRAIN not in state:
@@ -381,13 +388,15 @@ def read_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_of(state: Mapping[str, Any]) -> CrossTable:
-    """The results and ratings in the state of a checkpoint."""
+    """The results and ratings in the state of a checkpoint, with the games that the league has not seen yet."""
     facts = read_state(state)
     options = LeagueOptions(pool=MOST_MEMBERS, exploiters=len(facts["exploiters"]))
     league = League(options, sides=facts["payoff"]["sides"], total_steps=1)
     named = [Player(**player) for player in facts["players"]]
     league._named = tuple((player.name, player.kind) for player in named if player.kind in NAMED)
     league.load_state(state)
+    if COUNTS in state:
+        league.observe(state[COUNTS].numpy())
     return league.table()
 
 

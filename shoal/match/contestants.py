@@ -1,40 +1,35 @@
-"""Who plays a match: robots of the env, runs, agents of the user's own, random actions. All are found before a game."""
+"""Who plays a match: robots of the env, runs, Python agents such as random. All are found before a game."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-
 from shoal import registry
+from shoal.algos import agents
 from shoal.algos.actor import Actor
 from shoal.algos.roles import Role
 from shoal.entry import check_params, place_of_env
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 from shoal.native import lib
-from shoal.nn.distributions import ActionHead
-from shoal.nn.policy import Net
 from shoal.nn.qnet import QHead
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
+from shoal.seeds import stream_seed
 from shoal.spec import EnvSpec, Layout
-from shoal.train import env_params, opponents, params, seats
+from shoal.train import env_params, params, seats
 from shoal.train.init import find_source
 from shoal.train.named import check_env_is_named
+from shoal.train.opponents import agent_actor
 from shoal.train.options import options_for
 from shoal.train.players import load_player
 
-RANDOM = "random"  # a player of any env: uniform over the allowed actions
-_AGENTS: Any = getattr(opponents, "agents", None)  # shoal.algos.agents: Python agents of the user's own
-_agent_actor: Any = getattr(opponents, "agent_actor", None)
+RANDOM = "random"  # an agent that plays any env: uniform over the allowed actions
 
 
 @dataclass
@@ -42,7 +37,7 @@ class Contestant:
     """One player of a match."""
 
     name: str
-    kind: Literal["robot", "run", "agent", "random"]
+    kind: Literal["robot", "run", "agent"]
     word: Any  # what the user gave; of a robot, the value of the env's param
     seed: int = 0  # of the match
     run: Run | None = None
@@ -61,11 +56,9 @@ class Contestant:
         if self.player is None:
             key: Any = (repr(role.observation_space), repr(role.action_space))
             if key not in self._actors:
-                self._actors[key] = (
-                    _agent_actor(self.word, role, self.seed, seat, "player")
-                    if self.kind == "agent"
-                    else random_actor(role)
-                )
+                # two players of one kind have streams of their own: they would choose the same actions
+                seed = stream_seed(self.seed, "player", self.name)
+                self._actors[key] = agent_actor(self.word, role, seed, seat, "player")
             return self._actors[key]  # type: ignore[no-any-return]
         player = self.player
         played = list(player.judged or range(player.agents))
@@ -142,8 +135,8 @@ def find_all(
     options: dict[str, Any] | None = None
     notes: list[str] = []
     for word, text, label in zip(words, texts, labels):
-        if text in known or text == RANDOM:
-            found.append(Contestant(label, "robot" if text in known else "random", text))
+        if text in known:
+            found.append(Contestant(label, "robot", text))
             continue
         if _is_agent(word):
             found.append(Contestant(label, "agent", word, seed))
@@ -179,10 +172,9 @@ def _text(word: Any) -> str:
 
 def _is_agent(word: Any) -> bool:
     """Whether a player is a Python agent: a class or an object, `mine:Agent`, or the name of a registered one."""
-    if _AGENTS is None:
-        return False
-    is_named = isinstance(word, str) and not (Path(word) / "run.json").is_file() and bool(_AGENTS.is_agent(word))
-    return is_named or not isinstance(word, (str, Path, Run))
+    if isinstance(word, str):
+        return agents.is_agent(word) and not (Path(word) / "run.json").is_file()
+    return not isinstance(word, (Path, Run))
 
 
 def robots_of(spec: EnvSpec | None) -> tuple[str, ...]:
@@ -191,9 +183,9 @@ def robots_of(spec: EnvSpec | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for words in seats_of for word in words))
 
 
-def check_robot(name: str, spec: EnvSpec | None, agents: int) -> None:
+def check_robot(name: str, spec: EnvSpec | None, count: int) -> None:
     """Raises if a robot cannot play every seat."""
-    missing = [seat for seat in range(agents) if name not in seats.scripts(spec, seat)]
+    missing = [seat for seat in range(count) if name not in seats.scripts(spec, seat)]
     if missing:
         raise ConfigError(
             f"robot '{name}' cannot play agent {missing[0]}, which has no param robot_{missing[0]} with it. A match "
@@ -240,7 +232,8 @@ def _find_run(text: str, root: Path, env: str, spec: EnvSpec | None) -> tuple[Ru
         known = robots_of(spec)
         listed = f"The robots of {env}: {', '.join(known)}." if known else f"{env} has no scripted robots."
         reason = str(error).removeprefix(f"--init {text}: ")
-        raise ConfigError(f"'{text}':{did_you_mean(text, known)} {listed} As a run: {reason}") from None
+        own = "An agent of your own has the form mine:Agent."
+        raise ConfigError(f"'{text}':{did_you_mean(text, known)} {listed} As a run: {reason} {own}") from None
 
 
 def _labels(texts: Sequence[str]) -> list[str]:
@@ -268,40 +261,3 @@ def _margin(env: str, found: Sequence[Contestant]) -> float:
         options = options_for(env, *configs[:1])
         return float(getattr(getattr(options, "league", None), "margin", 0.0))
     return 0.0
-
-
-# ---- random actions ----
-
-
-class _NoLogits(nn.Module):
-    """A policy to which all actions are alike."""
-
-    def __init__(self, outputs: int) -> None:
-        super().__init__()
-        self.outputs = outputs
-
-    def forward(self, obs: Any) -> tuple[Tensor, Tensor]:
-        first = obs
-        while not isinstance(first, Tensor):
-            first = next(iter(first.values())) if isinstance(first, Mapping) else first[0]
-        logits = torch.zeros(len(first), self.outputs, device=first.device)
-        return logits, logits[:, 0]
-
-
-class _UniformHead(ActionHead):
-    """Uniform choices, and uniform numbers within the bounds of a Box."""
-
-    def sample(self, logits: Tensor, noise: Tensor) -> Tensor:
-        """Actions by the noise of each row. The normal noise of numbers is made uniform in -1 .. 1."""
-        actions = super().sample(logits, noise)
-        for part in self.parts:
-            if not part.count:
-                actions[:, part.actions] = torch.erf(noise[:, part.logits] / math.sqrt(2.0)).to(actions.dtype)
-        return actions
-
-
-def random_actor(role: Role) -> Actor:
-    """An actor that takes any allowed action with equal probability."""
-    head = _UniformHead(role.action_space)
-    policy = _NoLogits(head.num_params)
-    return Actor(role.observation_space, role.action_space, Net(), seed=0, policy=policy, head=head)

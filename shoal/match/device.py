@@ -21,8 +21,8 @@ CHECK_EVERY = 16  # steps between two looks at how many games have ended: lookin
 @torch.inference_mode()
 def play_on_device(
     vec: Any, player: PolicyPlayer | None, games: int, seed: int, progress: Callable[[int], None] | None = None
-) -> tuple[Array, int]:
-    """((games, agents) returns, games that were stopped at MAX_STEPS) of native envs on a GPU.
+) -> tuple[Array, Array, int]:
+    """((games, agents) returns, (games,) lengths, games that were stopped at MAX_STEPS) of native envs on a GPU.
 
     Every env plays its first games up to a fixed number. `player` has the actors of agents that are not robots; their
     networks are moved to the device.
@@ -32,6 +32,7 @@ def play_on_device(
     numbers = torch.arange(envs, device=device)
     quota = torch.where(numbers < used, games // used + (numbers < games % used).long(), 0)
     results = torch.zeros(envs, -(-games // used), agents, dtype=torch.float64, device=device)
+    lengths = torch.zeros(results.shape[:2], dtype=torch.int64, device=device)
     played, ticks = torch.zeros_like(quota), torch.zeros_like(quota)
     totals = torch.zeros(envs, agents, dtype=torch.float64, device=device)
     cut_games = torch.zeros((), dtype=torch.int64, device=device)
@@ -53,8 +54,8 @@ def play_on_device(
         ended = (over | cut) & (played < quota)
         cut_games += cut.sum()
         place = played.clamp(max=results.shape[1] - 1)
-        rows = results[numbers, place]
-        results[numbers, place] = torch.where(ended[:, None], totals, rows)
+        results[numbers, place] = torch.where(ended[:, None], totals, results[numbers, place])
+        lengths[numbers, place] = torch.where(ended, ticks, lengths[numbers, place])
         played += ended
         fresh = over | cut
         totals.masked_fill_(fresh[:, None], 0.0)
@@ -72,7 +73,7 @@ def play_on_device(
             if count >= games:
                 break
     keep = torch.arange(results.shape[1], device=device)[None, :] < quota[:, None]
-    return np.asarray(results[keep].cpu().numpy()), int(cut_games)
+    return np.asarray(results[keep].cpu()), np.asarray(lengths[keep].cpu()), int(cut_games)
 
 
 def _parts(vec: Any, player: PolicyPlayer) -> list[_Part]:

@@ -274,8 +274,8 @@ class _Games:
             return []
         listed = ", ".join(self.same[:4]) + (f" and {len(self.same) - 4} more" if len(self.same) > 4 else "")
         return [
-            f"All games of a seating ended with the same returns: {listed}. Nothing in them is random, so one game "
-            "says as much as all, and their intervals are too narrow."
+            f"All games of a seating have the same returns and length: {listed}. Nothing in them is random, so one "
+            "game says as much as all, and their intervals are too narrow."
         ]
 
     def play(self, vec: VecEnv, seating: Seating) -> None:
@@ -286,13 +286,13 @@ class _Games:
         seed = stream_seed(self.seed, "match", *names, bits=SEED_BITS)
         self._seat_robots(vec, by_agent)
         player = self._player(vec, by_agent, seed)
-        returns, cut = self._returns(vec, player, seed)
+        returns, lengths, cut = self._returns(vec, player, seed)
         self.cut += cut
         outcomes = judge(returns, self.sides, seating.side, self.chosen.margin)
         pair = seating.player, seating.opponent
         cell = self.cells.setdefault(pair, np.zeros((len(self.sides), 3), np.int64))
         cell[seating.side] += np.bincount(outcomes, minlength=3)
-        if len(returns) >= LEAST_SAME and (returns == returns[0]).all():
+        if len(returns) >= LEAST_SAME and (returns == returns[0]).all() and (lengths == lengths[0]).all():
             first, second = (contestants[k].name for k in pair)
             self.same.append(f"{first} on side {seating.side} - {second}")
         if self.progress:
@@ -336,16 +336,17 @@ class _Games:
         greedy = [self.greedy and flag for flag in is_run]
         return PolicyPlayer(actors, own, vec.agents_per_env, greedy=greedy, seed=stream_seed(seed, "actions"))
 
-    def _returns(self, vec: VecEnv, player: PolicyPlayer | None, seed: int) -> tuple[Array, int]:
-        """((games, agents) returns, games that were stopped)."""
+    def _returns(self, vec: VecEnv, player: PolicyPlayer | None, seed: int) -> tuple[Array, Array, int]:
+        """((games, agents) returns, (games,) lengths, games that were stopped)."""
         if vec.is_on_gpu:
-            on_device: tuple[Array, int] = play_on_device(
+            on_device: tuple[Array, Array, int] = play_on_device(
                 vec, player, self.games, evaluate.held_out(seed), self.progress
             )
             return on_device
         chooses: Any = _Nobody(vec) if player is None else player
         score = evaluate.play(vec, chooses, self.games, seed, progress=self.progress)
-        return np.stack([np.array(part.returns) for part in score.agents.values()], 1), score.cut
+        returns = np.stack([np.array(part.returns) for part in score.agents.values()], 1)
+        return returns, np.array(score.lengths), score.cut
 
 
 def _with_agents(role: Role, vec: VecEnv) -> Role:

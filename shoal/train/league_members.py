@@ -1,4 +1,7 @@
-"""The named members of a league: scripted robots of the env, and runs. `--league.members crank runs/midrange/x`."""
+"""The named members of a league: scripted robots of the env, runs and Python agents.
+
+--league.members crank runs/midrange/x mine:Agent
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import registry, runs
+from shoal.algos import agents
 from shoal.algos.actor import Actor
 from shoal.algos.roles import Role
 from shoal.config import to_dict
@@ -18,8 +22,11 @@ from shoal.nn.qnet import QHead
 from shoal.runs import Run
 from shoal.train import env_params, seats
 from shoal.train.opponents import _checkpoint_of as checkpoint_of
+from shoal.train.opponents import step_together
 from shoal.train.options import Options, options_for
 from shoal.train.players import load_player
+
+FLAG = "--league.members"
 
 
 def is_league(options: Options) -> bool:
@@ -58,6 +65,7 @@ def resolve(env: Any, options: Options, root: Path = runs.ROOT, vec: Any = None)
         return options
     _check_league(options, spec, word)
     names = tuple(_resolve_one(name, spec, root) for name in options.league.members)
+    options = step_together(options, [name for name in names if name not in robots_of(spec)])
     return dataclasses.replace(options, league=dataclasses.replace(options.league, members=names))
 
 
@@ -102,10 +110,13 @@ def robots_of(spec: Any) -> tuple[str, ...]:
 
 
 def _resolve_one(name: str, spec: Any, root: Path) -> str:
-    """A robot's name as it is, and the checkpoint of a run."""
+    """A robot's name as it is, the name of an agent that any folder finds, and the checkpoint of a run."""
     known = robots_of(spec)
     if name in known:
         return name
+    if agents.is_agent(name):
+        agents.find_agent(name, FLAG)
+        return agents.stored(name, FLAG)
     try:
         return str(checkpoint_of(name, root))
     except ShoalError as error:
@@ -118,7 +129,11 @@ def kinds(names: Sequence[str], spec: Any) -> list[tuple[str, Kind]]:
     known, paths = robots_of(spec), [Path(name) for name in names]
     ids = [path.parent.parent.name for path in paths]
     shown = [run_id if ids.count(run_id) == 1 else name for run_id, name in zip(ids, names)]
-    return [(name, "robot") if name in known else (run, "run") for name, run in zip(names, shown)]
+    named: list[tuple[str, Kind]] = []
+    for name, run in zip(names, shown):
+        is_agent = name not in known and agents.is_agent(name)
+        named.append((name, "robot") if name in known else (name, "python") if is_agent else (run, "run"))
+    return named
 
 
 def load_run(name: str, role: Role, options: Options) -> tuple[Actor, bool]:

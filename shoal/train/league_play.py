@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.algos.actor import Actor
+from shoal.algos.agents.actor import AgentActor
 from shoal.algos.collect import Seat
 from shoal.algos.learner import Learner
 from shoal.algos.ops import RunningMoments
@@ -26,8 +27,9 @@ from shoal.league.members import Members, Robots
 from shoal.league.seating import Seating, check_agents
 from shoal.seeds import stream_seed
 from shoal.train import league_members
+from shoal.train.opponents import agent_actor
 from shoal.train.options import Options
-from shoal.train.players import make_actor
+from shoal.train.players import make_actor, under
 from shoal.vector.base import VecEnv
 
 
@@ -84,6 +86,9 @@ class LeaguePlay:
             if kind == "robot":
                 robots[member] = name
                 continue
+            if kind == "python":
+                runs[member] = self._seat_agent(name, member, mask_size)
+                continue
             actor, is_alike = league_members.load_run(name, seating.role, options)
             if is_alike:
                 self.bank.put(member, actor)
@@ -97,6 +102,18 @@ class LeaguePlay:
         self._set_probs()
         self.games.draw()
         self.begin_games()
+
+    def _seat_agent(self, name: str, member: int, mask_size: int) -> AgentActor:
+        """A Python agent. It acts for all rows that opponents play, and its actions are used where it plays."""
+        actor = agent_actor(name, self.seating.role, self.options.seed, member, league_members.FLAG)
+        actor.to(self.device)
+        actor.seat(self.seating.others.num_rows(self.seating.num_envs, self.seating.agents), mask_size)
+        return actor
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a CUDA graph can hold the acting of all members."""
+        return all(actor.is_capturable for actor in self.members.runs.values() if isinstance(actor, AgentActor))
 
     def _make_members(self, vec: VecEnv, runs: Mapping[int, Actor], mask_size: int) -> Any:
         main, horizon = self.learners[0].actor, self.options.train.horizon
@@ -179,18 +196,33 @@ class LeaguePlay:
         """The random streams."""
         return {"league.stream.members": self.games.stream, "league.stream.actions": self.stream}
 
+    def memory(self) -> dict[str, Tensor]:
+        """What Python agents remember, by its names in a checkpoint."""
+        own = {f"league.agent{member}.": actor for member, actor in self._agents()}
+        return {prefix + name: value for prefix, actor in own.items() for name, value in actor.memory().items()}
+
+    def _agents(self) -> list[tuple[int, AgentActor]]:
+        return [(member, actor) for member, actor in self.members.runs.items() if isinstance(actor, AgentActor)]
+
     def decisions(self) -> dict[str, Tensor]:
         """The state of the league itself, as one tensor of a checkpoint."""
         return self.league.state()
 
-    @staticmethod
-    def check(state: Mapping[str, Tensor]) -> None:
-        """Raises if a checkpoint has no league."""
+    def check(self, state: Mapping[str, Tensor]) -> None:
+        """Raises if a checkpoint has no league, or one of another size."""
         if BRAIN not in state:
             raise CheckpointError("the checkpoint has no league. Resume without --league, or start a new run.")
+        saved = len(state["league.bank.float32"])
+        if saved != self.bank.members:
+            raise CheckpointError(
+                f"the checkpoint's league has a pool of {saved}, this run one of {self.bank.members}. Resume with "
+                f"--league.pool {saved}."
+            )
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restores the league's decisions. The tensors are restored by the trainer."""
+    def restore(self, state: Mapping[str, Tensor], same_rows: bool) -> None:
+        """Restores the league's decisions, and with the same rows what agents remember. The trainer does the rest."""
+        for member, actor in self._agents() if same_rows else ():
+            actor.restore(under(state, f"league.agent{member}."))
         facts = read_state(state)
         players = {int(member): facts["players"][number] for member, number in facts["members"].items()}
         named = [(players[member]["name"], players[member]["kind"]) for member in sorted(players)]

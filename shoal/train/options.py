@@ -99,8 +99,8 @@ class Options:
     )
     opponents: str = opt(
         "",
-        "players of the agents that do not learn: 1=seek,2=RUN,3=mine:Agent (scripted robots, runs, agents); or self, "
-        "or pool",
+        "players of the agents that do not learn: 1=seek,2=RUN,3=mine:Agent (scripted robots, runs, agents); or self: "
+        "all learn; or pool: snapshots of the learner",
     )
     wrap: tuple[str, ...] = opt((), "wrappers around every env: stack=4 skip=2 (docs/wrappers.md)", metavar="WORDS")
     reward: str = opt("", "your own reward, which the learner sees in place of the env's: mine:Reward", metavar="NAME")

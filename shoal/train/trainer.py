@@ -264,7 +264,7 @@ class Trainer:
 
     def player(self, greedy: bool) -> PolicyPlayer:
         """The current policies, to be evaluated."""
-        judged = self.actors if self.league is None else self.actors[:1]  # in a league, the main learner on all sides
+        judged = self.actors if self.league is None else self.actors[:1]  # the main learner plays all sides
         actors = [actor.on_cpu() for actor in judged] if self.on_gpu else judged
         seated = [(seat.actor, seat.role) for seat in self.frozen] if self.goal is None else self.goal
         frozen = [(actor.on_cpu() if self.on_gpu else actor, role) for actor, role in seated]
@@ -423,7 +423,8 @@ class Trainer:
         action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
         updates = [partial(self._update, k) for k in range(len(self.learners))]
-        collect = self._collect if self.vec.is_on_gpu and is_capturable(self.frozen) else None
+        is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
+        collect = self._collect if self.vec.is_on_gpu and is_held else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)
         self._put_back(saved)
 
@@ -468,7 +469,7 @@ class Trainer:
         weights: dict[str, Tensor] = {}
         for k, actor in enumerate(self.actors):
             weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
-        rows = self._row_tensors() | memory_of(self.frozen)
+        rows = self._row_tensors() | memory_of(self.frozen) | ({} if self.league is None else self.league.memory())
         return {"weights": weights, "state": self._state_tensors() | rows | self.shaping.tensors()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
@@ -537,7 +538,7 @@ class Trainer:
                 learner.check_restored()
         self.shaping.restore(state)
         if self.league is not None:
-            self.league.restore(state)
+            self.league.restore(state, same_rows)
         self.step, self.iteration, self.wall_s = int(meta["step"]), int(meta["iteration"]), float(meta["wall_s"])
         if "envs" in state and self.vec.can_snapshot and same_rows:
             self._restore_envs(state)

@@ -68,7 +68,8 @@ class LeagueCollector(DeviceCollector):
         launch(
             member_kernels.take, (-(-rollout.rows // TAKEN),),
             tensors["obs"], tensors["rewards"], _bytes(tensors["done"]), _bytes(tensors["truncated"]),
-            tensors["final_obs"], _bytes(tensors["alive"]), tensors["masks"], self.rows[number],
+            tensors["final_obs"], _bytes(tensors["alive"]), None if masks is None else tensors["masks"],
+            self.rows[number],
             rollout.obs[0][t + 1], rollout.rewards[t], _bytes(rollout.dones[t]),
             None if flags is None else _bytes(flags[t]), last,
             None if alive is None else _bytes(alive[t + 1]), None if masks is None else masks[t + 1],

@@ -195,7 +195,7 @@ def take(
         if TRUNCATES:
             last = tl.load(final_obs + source, mask=cut[:, None] & inside, other=0)
             tl.store(to_final + target, last, mask=cut[:, None] & inside)
-    if MASKS:  # a loop of no steps is compiled too
+    if MASKS > 0:
         for first in range(0, MASKS, PART):
             inside = live[:, None] & (first + column < MASKS)[None, :]
             allowed = tl.load(masks + at[:, None] * MASKS + (first + column)[None, :], mask=inside, other=1)
