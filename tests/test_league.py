@@ -232,6 +232,45 @@ def test_a_banks_actor_plays_from_its_row():
         assert torch.equal(bank.actor(1).step(obs, ())[0], wanted)
 
 
+@pytest.mark.parametrize("core", ["none", "lstm", pytest.param("mingru", marks=pytest.mark.slow)])
+def test_members_that_act_together_act_as_they_do_alone(core):
+    more = {"nn": {"core": core}, "train": {"normalize_obs": True, "learning_rate": 0.1}}
+    pair = [make_trainer(DUEL, **tables(**more)) for _ in range(2)]
+    assert pair[1].league.members._shared is not None
+    pair[0].league.members._shared = None
+    for _ in range(5):
+        for t in pair:
+            t.iterate()
+    one, two = pair
+    assert len(set(one.league.games.member.tolist())) > 2
+    for name, value in one.state()["state"].items():
+        assert torch.equal(value, two.state()["state"][name]), name
+    for t in pair:
+        t.close()
+
+
+class WithBatchNorm(torch.nn.Module):
+    """A custom policy whose buffers are its own: its members act one after another."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(observation_space.shape[0])
+        self.out = torch.nn.Linear(observation_space.shape[0], 4)
+
+    def forward(self, obs: torch.Tensor) -> Any:
+        out = self.out(self.norm(obs))
+        return out[:, :3], out[:, 3]
+
+
+def test_custom_policies_are_members_with_their_buffers():
+    with training(DUEL, policy=WithBatchNorm, **tables()) as t:
+        assert t.league.members._shared is None
+        for _ in range(4):
+            t.iterate()
+        means = [t.league.bank.actor(member).policy.norm.running_mean for member in (1, 2)]
+        assert not torch.equal(*means)
+
+
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_ranges_of_envs_do_not_change_the_games(core):
     """Envs that step in turns, in ranges that begin at any side, play the same games as all of them together."""

@@ -14,7 +14,8 @@ import torch
 
 import shoal
 from shoal.errors import ConfigError
-from tests.fake_gpu import GpuLikeVec, use_fake_graphs
+from shoal.native import lib
+from tests.fake_gpu import GpuLikeVec, make_cuda_vec_on_host, use_fake_graphs
 from tests.training import make_trainer, tiny
 
 DUEL = "tests/duel.h"
@@ -113,8 +114,29 @@ def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
 
 @pytest.mark.slow
 def test_convolutions_are_refused_before_the_run_starts(monkeypatch):
-    with pytest.raises(ConfigError, match=r"uses its weights in conv2d. Use --nn.encoder mlp"):
+    with pytest.raises(ConfigError, match=r"this policy uses conv2d. Use --nn.encoder mlp"):
         on_fake_gpu("forage", monkeypatch, params={"agents": 2})
     t = on_fake_gpu("forage", monkeypatch, params={"agents": 2}, nn={"encoder": "mlp"})
     t.iterate()
     t.close()
+
+
+def test_a_gpus_envs_take_given_params_when_a_game_begins(monkeypatch):
+    """The `cuda` backend on the host: a robot that is written into the tensor plays from the next reset on."""
+    vec = make_cuda_vec_on_host(monkeypatch, lib.load(Path(DUEL)), 4)
+    given = vec.give_params(["robot_0", "robot_1"])
+    vec.reset(seed=3)
+    given["robot_1"].copy_(torch.tensor([0.0, 1.0, 2.0, 2.0], dtype=torch.float64))
+    begun = torch.zeros(4, dtype=torch.bool)
+    for _ in range(12):
+        vec.actions.fill_(2)
+        vec.launch_step()
+        begun |= vec.tensors["tick"] == 0
+        seats = vec.tensors["obs"].view(4, 2, 6)[:, 0, 4:]
+        assert torch.equal(seats[:, 1], torch.where(begun, torch.tensor([0.0, 1.0, 2.0, 2.0]), 0.0))
+        assert not seats[:, 0].any()
+    assert begun.all()
+    blob = vec.snapshot()
+    given["robot_1"].zero_()
+    vec.restore(blob)
+    assert vec.get_params()["robot_1"].tolist() == [0, 1, 2, 2]

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from shoal.algos.actor import Actor
+from shoal.algos.fast.members import NotCovered, Segments, share_weights
 from shoal.algos.rollout import Rollout, StepViews
 from shoal.league.bank import Bank
 from shoal.league.games import Games
 from shoal.league.options import MOST_MEMBERS
+from shoal.nn import policy as policies
 from shoal.nn.cores import State
 from shoal.spec import Array, map_leaves
 
@@ -82,13 +84,29 @@ class Members:
     ) -> None:
         self.learner, self.bank, self.games, self.rollout = learner, bank, games, rollout
         self.runs, self.robots = dict(runs or {}), robots
+        self.head = bank.actor(0).head
         rows, seating = rollout.rows, games.seating
         self.run_states: dict[int, State] = {  # of all rows: whoever does not play there has no use for his
             member: tuple(part.detach().clone() for part in actor.initial_state(rows))
             for member, actor in self.runs.items()
         }
+        self._segments = Segments()
+        self._shared = self._share()  # one policy with the weights of all members; None: each acts by its own
         self.alive = np.ones(seating.num_envs * seating.agents, bool)  # before the next step
         self._member: Array = games.member.numpy()
+
+    def _share(self) -> Any:
+        """The learner's policy with the weights of each row's member, if it is made of linear layers."""
+        if self.rollout.initial is not None or self.learner.layout.leaves[1:]:
+            return None
+        self._segments.set(torch.zeros(2, dtype=torch.int64))
+        try:
+            shared = share_weights(self.learner.policy, self.bank, self._segments)
+            with torch.no_grad():
+                policies.step(shared, self.learner.blank(2), self.learner.initial_state(2))
+        except NotCovered:
+            return None
+        return shared
 
     def begin(self) -> None:
         """Begins an iteration: takes the learner's weights, and draws the opponents of new games."""
@@ -111,6 +129,7 @@ class Members:
         for member, actor in self.runs.items():
             if getattr(actor, "has_memory", False):  # a Python agent that acts for the same rows in every call
                 self._act_for_all(member, views, torch.from_numpy(by_row == member), span)
+        together = []
         for member in present:
             if getattr(self.runs.get(member), "has_memory", False):
                 continue
@@ -120,8 +139,32 @@ class Members:
                 else:
                     views.actions[torch.from_numpy(np.flatnonzero(by_row == member))] = 0
                 continue
+            if self._shared is not None and member not in self.runs:
+                together.append(member)
+                continue
             rows = slice(None) if len(present) == 1 else torch.from_numpy(np.flatnonzero(by_row == member))
             self._act(member, views, rows, span)
+        if together:
+            self._act_together(views, by_row, together)
+
+    def _act_together(self, views: StepViews, by_row: Array, members: list[int]) -> None:
+        """Members of the bank act by one policy, their rows in the order of members. The bits are those of `_act`."""
+        chosen = np.flatnonzero(np.isin(by_row, members))
+        rows = torch.from_numpy(chosen[np.argsort(by_row[chosen], kind="stable")])
+        member = torch.from_numpy(by_row)[rows]
+        self._segments.set(member)
+        obs, state = views.obs[rows], tuple(part[rows] for part in views.state)
+        for key in self.learner.moments:
+            shape = self.learner.moments[key].mean.shape
+            mean, var = (self.bank.columns(f"moments.{key}.{name}", shape) for name in ("mean", "var"))
+            scale = (var + 1e-8).rsqrt().to(torch.float32)[member]
+            obs = ((obs.to(torch.float32) - mean.to(torch.float32)[member]) * scale).clamp_(-10.0, 10.0)
+        logits, _, new_state = policies.step(self._shared, obs, state)
+        if views.mask is not None:
+            logits = self.head.mask(logits, views.mask[rows])
+        views.actions[rows] = self.head.sample(logits, views.noise[rows])
+        for part, new in zip(views.state, new_state):
+            part[rows] = new
 
     def _act_for_all(self, member: int, views: StepViews, plays: Tensor, span: slice) -> None:
         """A member acts for all rows of a range; its actions are used in those that it plays."""

@@ -233,34 +233,20 @@ class GroupedMembers(DeviceMembers):
     def __init__(self, precision: str, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.precision = precision
-        self.policy = self._share_weights(copy.deepcopy(self.learner.policy))
         self.moments = [self._moments_of(key) for key in self.learner.moments]  # a native observation is one leaf
         self.scales = [(mean.float(), var.float()) for mean, var in self.moments]  # in the precision of inputs
         for member in range(self.bank.members):
             self.refresh(member)
         blank = self.learner.blank(len(self.rows))
         try:
+            self.policy = share_weights(self.learner.policy, self.bank, self.order, precision)
             with torch.no_grad():
                 policies.step(self.policy, blank, self.state)
-        except _NotCovered as error:
+        except NotCovered as error:
             raise ConfigError(
-                "a league on a GPU acts for all members in one pass of linear layers, but this policy uses its "
-                f"weights in {error}. Use --nn.encoder mlp, or --device cpu."
+                "a league on a GPU acts for all members in one pass of linear layers, but this policy uses "
+                f"{error}. Use --nn.encoder mlp, or --device cpu."
             ) from None
-
-    def _share_weights(self, policy: Any) -> Any:
-        """Replaces every parameter by the parameters of all members."""
-        for path, module in policy.named_modules():
-            for name, parameter in list(module._parameters.items()):
-                if parameter is None:
-                    continue
-                full = ".".join(part for part in ("policy", path, name) if part)
-                columns = self.bank.columns(full, parameter.shape)
-                del module._parameters[name]
-                setattr(module, name, MemberWeight(columns, self.order, self.precision))
-        if type(policy) in (policies.Policy, policies.DeepPolicy):  # nobody needs the values of opponents
-            policy.critic.weight = NoValues(torch.zeros((len(self.rows), 1), device=self.games.device))
-        return policy
 
     def _moments_of(self, key: str) -> tuple[Tensor, Tensor]:
         """The mean and variance of all members' observations."""
@@ -303,19 +289,53 @@ class GroupedMembers(DeviceMembers):
             self.new_states.append((self.state, state))
 
 
+def share_weights(policy: Any, bank: Any, order: Any, precision: str = "fp32") -> Any:
+    """A copy of a policy in which every parameter is that of all members. Raises NotCovered if it has buffers."""
+    policy = copy.deepcopy(policy).eval()
+    for name, _ in policy.named_buffers():
+        raise NotCovered(f"the buffer {name}")
+    for path, module in policy.named_modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is None:
+                continue
+            full = ".".join(part for part in ("policy", path, name) if part)
+            columns = bank.columns(full, parameter.shape)
+            del module._parameters[name]
+            setattr(module, name, MemberWeight(columns, order, precision))
+    if type(policy) in (policies.Policy, policies.DeepPolicy):  # nobody needs the values of opponents
+        policy.critic.weight = NoValues()
+    return policy
+
+
 class NoValues:
     """Weights of a critic that is not computed: its values are zeros."""
 
-    def __init__(self, zeros: Tensor) -> None:
-        self.zeros = zeros
-
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The values, for any operation."""
-        return next(arg.zeros for arg in args if isinstance(arg, NoValues))
+        """The values of a linear layer."""
+        if function is not nn.functional.linear:
+            raise NotCovered(getattr(function, "__name__", str(function)))
+        return args[0].new_zeros(len(args[0]), 1)
 
 
-class _NotCovered(Exception):
+class Segments:
+    """Rows in the order of their members, on a CPU: in place of `Order`, for another number of rows in every step."""
+
+    uses_kernels = False
+
+    def __init__(self) -> None:
+        self.count, self.member = 0, torch.zeros(0, dtype=torch.int64)
+        self.spans: list[tuple[int, int, int]] = []  # (member, first row, end)
+
+    def set(self, member: Tensor) -> None:
+        """Takes the members of the rows, which ascend."""
+        self.count, self.member = len(member), member
+        present, counts = torch.unique_consecutive(member, return_counts=True)
+        ends = counts.cumsum(0).tolist()
+        self.spans = list(zip(present.tolist(), [0, *ends[:-1]], ends))
+
+
+class NotCovered(Exception):
     """An operation on weights that `MemberWeight` does not have."""
 
 
@@ -326,7 +346,7 @@ class MemberWeight:
     standard deviations use their weights.
     """
 
-    def __init__(self, columns: Tensor, order: Order, precision: str, is_transposed: bool = False) -> None:
+    def __init__(self, columns: Tensor, order: Any, precision: str, is_transposed: bool = False) -> None:
         self.columns, self.order, self.precision, self.is_transposed = columns, order, precision, is_transposed
         self.dtype, self.device = columns.dtype, columns.device
 
@@ -351,8 +371,10 @@ class MemberWeight:
     def product(self, x: Tensor, bias: Any = None, add: Tensor | None = None) -> Tensor:
         """x W^T + bias + add, with the weights (out, in) and the bias of each row's member."""
         if x.ndim != 2 or len(x) != self.order.count or self.columns.ndim != 3:
-            raise _NotCovered(f"a product of shape {tuple(x.shape)}")
+            raise NotCovered(f"a product of shape {tuple(x.shape)}")
         biases = None if bias is None else bias.columns
+        if isinstance(self.order, Segments):
+            return self._by_segments(x, biases, add)
         if not self.order.uses_kernels:
             member = self.order.member
             out = torch.einsum("roi,ri->ro", self.columns[member], x.to(self.dtype))
@@ -374,12 +396,23 @@ class MemberWeight:
         )  # fmt: skip
         return out
 
+    def _by_segments(self, x: Tensor, biases: Tensor | None, add: Tensor | None) -> Tensor:
+        """A product for each member: that of its own network, to the bit."""
+        parts = []
+        for member, first, end in self.order.spans:
+            own, weight = x[first:end], self.columns[member]
+            if add is not None:
+                parts.append(torch.addmm(add[first:end], own, weight.t()))
+            else:
+                parts.append(nn.functional.linear(own, weight, None if biases is None else biases[member]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """An operation of torch on such weights."""
         call = _OPERATIONS.get(function)
         if call is None:
-            raise _NotCovered(getattr(function, "__name__", str(function)))
+            raise NotCovered(getattr(function, "__name__", str(function)))
         return call(*args, **(kwargs or {}))
 
 
@@ -389,13 +422,13 @@ def _linear(x: Tensor, weight: MemberWeight, bias: Any = None) -> Tensor:
 
 def _addmm(add: Tensor, x: Tensor, weight: MemberWeight) -> Tensor:
     if not weight.is_transposed:
-        raise _NotCovered("addmm")
+        raise NotCovered("addmm")
     return weight.product(x, None, add)
 
 
 def _mm(x: Tensor, weight: MemberWeight) -> Tensor:
     if not weight.is_transposed:
-        raise _NotCovered("mm")
+        raise NotCovered("mm")
     return weight.product(x)
 
 
