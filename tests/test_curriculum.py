@@ -12,6 +12,7 @@ import torch
 
 import shoal
 from shoal.cli.main import main
+from shoal.cli.train import parse
 from shoal.errors import CheckpointError, ConfigError
 from shoal.log.frame import frame
 from shoal.log.history import History
@@ -426,8 +427,13 @@ def test_the_command_takes_a_file(tmp_path, capsys):
     assert "curriculum: phase 1 of 3, light" in shown
     assert "curriculum: phase 2 of 3, phase 2 after" in shown
     assert "phase 1 of 3" in shown
-    assert find("last", tmp_path / "runs").summary["status"] == "finished"
+    run = find("last", tmp_path / "runs")
+    assert run.summary["status"] == "finished"
     assert main([*words.split(), "--curriculum", "nothing"]) == 2
+    # the tables may stand in the file of --config, and a resumed run has them from its folder
+    (tmp_path / "config.toml").write_text(f"seed = 4\n{FILE}")
+    for options in (["cartpole", "--config", str(tmp_path / "config.toml")], ["--resume", str(run.folder)]):
+        assert [phase.name for phase in read(parse(options).options.curriculum)] == ["light", "phase 2", "earth"]
 
 
 def test_the_dashboard_shows_the_phase(tmp_path):
