@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -292,6 +293,17 @@ def test_opponents_that_no_phase_names_stay(tmp_path):
         "vacuum", tmp_path, **tables(algo="ppo", opponents=f"1={HERE}:Still"), curriculum=phases, callbacks=[Held()]
     )
     assert len(set(map(id, kept))) == 1
+
+
+def test_the_preset_of_midrange_fits_the_env(tmp_path):
+    """All four phases, two iterations each: params, robots and the frozen self are accepted and played."""
+    watch = Watch()
+    short = [dataclasses.replace(phase, until={"steps": 2 * STEPS}, refresh=0) for phase in read("midrange")]
+    more = {"env": {"time_limit": 4.0}, "train": {"total_steps": 10 * STEPS}}
+    run = train_tiny("midrange", tmp_path, curriculum=short, callbacks=[watch], **more)
+    assert run.config["opponents"] == "1=weaver"
+    assert {seen["phase"] for seen in watch.seen} == {1, 2, 3, 4}
+    assert "NetworkAgent" in watch.seen[-1]["held"][0]
 
 
 def test_a_frozen_copy_keeps_its_weights_while_the_learner_goes_on(tmp_path):
