@@ -498,12 +498,12 @@ PATTERN = {
     ("random", "random"): (35, 53, 35, 53),
     ("pursuit", "random"): (45, 65, 35, 52),
     ("crank", "random"): (40, 65, 0, 2),
-    ("nez", "random"): (85, 99, 1, 12),
+    ("nez", "random"): (92, 100, 0, 5),
     ("crank", "pursuit"): (98, 100, 0, 1),
     ("nez", "pursuit"): (98, 100, 0, 1),
     ("crank", "crank"): (25, 45, 25, 45),
     ("crank", "nez"): (85, 100, 0, 12),
-    ("nez", "nez"): (0, 12, 0, 12),
+    ("nez", "nez"): (0, 5, 0, 5),
 }
 
 
