@@ -10,9 +10,8 @@ typedef struct {
     Sight enemy;
     int32_t in_flight;  // own missiles
     int32_t is_threatened;
-    int32_t missile;  // the nearest incoming missile that it notices
-    Sight threat;     // that missile
-    float impact;     // s until it arrives
+    Sight threat;  // the nearest incoming missile that it notices
+    float impact;  // s until that missile arrives
 } Scene;
 
 #define COS_10 0.984808f
@@ -24,12 +23,12 @@ ENV_FN Scene scene_of(const State *s, const Params *p, int32_t side) {
     const Body *own = &s->body[side];
     scene.enemy = look(own, track_of(s, p, side));
     scene.in_flight = nearest_missiles(s, p, side, own, 0).count;
-    scene.missile = nearest_missiles(s, p, 1 - side, own, 1).at[0];
-    scene.is_threatened = scene.missile >= 0;
+    int32_t missile = nearest_missiles(s, p, 1 - side, own, 1).at[0];
+    scene.is_threatened = missile >= 0;
     scene.threat = scene.enemy;
     scene.impact = 1e9f;
     if (scene.is_threatened) {
-        scene.threat = look(own, truth(&s->body[scene.missile]));
+        scene.threat = look(own, truth(&s->body[missile]));
         if (scene.threat.closing > 1.0f) scene.impact = scene.threat.range / scene.threat.closing;
     }
     return scene;
@@ -45,13 +44,22 @@ ENV_FN float missile_reach(const Params *p, const Airframe *f, const Body *missi
     return gained + (m_log(v / u) - 1.0f + u / v) / f->drag;
 }
 
-// Whether the nearest incoming missile could still catch a side that turned away now.
-ENV_FN int32_t can_be_caught(const State *s, const Params *p, int32_t side, const Scene *scene) {
-    if (!scene->is_threatened) return 0;
+// Finds the nearest of the incoming missiles that could still catch a side that turned away now. Returns whether there
+// is one. One that closes at less than 100 m/s is left behind.
+ENV_FN int32_t find_catcher(const State *s, const Params *p, int32_t side, Sight *catcher) {
     Airframe f = airframe_of(s, p, 1);
-    float reach = missile_reach(p, &f, &s->body[scene->missile], s->age[scene->missile], s->body[side].speed);
-    reach += 2500.0f * (1.0f + scene->threat.ahead);  // it first has to turn away
-    return scene->threat.range < 0.82f * reach;       // the missile turns too, which costs speed
+    int32_t found = 0;
+    for (int32_t k = first_missile(1 - side); k < first_missile(1 - side) + channels; k++) {
+        if (!is_noticed(s, p, k)) continue;
+        Sight missile = look(&s->body[side], truth(&s->body[k]));
+        float reach = missile_reach(p, &f, &s->body[k], s->age[k], s->body[side].speed);
+        reach += 2500.0f * (1.0f + missile.ahead);                                // the aircraft first has to turn
+        if (missile.range > 0.92f * reach || missile.closing < 100.0f) continue;  // so has the missile, at a cost
+        if (found && missile.range > catcher->range) continue;
+        *catcher = missile;
+        found = 1;
+    }
+    return found;
 }
 
 // From how far a missile of this side would hit an enemy that turned away now, in m.
@@ -106,7 +114,7 @@ ENV_FN Command robot_command(const State *s, const Params *p, int32_t side, int3
     } else {
         c.fire = ahead > COS_20 && range < 1.1f * no_escape_now(s, p, side);
         c.rudder = now.in_flight ? crank(now.enemy) : turn_to(ahead, now.enemy.left);
-        if (can_be_caught(s, p, side, &now)) c.rudder = run_from(now.threat);
+        if (find_catcher(s, p, side, &now.threat)) c.rudder = run_from(now.threat);
     }
     return c;
 }
