@@ -103,7 +103,7 @@ ENV_FN Command robot_command(const State *s, const Params *p, int32_t side, int3
         float cosine = m_cos(angle), sine = m_sin(angle);
         c.fire = range < 16000.0f && ahead > COS_30 && now.in_flight == 0;
         c.rudder = turn_to(ahead * cosine - now.enemy.left * sine, now.enemy.left * cosine + ahead * sine);
-        if (now.impact < 10.0f) c.rudder = beam(now.threat);
+        if (now.is_threatened && now.threat.range < 12000.0f) c.rudder = run_from(now.threat);
     } else if (robot == PURSUIT) {
         c.fire = range > 2000.0f && range < 15000.0f && ahead > COS_10 && now.in_flight == 0;
         c.rudder = now.impact < 10.0f ? beam(now.threat) : turn_to(ahead, now.enemy.left);
