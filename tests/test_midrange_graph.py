@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal import registry
+from shoal.conformance import Subject, check_sanitizers
 from shoal.errors import ConfigError, UsageError
 
 from .midrange_twin import (
@@ -252,3 +254,11 @@ def test_trails_show_where_an_aircraft_was():
         items = [item for item in duel.vec.draw(0)["items"] if item["color"] in ("#2f5c8c", "#203c5c")]
         trails.append(sum(np.hypot(item["x"] - item["a"], item["y"] - item["b"]) for item in items))
     assert min(trails) > 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 6])
+def test_the_features_are_clean_under_sanitizers(channels, tmp_path):
+    params = {"robot_0": "crank", "robot_1": "nez", "start_min": 8.0, "start_max": 20.0}
+    consts = {"space_time": 1, "channels": channels}
+    check_sanitizers(Subject(registry.find("midrange"), 400, tmp_path, params, consts))

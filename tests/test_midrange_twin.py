@@ -61,6 +61,7 @@ def test_long_steps_shorten_the_originals_missiles_only(dt):
 
 MODES = {
     "fast": (FAST, {}),
+    "continuous": (FAST, {}),
     "slow decisions": (dataclasses.replace(FAST, substeps=20), {"time_scale": 2.0}),
     "faithful": (
         dataclasses.replace(FAITHFUL, substeps=6),
@@ -81,12 +82,21 @@ def start_of(obs, rules: Rules) -> Game:
     return Game(rules, [Aircraft(own), Aircraft(enemy)])
 
 
-def held_actions(rng, num_rows, old, share):
-    """New actions for a share of the rows. The others keep their rudder; a trigger is pulled at random."""
-    new = np.stack([rng.integers(0, 3, num_rows), np.zeros(num_rows, int)], axis=1)
-    actions = np.where(rng.random((num_rows, 1)) < share, new, old)
-    actions[:, 1] = rng.random(num_rows) < share
-    return actions
+def held_controls(rng, old, share):
+    """New rudders and throttles for a share of the rows, the others keep theirs; a trigger is pulled at random."""
+    rudders, throttles = rng.uniform(-1.5, 1.5, len(old)).clip(-1, 1), rng.uniform(0.3, 1, len(old))
+    new = np.stack([rudders, throttles, np.zeros(len(old))], axis=1).astype(np.float32)
+    controls = np.where(rng.random((len(old), 1)) < share, new, old)
+    controls[:, 2] = rng.random(len(old)) < share
+    return controls
+
+
+def as_actions(controls, env):
+    """What an env takes, and the controls that this means."""
+    if env == "midrange_continuous":
+        return controls, controls
+    rudder, fire = np.rint(controls[:, 0]) + 1, controls[:, 2]
+    return np.stack([rudder, fire], axis=1).astype(int), np.stack([rudder - 1, np.ones(len(fire)), fire], axis=1)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -95,26 +105,27 @@ def test_games_equal_the_twins(mode):
     rules, params = MODES[mode]
     num_envs, seconds = 6, 50.0
     decision_s = rules.dt * rules.substeps
-    vec = shoal.make("midrange", num_envs, seed=3, start_min=6.0, start_max=22.0, start_angle=1.0, **params)
+    env = "midrange_continuous" if mode == "continuous" else "midrange"
+    vec = shoal.make(env, num_envs, seed=3, start_min=6.0, start_max=22.0, start_angle=1.0, **params)
     obs, _ = vec.reset(seed=3)
     games = [start_of(np.float64(obs[2 * k]), rules) for k in range(num_envs)]
-    rng, actions = np.random.default_rng(5), np.ones((vec.num_rows, 2), int)
+    rng, held = np.random.default_rng(5), np.tile(np.float32([0, 1, 0]), (vec.num_rows, 1))
     launches = ends = 0
     for _ in range(round(seconds / decision_s)):
-        actions = held_actions(rng, vec.num_rows, actions, min(0.2 * decision_s, 0.4))
+        held = held_controls(rng, held, min(0.2 * decision_s, 0.4))
+        actions, controls = as_actions(held, env)
         obs, rewards, terminated, truncated, infos = vec.step(actions)
         assert not truncated.any()
         for k, game in enumerate(games):
             if game.over:
                 continue
             before = sum(side.ammo for side in game.sides)
-            chosen = [(float(rudder) - 1.0, 1.0, bool(fire)) for rudder, fire in actions[2 * k : 2 * k + 2]]
-            earned = game.step(chosen)
+            earned = game.step([(rudder, throttle, fire > 0) for rudder, throttle, fire in controls[2 * k : 2 * k + 2]])
             launches += before - sum(side.ammo for side in game.sides)
             rows = slice(2 * k, 2 * k + 2)
             assert terminated[rows].tolist() == [game.over] * 2
-            a_step = 1.1 * rules.alive  # in faithful games a hit may be a physics step earlier or later
-            assert rewards[rows] == pytest.approx(earned, rel=1e-5, abs=1e-5 + a_step)
+            a_moment = 3.1 * rules.alive  # a faithful missile may hit some steps earlier or later: see weights_of
+            assert rewards[rows] == pytest.approx(earned, rel=1e-5, abs=1e-5 + a_moment)
             shown = infos["final_obs"][rows] if game.over else obs[rows]
             for side in range(2 if not (game.over and rules.faithful) else 0):
                 compare(game, side, shown[side])
