@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import shoal
+from benchmarks import connect4 as bench
 from shoal.errors import ConfigError
 
 from .board_twins import LINES, ConnectFour, compare
 from .connect4_solver import Board, Solver
-from .training import training
+from .training import train_tiny, training
 
 
 @pytest.fixture(scope="module")
@@ -390,3 +391,44 @@ def test_one_ply_never_misses_a_win_and_never_allows_one_that_it_can_block(solve
                     blocks += 1
     assert wins > 10
     assert blocks > 10
+
+
+# ---- benchmarks/connect4.py ----
+
+
+def test_the_benchmark_judges_moves(solver):
+    forced = Board.of("5554224333234511764415115")  # column 5 wins, all others lose
+    facts = bench.judge(solver, [(forced, 5), (forced, 0), (forced, 5), (forced, 6)], thorough=True)
+    assert (facts["positions"], facts["optimal"], facts["best"]) == (4, 0.5, 0.5)
+    assert (facts["choices"], facts["optimal_in_choices"]) == (4, 0.5)
+    assert bench.judge(solver, [(forced, 5), (forced, 0)])["optimal"] == 0.5
+    slower = Board.of("52753311433677442422121")  # every move wins, column 4 fastest
+    facts = bench.judge(solver, [(slower, 4), (slower, 3)], thorough=True)
+    assert (facts["optimal"], facts["best"], facts["choices"]) == (1.0, 0.5, 0)
+    lost = Board.of("2252576253462244111563365343671351441")
+    assert bench.judge(solver, [(lost, 6)])["optimal"] == 1.0
+    facts = bench.judge(solver, [(Board(), 3), (forced, 5)], budget=1000)
+    assert (facts["positions"], facts["unsolved"]) == (1, 1)
+
+
+def test_the_benchmark_counts_games_from_both_seats(tmp_path, solver):
+    run = train_tiny("connect4", tmp_path, train={"total_steps": 256})
+    player = bench.Contestant(str(run.folder), "last", greedy=True)
+    for seat in (0, 1):
+        played = player.play(40, seed=3, **{f"robot_{1 - seat}": "one_ply"})
+        assert played.total == 40
+        assert all(8 < part < 32 for part in map(sum, zip(played.won, played.drawn, played.lost)))
+        assert sum(played.lost) > sum(played.won)
+        stones = [board.stones for board, _ in played.moves]
+        assert min(stones) == 0
+        assert all(column in board.legal() for board, column in played.moves)
+    against_itself = player.play(10, seed=3, opening_plies=2)
+    assert against_itself.total == 20
+    assert sum(against_itself.won) == sum(against_itself.lost)
+    assert {board.stones for board, _ in against_itself.moves} >= {2, 3, 4, 5, 6, 7, 8}
+
+
+def test_the_benchmark_refuses_a_run_of_another_env(tmp_path):
+    run = train_tiny("squared", tmp_path, train={"total_steps": 128})
+    with pytest.raises(ConfigError, match="not connect4"):
+        bench.Contestant(str(run.folder), "last", greedy=True)
