@@ -144,6 +144,23 @@ def test_a_robot_replies_within_the_step():
         assert obs[::2, 42:84].sum(1).tolist() == [step + 1, step + 1]
 
 
+def test_a_robot_may_be_seated_after_the_game_has_begun():
+    """As a league does: an agent that begins has its legal moves, whoever plays it by the time of the first step."""
+    vec = shoal.make("connect4", 2, first="agent_1", robot_1=["learner", "one_ply"])
+    _, infos = vec.reset(seed=0)
+    assert infos["action_mask"].reshape(2, 2, 7).sum(2).tolist() == [[1, 7], [1, 7]]
+    vec.set_params(robot_1=["one_ply", "learner"])
+    drawn = set()
+    for seed in range(10):
+        vec.reset(seed=seed)
+        obs, *_ = vec.step(np.array([3, 3, 3, 3]))
+        boards = obs[::2, 42:84]
+        assert obs[::2, :42].sum() == 0  # agent 0 had to wait
+        assert np.flatnonzero(boards[1]).tolist() == [18]
+        drawn.add(int(boards[0].argmax()))
+    assert len(drawn) > 3
+
+
 def test_both_agents_begin_equally_often():
     vec = shoal.make("connect4", 4000)
     obs, _ = vec.reset(seed=0)
