@@ -78,9 +78,9 @@ class Contestant:
         loaded = shoal.load(run, checkpoint=checkpoint)
         self.policy, self.greedy = loaded[loaded.agents[0]], greedy
         shape = self.policy.observation_space.shape
-        if shape not in ((PLAIN_OBS,), (THREATS_OBS,)) or self.policy.action_space.n != 7:
+        if shape not in ((PLAIN_OBS,), (THREATS_OBS,)) or getattr(self.policy.action_space, "n", 0) != 7:
             raise ConfigError(f"{run} observes {shape}, which is not connect4. Name a run of `shoal train connect4`.")
-        self.env = {"threats": int(shape == (THREATS_OBS,))}
+        self.env: dict[str, Any] = {"threats": int(shape == (THREATS_OBS,))}
 
     def play(self, games: int, seed: int, **options: Any) -> Games:
         """Games against whoever the options seat: one in each env, all of them to their end."""
@@ -154,7 +154,9 @@ def judge(
     began, before = time.perf_counter(), solver.nodes
     order = sorted(set(moves), key=lambda move: (-move[0].stones, move))
     with ThreadPoolExecutor(available_threads()) as pool:  # the solver's C code releases the interpreter
-        verdicts = dict(zip(order, pool.map(lambda move: judge_move(solver, *move, thorough, budget), order)))
+        verdicts = dict(
+            zip(order, pool.map(lambda move: judge_move(solver, move[0], move[1], thorough, budget), order))
+        )
     seconds = time.perf_counter() - began
     found = [one for move in moves if (one := verdicts[move]) is not None]
     choices = [one for one in found if one.is_choice]

@@ -1,6 +1,6 @@
 """Learns Connect Four by self-play, then plays a scripted robot and shows the last game.
 
-python examples/connect4.py [--steps 12M] [--robot one_ply] [--games 200] [--runs runs]
+python examples/connect4.py [--steps 20M] [--robot one_ply] [--games 200] [--runs runs]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def show(obs: np.ndarray) -> str:
 def main() -> None:
     """Trains, plays, prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", default="12M")
+    parser.add_argument("--steps", default="20M")
     parser.add_argument("--robot", default="one_ply", help="random, one_ply or search4")
     parser.add_argument("--games", type=int, default=200)
     parser.add_argument("--runs", default="runs")

@@ -239,7 +239,7 @@ class ConnectFour(BoardTwin):
         return seen
 
     def mask(self, agent: int) -> list[int]:
-        if self.turn != agent or self.who(agent) != "learner":
+        if self.turn != agent:
             return [1, 0, 0, 0, 0, 0, 0]
         return [int(column in self.moves()) for column in range(7)]
 
@@ -347,7 +347,7 @@ class Othello(BoardTwin):
         return seen
 
     def mask(self, agent: int) -> list[int]:
-        allowed = self.moves() if self.turn == agent and self.who(agent) == "learner" else [PASS]
+        allowed = self.moves() if self.turn == agent else [PASS]
         return [int(move in allowed) for move in range(65)]
 
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import shoal
+from benchmarks import connect4 as bench
 from shoal.errors import ConfigError
 
 from .board_twins import LINES, ConnectFour, compare
 from .connect4_solver import Board, Solver
-from .training import training
+from .training import train_tiny, training
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,23 @@ def test_a_robot_replies_within_the_step():
         assert obs[::2, 84].tolist() == [1, 1]
         assert obs[::2, :42].sum(1).tolist() == [step + 1, step]
         assert obs[::2, 42:84].sum(1).tolist() == [step + 1, step + 1]
+
+
+def test_a_robot_may_be_seated_after_the_game_has_begun():
+    """As a league does: an agent that begins has its legal moves, whoever plays it by the time of the first step."""
+    vec = shoal.make("connect4", 2, first="agent_1", robot_1=["learner", "one_ply"])
+    _, infos = vec.reset(seed=0)
+    assert infos["action_mask"].reshape(2, 2, 7).sum(2).tolist() == [[1, 7], [1, 7]]
+    vec.set_params(robot_1=["one_ply", "learner"])
+    drawn = set()
+    for seed in range(10):
+        vec.reset(seed=seed)
+        obs, *_ = vec.step(np.array([3, 3, 3, 3]))
+        boards = obs[::2, 42:84]
+        assert obs[::2, :42].sum() == 0  # agent 0 had to wait
+        assert np.flatnonzero(boards[1]).tolist() == [18]
+        drawn.add(int(boards[0].argmax()))
+    assert len(drawn) > 3
 
 
 def test_both_agents_begin_equally_often():
@@ -335,10 +353,13 @@ def test_the_solver_equals_plain_minimax_on_late_boards(solver):
 
 
 @pytest.mark.slow
-def test_the_first_player_wins_only_in_the_centre():
-    """The values of the seven first moves, by their sign; takes minutes."""
-    solver = Solver(22)
-    assert solver.move_scores(Board(), low=-1, high=1) == {0: -1, 1: -1, 2: 0, 3: 1, 4: 0, 5: -1, 6: -1}
+@pytest.mark.timeout(1800)
+def test_the_first_player_wins_in_the_centre():
+    """Solved by Allis and by Allen in 1988. The longest line comes first: what it leaves in memory helps."""
+    solver = Solver(23)
+    for moves in ("44444", "444", "4"):
+        assert solver.score(Board.of(moves), low=-1, high=1) == -1
+    assert solver.score(Board(), low=-1, high=1) == 1
 
 
 # ---- robots and the solver ----
@@ -390,3 +411,44 @@ def test_one_ply_never_misses_a_win_and_never_allows_one_that_it_can_block(solve
                     blocks += 1
     assert wins > 10
     assert blocks > 10
+
+
+# ---- benchmarks/connect4.py ----
+
+
+def test_the_benchmark_judges_moves(solver):
+    forced = Board.of("5554224333234511764415115")  # column 5 wins, all others lose
+    facts = bench.judge(solver, [(forced, 5), (forced, 0), (forced, 5), (forced, 6)], thorough=True)
+    assert (facts["positions"], facts["optimal"], facts["best"]) == (4, 0.5, 0.5)
+    assert (facts["choices"], facts["optimal_in_choices"]) == (4, 0.5)
+    assert bench.judge(solver, [(forced, 5), (forced, 0)])["optimal"] == 0.5
+    slower = Board.of("52753311433677442422121")  # every move wins, column 4 fastest
+    facts = bench.judge(solver, [(slower, 4), (slower, 3)], thorough=True)
+    assert (facts["optimal"], facts["best"], facts["choices"]) == (1.0, 0.5, 0)
+    lost = Board.of("2252576253462244111563365343671351441")
+    assert bench.judge(solver, [(lost, 6)])["optimal"] == 1.0
+    facts = bench.judge(solver, [(Board(), 3), (forced, 5)], budget=1000)
+    assert (facts["positions"], facts["unsolved"]) == (1, 1)
+
+
+def test_the_benchmark_counts_games_from_both_seats(tmp_path, solver):
+    run = train_tiny("connect4", tmp_path, train={"total_steps": 256})
+    player = bench.Contestant(str(run.folder), "last", greedy=True)
+    for seat in (0, 1):
+        played = player.play(40, seed=3, **{f"robot_{1 - seat}": "one_ply"})
+        assert played.total == 40
+        assert all(8 < part < 32 for part in map(sum, zip(played.won, played.drawn, played.lost)))
+        assert sum(played.lost) > sum(played.won)
+        stones = [board.stones for board, _ in played.moves]
+        assert min(stones) == 0
+        assert all(column in board.legal() for board, column in played.moves)
+    against_itself = player.play(10, seed=3, opening_plies=2)
+    assert against_itself.total == 20
+    assert sum(against_itself.won) == sum(against_itself.lost)
+    assert {board.stones for board, _ in against_itself.moves} >= {2, 3, 4, 5, 6, 7, 8}
+
+
+def test_the_benchmark_refuses_a_run_of_another_env(tmp_path):
+    run = train_tiny("squared", tmp_path, train={"total_steps": 128})
+    with pytest.raises(ConfigError, match="not connect4"):
+        bench.Contestant(str(run.folder), "last", greedy=True)

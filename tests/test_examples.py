@@ -42,6 +42,7 @@ def run(name: str, *words: str) -> str:
         "gallery.py",
         "load_and_act.py",
         "curriculum.py",
+        "connect4.py",
     ],
 )
 def test_an_example_is_under_sixty_lines(name):
@@ -67,6 +68,12 @@ def test_trained_policies_act(tmp_path):
     assert "CartPole-v1: return" in out
     assert "over 2560 episodes" in out
     assert (tmp_path / "cartpole.pt").is_file()
+
+
+def test_connect_four_is_learned_by_self_play(tmp_path):
+    out = run("connect4.py", "--steps", "4k", "--games", "8", "--runs", str(tmp_path)).splitlines()
+    assert [len(row.split()) for row in out[:6]] == [7] * 6
+    assert re.fullmatch(r"against one_ply: won \d, drawn \d, lost \d of 8 games", out[6])
 
 
 def test_your_own_env_is_trained_in_processes(tmp_path):

@@ -249,9 +249,11 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     }
 }
 
+// Robots have the masks of learners: who plays an agent may change between the start of a game and its first step.
 ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) {
+    (void)p;
     uint64_t free = free_cells(all_stones(s));
-    int32_t acts = s->turn == agent && robot_of(p, agent) == LEARNER && free != 0;
+    int32_t acts = s->turn == agent && free != 0;
     for (int32_t k = 0; k < columns_wide; k++) mask[k] = (uint8_t)(acts ? (free & column_cells(k)) != 0 : k == 0);
 }
 

@@ -239,8 +239,10 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     }
 }
 
+// Robots have the masks of learners: who plays an agent may change between the start of a game and its first step.
 ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) {
-    uint64_t legal = s->turn == agent && robot_of(p, agent) == LEARNER ? s->legal : 0;
+    (void)p;
+    uint64_t legal = s->turn == agent ? s->legal : 0;
     for (int32_t y = 0; y < side; y++) {  // a row's eight bits become eight bytes: a loop over bits is 20 times slower
         uint64_t spread = (((legal >> (side * y)) & 255ULL) * 0x0101010101010101ULL) & 0x8040201008040201ULL;
         uint64_t bytes = ((spread + 0x7f7f7f7f7f7f7f7fULL) >> 7) & 0x0101010101010101ULL;
