@@ -466,6 +466,14 @@ def test_what_is_for_the_cpus_envs_is_refused_with_the_gpus(kind):
         make_vec("cartpole", options_for("", {"vec": {"backend": "cuda", f"num_{kind}": 2}}))
 
 
+def test_one_group_of_envs_is_what_a_gpu_has(monkeypatch):
+    """Opponents that act for all rows at once ask for it (train/opponents.py)."""
+    made = []
+    monkeypatch.setattr("shoal.train.envs.make", lambda *words, **options: made.append(options["backend"]))
+    make_vec("cartpole", options_for("", {"vec": {"backend": "cuda", "num_groups": 1}}))
+    assert made == ["cuda"]
+
+
 def test_a_last_observation_that_is_not_finite_is_found_where_a_gpu_keeps_it():
     trainer = make_trainer("cartpole", vec={"num_envs": 4}, train={"horizon": 8}, env={"max_steps": 3})
     rollout = trainer.learners[0].rollout

@@ -84,8 +84,8 @@ def _make_native(env: Any, options: Options) -> VecEnv:
         vec.backend == "auto" and device_of(options) == "cuda" and gpu_backend_available()
     )
     if on_gpu:
-        for name in ("num_groups", "num_threads"):
-            if given := getattr(vec, name):
+        for name, most in (("num_groups", 1), ("num_threads", 0)):  # envs on a GPU are one group
+            if (given := getattr(vec, name)) > most:
                 flag = f"--vec.{name.replace('_', '-')} {given}"
                 raise ConfigError(f"{flag} is for envs on the CPU. Leave it out, or use --vec.backend threads.")
         return make(env, count, **{**options.env_options, "backend": "cuda"})
