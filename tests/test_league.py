@@ -519,6 +519,13 @@ def test_mistakes_are_named_before_anything_starts(more, said):
         league_trainer(**more).close()
 
 
+def test_envs_that_play_a_seat_themselves_are_refused():
+    vec = make_duel(6, robot_1="high")
+    with pytest.raises(ConfigError, match=r"agent 1 of the envs is played by high.*--league.members high"):
+        make_trainer(vec, **tables() | {"env": {}})
+    vec.close()
+
+
 def test_sides_with_different_spaces_are_refused():
     with pytest.raises(ConfigError, match="the same spaces"):
         make_trainer("tests/unlike.h", **tables() | {"env": {}}).close()

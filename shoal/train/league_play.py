@@ -97,6 +97,8 @@ class LeaguePlay:
                 actor.head.to(device)
                 runs[member] = actor
         self.robots = Robots(vec, self.games, robots) if robots else None
+        if not robots:
+            league_members.check_seats(vec)
         self.stream = torch.Generator(device).manual_seed(stream_seed(options.seed, "league", "actions"))
         self.members = self._make_members(vec, runs, mask_size)
         self._set_probs()
