@@ -302,6 +302,15 @@ def test_python_envs_have_leagues_too():
             assert set(changed) <= set(np.flatnonzero(over[:-1, env]) + 1)
 
 
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_opponents_do_not_explore(algo):
+    with training(DUEL, **tables(algo=algo, league={"snapshot": 40})) as t:
+        for _ in range(3):
+            t.iterate()
+        assert not t.league.members.rollout.noise[..., -1].any()
+        assert bool(t.learners[0].rollout.noise[..., -1].any())
+
+
 # ---- robots ----
 
 

@@ -112,6 +112,12 @@ def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
         t.close()
 
 
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_q_learning_is_refused_before_the_run_starts(algo, monkeypatch):
+    with pytest.raises(ConfigError, match=rf"--algo {algo} is not supported in a league on a GPU. Use --device cpu"):
+        on_fake_gpu(DUEL, monkeypatch, algo=algo)
+
+
 @pytest.mark.slow
 def test_convolutions_are_refused_before_the_run_starts(monkeypatch):
     with pytest.raises(ConfigError, match=r"this policy uses conv2d. Use --nn.encoder mlp"):
