@@ -1,7 +1,7 @@
 """Trains duels in a league and in plain self-play, and lets both play each other and the env's robots.
 
-    python examples/self_play.py
-    python examples/self_play.py --env connect4 --robots random --steps 2M
+python examples/self_play.py
+python examples/self_play.py --env connect4 --robots random --steps 2M
 """
 
 from __future__ import annotations

@@ -71,6 +71,13 @@ def test_the_latest_weights_have_what_snapshots_do_not_take_yet():
     assert shares(named=(1,), rates=(0.5,), latest=0.0, share=1.0)[:2] == pytest.approx([0.0, 1.0])
 
 
+@pytest.mark.parametrize("latest", [k / 100 for k in range(101)])
+def test_shares_that_sum_to_one_leave_nothing_below_zero(latest):
+    probs = shares(named=(1,), snaps=(2, 3), rates=(0.5,) * 3, latest=latest, share=round(1.0 - latest, 2))
+    assert min(probs) >= 0.0
+    assert sum(probs) == pytest.approx(1.0)
+
+
 def test_members_that_never_win_are_still_drawn():
     assert sum(shares(snaps=(1, 2), rates=(1.0, 1.0), match="hard")[1:]) == pytest.approx(0.5)
 

@@ -34,7 +34,7 @@ def probabilities(
     share = options.share if named else 0.0
     if not options.share:
         drawn = [*named, *drawn]
-    rest = 1.0 - options.latest - share
+    rest = max(0.0, 1.0 - options.latest - share)  # 1 - 0.9 - 0.1 is below 0
     if share:
         _divide(probs, share, named, options.match, win_rates)
     if drawn:

@@ -51,7 +51,7 @@ class LeagueOptions:
 
     def __post_init__(self) -> None:
         total = self.latest + self.share
-        if total > 1.0:
+        if total > 1.0 + 1e-9:  # sums of decimals are rounded
             raise ConfigError(
                 f"--league.latest {self.latest:g} and --league.share {self.share:g} sum to {total:g}. "
                 f"They are shares of all games: lower one, such as --league.share {1.0 - self.latest:g}."
