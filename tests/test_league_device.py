@@ -26,7 +26,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 @pytest.mark.parametrize(
     "group",
     [
-        "parts",
+        pytest.param("parts", marks=pytest.mark.slow),
         pytest.param("collector", marks=pytest.mark.slow),
         pytest.param("compiles", marks=pytest.mark.slow),
     ],
