@@ -107,6 +107,9 @@ def main(flags: argparse.Namespace) -> None:
         "epochs": flags.n_epochs,
         "learning_rate": flags.lr,
         "schedule": "constant",
+        "optimizer": "adam",  # the env's tuned options are for larger batches
+        "max_grad_norm": 0.5,
+        "normalize_advantage": "minibatch",
         "gamma": flags.gamma,
         "gae_lambda": flags.gae_lambda,
         "clip": flags.clip_epsilon,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 import shoal
 from shoal.cli.main import main
+from shoal.cli.train import parse
 from shoal.errors import CheckpointError, ConfigError
 from shoal.log.frame import frame
 from shoal.log.history import History
@@ -293,6 +295,17 @@ def test_opponents_that_no_phase_names_stay(tmp_path):
     assert len(set(map(id, kept))) == 1
 
 
+def test_the_preset_of_midrange_fits_the_env(tmp_path):
+    """All four phases, two iterations each: params, robots and the frozen self are accepted and played."""
+    watch = Watch()
+    short = [dataclasses.replace(phase, until={"steps": 2 * STEPS}, refresh=0) for phase in read("midrange")]
+    more = {"env": {"time_limit": 4.0}, "train": {"total_steps": 10 * STEPS}}
+    run = train_tiny("midrange", tmp_path, curriculum=short, callbacks=[watch], **more)
+    assert run.config["opponents"] == "1=weaver"
+    assert {seen["phase"] for seen in watch.seen} == {1, 2, 3, 4}
+    assert "NetworkAgent" in watch.seen[-1]["held"][0]
+
+
 def test_a_frozen_copy_keeps_its_weights_while_the_learner_goes_on(tmp_path):
     kept = []
 
@@ -426,8 +439,13 @@ def test_the_command_takes_a_file(tmp_path, capsys):
     assert "curriculum: phase 1 of 3, light" in shown
     assert "curriculum: phase 2 of 3, phase 2 after" in shown
     assert "phase 1 of 3" in shown
-    assert find("last", tmp_path / "runs").summary["status"] == "finished"
+    run = find("last", tmp_path / "runs")
+    assert run.summary["status"] == "finished"
     assert main([*words.split(), "--curriculum", "nothing"]) == 2
+    # the tables may stand in the file of --config, and a resumed run has them from its folder
+    (tmp_path / "config.toml").write_text(f"seed = 4\n{FILE}")
+    for options in (["cartpole", "--config", str(tmp_path / "config.toml")], ["--resume", str(run.folder)]):
+        assert [phase.name for phase in read(parse(options).options.curriculum)] == ["light", "phase 2", "earth"]
 
 
 def test_the_dashboard_shows_the_phase(tmp_path):

@@ -138,9 +138,16 @@ def test_a_device_collector_plays_the_same_games(monkeypatch):
         assert torch.equal(host.learners[0].rollout.rewards, device.learners[0].rollout.rewards)
 
 
+class Forgetful(Stay):
+    """Its memory cannot be put back after capturing."""
+
+    def reset(self, mask):
+        self.seen = mask
+
+
 def test_only_agents_that_say_so_are_captured(monkeypatch):
     use_fake_graphs(monkeypatch)
-    for name, captured in (("Stay", True), ("Clock", False)):
+    for name, captured in (("Stay", True), ("Clock", False), ("Forgetful", False)):
         vec = GpuLikeVec(shoal.make("vacuum", 16, backend="serial", preset="classic-1v3"))
         with training(
             vec, name="vacuum", **{**tiny(**tables(opponents=f"1={HERE}:{name}", algo="ppo")), "env": {}}

@@ -58,8 +58,8 @@ def train(
         callbacks: objects with methods such as `on_iteration`, or texts: `stop_at(score=475)`, `mine:Class`. Default:
             those of the options; of a resumed run, those that it was given as texts.
         options: all options at once, instead of tables.
-        **tables: algo, seed, device, opponents, and the tables train, vec, nn, eval, save, env; optimizer, core,
-            encoder and backend for plugins that have options of their own.
+        **tables: algo, seed, device, opponents, curriculum (a list of `Phase`), and the tables train, vec, nn, eval,
+            save, env; optimizer, core, encoder and backend for plugins that have options of their own.
     """
     arguments = {
         "policy": policy,

@@ -165,8 +165,14 @@ class AgentActor(Actor):
 
     @property
     def is_capturable(self) -> bool:
-        """Whether a CUDA graph can hold the agents: they say `capturable = True`."""
-        return all(bool(getattr(agent, "capturable", False)) for agent in self.held)
+        """Whether a CUDA graph can hold the agents: they say `capturable = True`.
+
+        Capturing runs them and then puts their memory back, so one with a memory also needs `state_dict`.
+        """
+        return all(
+            bool(getattr(agent, "capturable", False)) and (hasattr(agent, "state_dict") or not hasattr(agent, "reset"))
+            for agent in self.held
+        )
 
     def _use(self, rows: int) -> None:
         """Makes a new agent for another number of rows; a seat in training has always the same."""
