@@ -78,7 +78,6 @@ def speed(env: str, args: Any) -> bool:
     return True
 
 
-@torch.no_grad()
 def members(env: str, args: Any) -> bool:
     """Compares actions: matrix products of other precision may change a few that are nearly ties."""
     trainer = make(env, args, is_league=True)
@@ -91,12 +90,13 @@ def members(env: str, args: Any) -> bool:
         return True
     actions = torch.zeros_like(trainer.collector.env_actions)
     acting.order.needs_members = True
-    acting.act(0, actions)
+    with torch.no_grad():
+        acting.act(0, actions)
     obs, masks, got = acting._obs(), acting._masks(), actions[acting.rows]
     equal = torch.zeros(len(acting.rows), dtype=torch.bool, device=trainer.device)
     for member in games.member.unique().tolist():
         rows = (acting.order.member == member).nonzero().squeeze(1)
-        decision = play.bank.actor(member).act(
+        decision = play.bank.actor(member).act(  # its parameters have no gradient
             obs[rows],
             tuple(part[rows] for part in acting.state),
             mask=None if masks is None else masks[rows],

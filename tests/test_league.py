@@ -156,7 +156,11 @@ def test_draws_follow_the_probabilities_and_never_take_a_member_without_one():
 
 @pytest.mark.parametrize(
     ("core", "agents"),
-    [("none", 3), ("lstm", 2), *(pytest.param("mingru", k, marks=pytest.mark.slow) for k in (2, 3))],
+    [
+        ("lstm", 2),
+        pytest.param("none", 3, marks=pytest.mark.slow),
+        *(pytest.param("mingru", k, marks=pytest.mark.slow) for k in (2, 3)),
+    ],
 )
 def test_opponents_act_as_their_frozen_weights_alone(core, agents):
     """A slow twin: one actor for each member, one row at a time, with a memory of the row's own."""
@@ -232,7 +236,7 @@ def test_a_banks_actor_plays_from_its_row():
         assert torch.equal(bank.actor(1).step(obs, ())[0], wanted)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm", pytest.param("mingru", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("core", ["lstm", *(pytest.param(x, marks=pytest.mark.slow) for x in ("none", "mingru"))])
 def test_members_that_act_together_act_as_they_do_alone(core):
     more = {"nn": {"core": core}, "train": {"normalize_obs": True, "learning_rate": 0.1}}
     pair = [make_trainer(DUEL, **tables(**more)) for _ in range(2)]
@@ -271,7 +275,7 @@ def test_custom_policies_are_members_with_their_buffers():
         assert not torch.equal(*means)
 
 
-@pytest.mark.parametrize("core", ["none", "lstm"])
+@pytest.mark.parametrize("core", ["lstm", pytest.param("none", marks=pytest.mark.slow)])
 def test_ranges_of_envs_do_not_change_the_games(core):
     """Envs that step in turns, in ranges that begin at any side, play the same games as all of them together."""
     more = {"nn": {"core": core}, "league": {"members": ("high",)}}
@@ -300,6 +304,15 @@ def test_python_envs_have_leagues_too():
         for env in range(8):
             changed = np.flatnonzero(np.diff(members[:, env])) + 1
             assert set(changed) <= set(np.flatnonzero(over[:-1, env]) + 1)
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_opponents_do_not_explore(algo):
+    with training(DUEL, **tables(algo=algo, league={"snapshot": 40})) as t:
+        for _ in range(3):
+            t.iterate()
+        assert not t.league.members.rollout.noise[..., -1].any()
+        assert bool(t.learners[0].rollout.noise[..., -1].any())
 
 
 # ---- robots ----
@@ -450,7 +463,7 @@ class Copycat:
         return {"steps": self.steps}
 
 
-def test_python_agents_are_members(tmp_path):
+def test_python_agents_are_members():
     name = f"{Path(__file__).resolve()}:Copycat"
     with training(DUEL, tuned=DUEL, **tables(league={"members": (name, "low")})) as t:
         members, over = record_games(t, 1)
@@ -462,7 +475,11 @@ def test_python_agents_are_members(tmp_path):
                 found += 1
             begun = np.where(over[step], 0, begun + 1)
         assert found > 10
-    more = tables(league={"members": (name,)})
+
+
+@pytest.mark.slow
+def test_python_agents_resume_to_the_bit(tmp_path):
+    more = tables(league={"members": (f"{Path(__file__).resolve()}:Copycat",)})
     whole = contents(train(DUEL, runs_folder=tmp_path / "a", console="off", **more))
     run = train(DUEL, runs_folder=tmp_path / "b", console="off", **more)
     assert contents(train(DUEL, resume=cut(run, 3).folder, console="off")) == whole
@@ -517,6 +534,13 @@ def test_opponents_self_learns_from_all_rows():
 def test_mistakes_are_named_before_anything_starts(more, said):
     with pytest.raises(ConfigError, match=said.replace(".", r"\.").replace("-", r"\-")):
         league_trainer(**more).close()
+
+
+def test_envs_that_play_a_seat_themselves_are_refused():
+    vec = make_duel(6, robot_1="high")
+    with pytest.raises(ConfigError, match=r"agent 1 of the envs is played by high.*--league.members high"):
+        make_trainer(vec, **tables() | {"env": {}})
+    vec.close()
 
 
 def test_sides_with_different_spaces_are_refused():

@@ -26,7 +26,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 @pytest.mark.parametrize(
     "group",
     [
-        "parts",
+        pytest.param("parts", marks=pytest.mark.slow),
         pytest.param("collector", marks=pytest.mark.slow),
         pytest.param("compiles", marks=pytest.mark.slow),
     ],
@@ -110,6 +110,12 @@ def test_a_league_on_a_gpu_resumes_to_the_bit(case, monkeypatch):
         assert all(torch.equal(value, got[name][key]) for key, value in part.items())
     for t in (whole, stopped, resumed):
         t.close()
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_q_learning_is_refused_before_the_run_starts(algo, monkeypatch):
+    with pytest.raises(ConfigError, match=rf"--algo {algo} is not supported in a league on a GPU. Use --device cpu"):
+        on_fake_gpu(DUEL, monkeypatch, algo=algo)
 
 
 @pytest.mark.slow

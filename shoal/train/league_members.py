@@ -109,6 +109,22 @@ def robots_of(spec: Any) -> tuple[str, ...]:
     return tuple(name for name in by_seat[0] if all(name in robots for robots in by_seat))
 
 
+def check_seats(vec: Any) -> None:
+    """Raises if the envs play an agent themselves, by a preset for example: its actions would be ignored."""
+    params = {} if vec.native_spec is None else {param.name: param for param in vec.native_spec.params}
+    for agent in range(vec.agents_per_env):
+        choices = list(getattr(params.get(f"robot_{agent}"), "choices", None) or ())
+        if "learner" not in choices:
+            continue
+        playing = {int(code) for code in vec.get_params()[f"robot_{agent}"]} - {choices.index("learner")}
+        if playing:
+            robot = choices[min(playing)]
+            raise ConfigError(
+                f"a league decides who plays each agent, but agent {agent} of the envs is played by {robot}. Name it "
+                f"as a member, --league.members {robot}, and make the envs with robot_{agent}=learner."
+            )
+
+
 def _resolve_one(name: str, spec: Any, root: Path) -> str:
     """A robot's name as it is, the name of an agent that any folder finds, and the checkpoint of a run."""
     known = robots_of(spec)

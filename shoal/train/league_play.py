@@ -25,6 +25,7 @@ from shoal.league.games import Games
 from shoal.league.league import BRAIN, NAMED, AddSnapshot, League, ResetExploiter, read_state
 from shoal.league.members import Members, Robots
 from shoal.league.seating import Seating, check_agents
+from shoal.nn.qnet import QNet
 from shoal.seeds import stream_seed
 from shoal.train import league_members
 from shoal.train.opponents import agent_actor
@@ -97,6 +98,8 @@ class LeaguePlay:
                 actor.head.to(device)
                 runs[member] = actor
         self.robots = Robots(vec, self.games, robots) if robots else None
+        if not robots:
+            league_members.check_seats(vec)
         self.stream = torch.Generator(device).manual_seed(stream_seed(options.seed, "league", "actions"))
         self.members = self._make_members(vec, runs, mask_size)
         self._set_probs()
@@ -119,6 +122,11 @@ class LeaguePlay:
         main, horizon = self.learners[0].actor, self.options.train.horizon
         rows = self.seating.others.num_rows(vec.num_envs, vec.agents_per_env)
         if vec.is_on_gpu:
+            if isinstance(main.policy, QNet):
+                raise ConfigError(
+                    f"--algo {self.options.algo} is not supported in a league on a GPU. Use --device cpu, or --algo "
+                    "ppo."
+                )
             from shoal.algos.fast.members import make_members
 
             return make_members(self, vec, runs, horizon)
@@ -129,6 +137,7 @@ class LeaguePlay:
             )
         rollout = Rollout(main, horizon, rows, segment=horizon, has_dead_rows=True, mask_size=mask_size)
         rollout.needs_last_value = False
+        rollout.head = self.bank.actor(0).head  # draws noise without exploration
         members = Members(main, self.bank, self.games, rollout, runs=runs, robots=self.robots)
         self.seat = Seat(main, self.seating.others, rollout, self.stream, learns=False, members=members)
         return members
