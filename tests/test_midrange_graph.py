@@ -223,7 +223,7 @@ def test_the_picture_shows_both_views():
     texts = "".join(item["text"] for item in duel.vec.draw(0)["items"] if item["kind"] == "text")
     assert "grid" in texts
     assert "range" in texts
-    assert "missile hits, escape: hits" in texts
+    assert "missile hits, escape hits" in texts
     calm = "".join(item["text"] for item in Duel(25.0).vec.draw(0)["items"] if item["kind"] == "text")
     assert "safe: margin left" in calm
 
