@@ -2,8 +2,9 @@
 //
 // The plane: trails, missiles (white below Mach 1), labels with Mach number and load, an arrow at the edge for whatever
 // is out of sight. The graph in perspective, from behind the own aircraft and `draw_yaw` degrees to its right: the
-// plane lies flat and time goes down, from now on top to 30 s later. Red: where an enemy missile fired now can be.
-// Yellow: the escapes. In the own color: the present course. Orange: incoming missiles. Width 200, height 112, y down.
+// plane lies flat and time goes down, from now on top to 30 s later. In the enemy's color: where a missile that it
+// fires now can be. Yellow: the escapes. In the own color: the present course. Orange or light blue: incoming missiles.
+// Width 200, height 112, y down.
 
 #define SKY 0x0b1522
 #define FAINT 0x1d2f45
@@ -21,6 +22,7 @@
 enum { SPAN_MAX = 50 };  // km that the plane shows at most
 
 ENV_FN uint32_t side_color(int32_t side) { return side == 0 ? BLUE : RED; }
+ENV_FN uint32_t missile_color(int32_t side) { return side == 0 ? 0x9fd0ff : ORANGE; }
 
 // ---- text ----
 
@@ -183,7 +185,7 @@ ENV_FN void draw_missile(Draw *d, const State *s, const Plane *v, int32_t k) {
     const Body *missile = &s->body[k];
     float x = plane_x(v, missile->x), y = plane_y(v, missile->y);
     int32_t side = side_of(k);
-    uint32_t color = missile->speed < MACH ? WHITE : side == 0 ? 0x9fd0ff : ORANGE;
+    uint32_t color = missile->speed < MACH ? WHITE : missile_color(side);
     if (!is_inside(&v->panel, x, y)) {
         draw_pointer(d, v, x, y, 0.8f, color);
         return;
@@ -284,32 +286,35 @@ ENV_FN void draw_box(Draw *d, const GraphView *v) {
 }
 
 ENV_FN void draw_graph(Draw *d, const State *s, const Params *p, int32_t side) {
-    const Body *own = &s->body[side], *enemy = &s->body[1 - side];
+    const Body *own = &s->body[side];
     float yaw = m_clamp(p->draw_yaw, -180.0f, 180.0f) * (M_PI_F / 180.0f), c = m_cos(yaw), sine = m_sin(yaw);
     GraphView v = {
         {101.0f, 0.0f, 200.0f, 100.0f}, own->x, own->y, own->dx * c - own->dy * sine, own->dy * c + own->dx * sine};
     Graph graph;
     graph_fill(s, p, side, &graph);
     draw_box(d, &v);
-    int32_t knows_enemy = is_remembered(p, track_of(s, p, side).age);
+    const Track track = track_of(s, p, side);
+    int32_t knows_enemy = is_remembered(p, track.age);
+    uint32_t faded = side == 0 ? 0xb5443f : 0x3f78b5;
     for (int32_t t = GRAPH_SECONDS; knows_enemy && t > 0; t -= 5) {  // the fronts, from the last to the first
         for (int32_t k = 1; k < GRAPH_TURNS; k++) {
             GraphPoint from = graph.threat[k - 1][t], to = graph.threat[k][t];
-            uint32_t color = to.v < MACH ? LIGHT : t == GRAPH_SECONDS ? RED : 0xb5443f;
+            uint32_t color = to.v < MACH ? LIGHT : t == GRAPH_SECONDS ? side_color(1 - side) : faded;
             draw_segment(d, &v, from, to, t == GRAPH_SECONDS ? 0.6f : 0.4f, color);
         }
     }
     for (int32_t k = 0; knows_enemy && k < GRAPH_TURNS; k += (GRAPH_TURNS - 1) / 2) {
-        draw_curve(d, &v, graph.threat[k], 0.5f, RED, LIGHT);
+        draw_curve(d, &v, graph.threat[k], 0.5f, side_color(1 - side), LIGHT);
     }
     draw_curve(d, &v, graph.course[0], 0.7f, side_color(side), side_color(side));
     for (int32_t k = 0; knows_enemy && k < 2; k++) {
         draw_curve(d, &v, graph.escape[k], 0.8f, YELLOW, YELLOW);
         for (int32_t t = 10; t <= GRAPH_SECONDS; t += 10) draw_dot(d, &v, graph.escape[k][t], 0.8f, YELLOW);
     }
-    for (int32_t k = 0; k < GRAPH_INCOMING; k++) draw_curve(d, &v, graph.incoming[k], 0.7f, ORANGE, WHITE);
-    GraphPoint own_now = {own->x, own->y, 0.0f, own->speed}, enemy_now = {enemy->x, enemy->y, 0.0f, enemy->speed};
-    draw_dot(d, &v, enemy_now, 1.3f, side_color(1 - side));
+    for (int32_t k = 0; k < GRAPH_INCOMING; k++)
+        draw_curve(d, &v, graph.incoming[k], 0.7f, missile_color(1 - side), WHITE);
+    const GraphPoint own_now = {own->x, own->y, 0.0f, own->speed}, enemy_now = {track.x, track.y, 0.0f, 0.0f};
+    if (knows_enemy) draw_dot(d, &v, enemy_now, 1.3f, side_color(1 - side));
     draw_dot(d, &v, own_now, 1.3f, side_color(side));
     draw_text(d, 103.0f, 4.0f, 2.6f, side == 0 ? "space-time graph of blue" : "space-time graph of red", DIM);
 }
@@ -321,9 +326,8 @@ ENV_FN void label_miss(Label *label, const Params *p, float miss) {
         label_add(label, "hits");
         return;
     }
-    label_add(label, "misses by ");
     label_number(label, 0.001f * miss, 1);
-    label_add(label, " km");
+    label_add(label, " km off");
 }
 
 // What the graph says: of the nearest missile in flight, or of one that would be fired now.
@@ -336,7 +340,7 @@ ENV_FN void draw_verdict(Draw *d, const State *s, const Params *p, int32_t side,
         float best = m_max(miss[1], miss[2]);
         label_add(&verdict, "missile ");
         label_miss(&verdict, p, miss[0]);
-        label_add(&verdict, ", escape: ");
+        label_add(&verdict, ", escape ");
         label_miss(&verdict, p, best);
         is_safe = best >= p->kill_radius;
     } else {
@@ -373,7 +377,7 @@ ENV_FN void draw_status(Draw *d, const State *s, const Params *p, int32_t side) 
     draw_text(d, 102.0f, 103.5f, 3.0f, label.text, LIGHT);
     const Track track = track_of(s, p, side);
     const Pose here = pose_of(&s->body[side]), there = pose_of_track(track);
-    if (!is_remembered(p, track.age)) {
+    if (!is_remembered(p, track.age) && graph_incoming(s, p, side, 0) < 0) {
         draw_text(d, 102.0f, 108.5f, 3.0f, "no track of the enemy", DIM);
         return;
     }
