@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import json
 from pathlib import Path
@@ -11,15 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import shoal
 from shoal import checkpoint, evaluate
+from shoal.cli import crosstable
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.league.league import League, blank_counts
 from shoal.league.options import LeagueOptions
 from shoal.league.payoff import DRAW, LOSS, WIN
 from shoal.league.seating import find_sides
+from shoal.league.table import CrossTable
 from shoal.match import play_match
 from shoal.match.contestants import check_robot
 from shoal.match.device import play_on_device
@@ -475,3 +479,13 @@ def test_mistakes_of_the_league_command(words, said, run, tmp_path, capsys, monk
     monkeypatch.chdir(tmp_path)
     assert main(["league", *words.format(run=run.folder).split()]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_pairs_with_long_names_are_shown_by_place_where_the_screen_is_narrow():
+    names = ["a-run-with-a-long-name", "another-run-with-a-long-name"]
+    table = CrossTable(names, {(0, 1): np.array([[4000, 200, 1000], [4100, 0, 1100]])}, 2)
+    for width, title in ((80, "1 - 2"), (160, " - ".join(names))):
+        screen = Console(width=width, file=io.StringIO())
+        crosstable._show_pairs(screen, table, [0, 1])
+        assert title in screen.file.getvalue()
+        assert "…" not in screen.file.getvalue()

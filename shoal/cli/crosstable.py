@@ -12,6 +12,7 @@ from shoal.errors import ConfigError
 
 CELL = 7  # columns of one cell of the cross table
 WIDE = 110  # columns of a terminal that has room for the points by side
+PAIR_NUMBERS = 66  # columns that the numbers of a pair take
 MOST_PAIRS = 12  # pairs that are listed with intervals; the files have all
 
 
@@ -89,6 +90,9 @@ def _show_cross(screen: Any, table: Any, order: Sequence[int]) -> None:
 def _show_pairs(screen: Any, table: Any, order: Sequence[int]) -> None:
     pairs = [(i, j) for place, i in enumerate(order) for j in order[place + 1 :] if table.result(i, j).games]
     is_wide = screen.width >= WIDE
+    titles = {(i, j): f"{table.names[i]} - {table.names[j]}" for i, j in pairs}
+    if max(map(len, titles.values()), default=0) + PAIR_NUMBERS > screen.width:  # places, as in the tables above
+        titles = {(i, j): f"{order.index(i) + 1} - {order.index(j) + 1}" for i, j in pairs}
     grid = _grid("left", "right", "right", "right", "left", "left", *["left"] * is_wide)
     heads = ["", "won", "drawn", "lost", "wins, 95 %", "losses, 95 %", *["points by side"] * is_wide]
     grid.add_row(*heads, style="bold")
@@ -98,7 +102,7 @@ def _show_pairs(screen: Any, table: Any, order: Sequence[int]) -> None:
         scores = " / ".join(f"{100.0 * part.score:.1f}" if part.games else "-" for part in by_side)
         counts = [f"{count:,}" for count in (result.wins, result.draws, result.losses)]
         rates = [interval(result.win_rate()), interval(result.loss_rate())]
-        grid.add_row(f"{table.names[i]} - {table.names[j]}", *counts, *rates, *[scores] * is_wide)
+        grid.add_row(titles[i, j], *counts, *rates, *[scores] * is_wide)
     screen.print(grid)
     if len(pairs) > MOST_PAIRS:
         screen.print(f"{len(pairs) - MOST_PAIRS} more pairs; --html FILE and --json FILE have all.", style="dim")
