@@ -27,6 +27,7 @@ multiprocessing.set_forkserver_preload(["torch", "shoal.vector.worker"])
 os.fsync = lambda handle: None
 
 ENVS = registry.stock_names()
+VARIANTS = ("midrange_continuous", "midrange_full")  # the code of midrange with other actions
 BROKEN = Path(__file__).parent / "broken"
 
 
@@ -66,7 +67,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(params=ENVS)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in ENVS])
 def env(request) -> str:
-    """Each stock env in turn: a new env is tested at once."""
+    """Each stock env in turn: a new env is tested at once. (Variants of another env's code: with the slow tests.)"""
     return request.param

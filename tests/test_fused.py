@@ -44,7 +44,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
         pytest.param("more_recurrent_ppo", marks=pytest.mark.slow),
         pytest.param("collectors", marks=pytest.mark.slow),
         "parts",
-        "compiles",
+        pytest.param("compiles", marks=pytest.mark.slow),
     ],
 )
 def test_kernels_equal_their_twins(group):

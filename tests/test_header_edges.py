@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import shoal
 from shoal import errors
+from shoal.cli.main import main
 from shoal.cli.new import write_header
 from shoal.conformance import run_checks
 from shoal.native import build
@@ -147,15 +146,13 @@ def test_a_time_limit_beyond_the_check(header, monkeypatch):
     assert [o.text for o in run_checks(header, 400) if o.status == "failed"] == []
 
 
-def test_check_of_a_path_with_brackets(header, tmp_path):
+def test_check_of_a_path_with_brackets(header, tmp_path, monkeypatch, capsys):
+    use_checks(monkeypatch)
     folder = tmp_path / "[" / "bold]"
     folder.mkdir(parents=True)
     shutil.copy(header, folder)
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal", "check", str(folder / "my_env.h"), "--quick"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-300:]
-    assert os.path.basename(str(tmp_path)) in done.stdout.replace("\n", "")
+    assert main(["check", str(folder / "my_env.h"), "--quick"]) == 0
+    assert os.path.basename(str(tmp_path)) in capsys.readouterr().out.replace("\n", "")
 
 
 def test_snapshots_of_a_namesake(header, tmp_path):

@@ -32,8 +32,8 @@
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, first, 0, "the agent that begins")                                                                          \
     X(int, opening_plies, 0, "random moves that every game starts with; none of them makes four")                      \
-    X(int, robot_0, 0, "who plays agent 0")                                                                            \
-    X(int, robot_1, 0, "who plays agent 1")
+    X(int, robot_0, 0, "who plays the agent")                                                                          \
+    X(int, robot_1, 0, "who plays the agent")
 #define ENV_LIMITS(X) X("threats", 0, 1) X("opening_plies", 0, 30)
 #define ENV_CHOICES(X)                                                                                                 \
     X("first", "random agent_0 agent_1")                                                                               \

@@ -15,7 +15,7 @@ MOST_MEMBERS = 64  # ids 0 .. 63; 0 is the learner's latest weights
 class LeagueOptions:
     """How a league is played: the options of `--league.*`. `--league` alone turns it on with these defaults."""
 
-    on: bool = opt(False, "train in a league: against snapshots of the learner, robots and runs; --league is short")
+    on: bool = opt(False, "train in a league: against snapshots of the learner, robots and runs")
     pool: int = opt(32, "members at most, with the learner's latest weights as one of them", low=2, high=MOST_MEMBERS)
     latest: float = opt(0.5, "share of the games against the learner's latest weights", low=0.0, high=1.0)
     match: Literal["uniform", "hard", "variance"] = opt(

@@ -141,6 +141,7 @@ def counts() -> tuple[int, int, int]:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_many_cycles_leave_nothing():
     """Item 9: 60 of them (`scripts/soak cycles` does 1,000): flat descriptors, memory and shared memory."""
 

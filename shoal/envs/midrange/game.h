@@ -54,8 +54,8 @@
     X(float, kill_radius, 100.0f, "m")                                                                                 \
     X(int, draw_side, 0, "the side whose space-time graph the picture shows")                                          \
     X(float, draw_yaw, 25.0f, "degrees by which the graph is seen from the right of the aircraft's tail")              \
-    X(int, robot_0, 0, "who plays side 0")                                                                             \
-    X(int, robot_1, 0, "who plays side 1")
+    X(int, robot_0, 0, "who plays the side")                                                                           \
+    X(int, robot_1, 0, "who plays the side")
 #define ENV_LIMITS(X)                                                                                                  \
     X("channels", 1, 6)                                                                                                \
     X("time_scale", 0.01, 5)                                                                                           \
