@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shoal import conformance
+import pytest
+
+from shoal import conformance, registry
 
 # without long compilations: other languages, sanitizers, other builds
 QUICK = (
@@ -17,6 +19,11 @@ QUICK = (
     "episodes",
     "draw",
 )
+
+
+VARIANTS = ("midrange_continuous", "midrange_full")  # the code of midrange with other actions
+# every stock env in turn; variants of another env's code with the slow tests
+STOCK = [pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in registry.stock_names()]
 
 
 def use_checks(monkeypatch, *names: str) -> int:

@@ -20,14 +20,15 @@ from shoal import registry
 from shoal.errors import CompilerMissing
 from shoal.native import build
 
+from .checks import STOCK, VARIANTS
+
 # Workers import the module of their env, and many test modules import torch. The fork server imports it once for all.
 multiprocessing.set_forkserver_preload(["torch", "shoal.vector.worker"])
 
 # Tests kill processes, never the machine: to wait for the disk would take a seventh of the time of training tests.
 os.fsync = lambda handle: None
 
-ENVS = registry.stock_names()
-VARIANTS = ("midrange_continuous", "midrange_full")  # the code of midrange with other actions
+ENVS = [name for name in registry.stock_names() if name not in VARIANTS]
 BROKEN = Path(__file__).parent / "broken"
 
 
@@ -67,7 +68,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in ENVS])
+@pytest.fixture(params=STOCK)
 def env(request) -> str:
-    """Each stock env in turn: a new env is tested at once. (Variants of another env's code: with the slow tests.)"""
+    """Each stock env in turn: a new env is tested at once."""
     return request.param

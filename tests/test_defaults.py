@@ -24,6 +24,7 @@ from shoal.train import Options, Trainer, defaults, make_vec, merge, options_for
 from shoal.train import envs as train_envs
 from shoal.train.defaults import GRID_SIDE, NATIVE_ENVS, PYTHON_ENVS, Look, by_look, look_at
 
+from .checks import STOCK
 from .training import make_trainer
 
 LOOKS = [
@@ -98,7 +99,7 @@ def test_help_marks_the_options_whose_default_depends_on_the_env():
 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn", "pqn"])
-@pytest.mark.parametrize("env", registry.stock_names())
+@pytest.mark.parametrize("env", STOCK)
 def test_tuned_values_do_not_depend_on_the_table(env, algo):
     """A file sets every option that the table sets, so that another table changes no tuned env."""
     own = tuned(env) if algo == "ppo" else tuned(env).get(algo, {})

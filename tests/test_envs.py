@@ -17,9 +17,26 @@ from shoal.native import build, lib
 from shoal.vector.play import golden, play
 from shoal.vector.serial import SerialVec
 
+from .checks import use_checks
+
 GOLDEN = Path(__file__).parent / "golden.json"
 
 
+QUICK = ("cartpole", "forage")  # with columns, and with agents and images; the others with the slow tests
+WHOLE = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.stock_names()]
+
+
+def test_keeps_the_quick_part_of_the_contract(env, monkeypatch):
+    """`shoal check` without other languages, sanitizers and other builds."""
+    count = use_checks(monkeypatch)
+    outcomes = list(run_checks(env, steps=1000))
+    assert [o for o in outcomes if o.status == "failed"] == []
+    assert len(outcomes) == count
+
+
+@pytest.mark.parametrize(
+    "env", [n if n in WHOLE else pytest.param(n, marks=pytest.mark.slow) for n in registry.stock_names()]
+)
 def test_keeps_the_contract(env):
     """All of `shoal check`: three languages, sanitizers, determinism, spaces, batch sizes, threads, snapshots."""
     outcomes = list(run_checks(env, steps=1000))

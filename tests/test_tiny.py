@@ -11,16 +11,17 @@ import pytest
 import torch
 
 import shoal
-from shoal import registry, runs
+from shoal import runs
 from shoal.cli.main import main
 from shoal.train import train
+from tests.checks import STOCK
 from tests.envs import CounterEnv
 from tests.training import contents, cut, train_tiny, training
 
 CHASE = str(Path(__file__).parent / "chase.h")
 
 
-@pytest.mark.parametrize("name", registry.stock_names())
+@pytest.mark.parametrize("name", STOCK)
 def test_a_native_env_steps_draws_and_goes_back(name):
     vec = shoal.make(name, num_envs=65, backend="threads", num_threads=2, seed=1)
     twin = shoal.make(name, num_envs=65, backend="serial", seed=1)
