@@ -62,6 +62,16 @@ def _compile(source: build.Source, variant: str) -> Path:
     return build.build(source, variant, build.cache_dir())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of long.txt as slow."""
+    lines = (Path(__file__).parent / "long.txt").read_text().splitlines()
+    long = [line for line in lines if line and not line.startswith("#")]
+    for item in items:
+        name = item.nodeid
+        if any(name == line or name.startswith((f"{line}::", f"{line}[")) for line in long):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Garbage collections skip what is imported: a few 100,000 objects, which take 0.1 to 0.3 s each time."""
     gc.collect()

@@ -155,3 +155,12 @@ def test_import_is_light():
         "from shoal.native import lib; assert lib.load_core.cache_info().currsize == 0"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_long_tests_exist():
+    """tests/long.txt names tests by file and function."""
+    for line in (Path(__file__).parent / "long.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            file, _, name = line.partition("::")
+            function = name.partition("[")[0]
+            assert f"def {function}" in (Path(__file__).parents[1] / file).read_text(), line
