@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -298,6 +298,17 @@ def arguments(maker: Any) -> dict[str, str]:
         return {}
     named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     return {p.name: "(required)" if p.default is p.empty else repr(p.default) for p in named}
+
+
+def check_call(function: Any, call: str, arguments: Sequence[str], shown: str, has_self: bool = False) -> None:
+    """Raises unless a function takes these arguments by position. `call`: how it is called, as text."""
+    try:
+        inspect.signature(function).bind(*([None] * has_self), *arguments)
+    except ValueError:  # a function of C does not tell
+        return
+    except TypeError:
+        given = inspect.signature(function)
+        raise ConfigError(f"{shown} takes {given}, but is called as {call}. Change its arguments.") from None
 
 
 def check_arguments(name: str, maker: Any, given: Mapping[str, Any], flag: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from shoal import conformance, registry
@@ -31,3 +36,17 @@ def use_checks(monkeypatch, *names: str) -> int:
     checks = [getattr(conformance, f"check_{name}") for name in names or QUICK]
     monkeypatch.setattr(conformance, "CHECKS", checks)
     return len(checks)
+
+
+def check_kernels(module: str, group: str) -> None:
+    """Runs checks of Triton kernels in a process of their own: in Triton's interpreter, or compiled for a GPU."""
+    env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", module, group],
+        env=env,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checked" in done.stdout

@@ -28,6 +28,7 @@ from shoal.train import make_vec, options_for, train
 from shoal.train.graphs import Pace
 from shoal.train.health import Context, check_finite
 
+from .checks import check_kernels
 from .fake_gpu import GpuLikeVec, use_fake_graphs
 from .training import make_trainer, training
 
@@ -48,17 +49,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
     ],
 )
 def test_kernels_equal_their_twins(group):
-    root = Path(__file__).parents[1]
-    env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.fused_checks", group],
-        env=env,
-        capture_output=True,
-        text=True,
-        cwd=root,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "checked" in done.stdout
+    check_kernels("tests.fused_checks", group)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import torch
 import shoal
 from shoal.errors import ConfigError
 from shoal.native import lib
+from tests.checks import check_kernels
 from tests.fake_gpu import GpuLikeVec, make_cuda_vec_on_host, use_fake_graphs
 from tests.training import make_trainer, tiny
 
@@ -32,17 +30,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
     ],
 )
 def test_kernels_equal_their_twins(group):
-    root = Path(__file__).parents[1]
-    env = {**os.environ, "TRITON_INTERPRET": "0" if group == "compiles" else "1", "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.member_checks", group],
-        env=env,
-        capture_output=True,
-        text=True,
-        cwd=root,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "checked" in done.stdout
+    check_kernels("tests.member_checks", group)
 
 
 def on_fake_gpu(env: str, monkeypatch: Any, *, device: bool = True, params: Any = (), **more: Any) -> Any:

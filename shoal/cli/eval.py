@@ -17,8 +17,7 @@ from typing import Annotated, Any
 import tyro
 
 from shoal.cli.command import Command
-from shoal.cli.screen import show_help
-from shoal.cli.train import check_keywords, env_flags
+from shoal.cli.train import call_with_params, check_keywords
 from shoal.names import shortened
 
 GREEDY, SAMPLED = "greedy", "sampled"
@@ -46,17 +45,7 @@ def evaluate(words: list[str]) -> int:
         shoal eval runs/breakout/20250101-120000 --checkpoint last --video breakout.gif
         shoal eval pong --agent random --episodes 20
     """
-    rest, given = env_flags(words)
-    if any(word in ("-h", "--help") for word in words):
-        rest = ["--help"]  # without the other words, or tyro omits the arguments that they give
-        show_help(inspect.getdoc(evaluate) or "")
-    return tyro.cli(
-        partial(evaluate_under, env=given),
-        prog="shoal eval",
-        args=rest,
-        description="",
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    return call_with_params(evaluate_under, "env", words, prog="shoal eval", text=inspect.getdoc(evaluate) or "")
 
 
 def evaluate_under(
@@ -149,7 +138,6 @@ def evaluate_under(
                 playing.record(maker, players[modes[0]], target, video_episodes, start, fps)
             except Exception as error:  # a failed video must not lose the score
                 target, note, failed = None, f"No video: {error}", error
-    score = result.score
     facts = {
         "run": str(trained.folder),
         "env": str(kwargs["env"]),
@@ -158,20 +146,10 @@ def evaluate_under(
         "seed": start,
         "params": {change.name: {"training": change.training, "evaluation": change.evaluation} for change in changed},
         **({"opponents": opponents} if opponents else {}),
-        **result.facts(),
-        "cut": score.cut,
-        "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
-        "video": None if target is None else str(target),
-        "returns": score.returns,
-        "lengths": score.lengths,
+        **_result_facts(result, target),
     }
-    line = jsonlib.dumps(facts)
-    if out is not None:
-        with out.open("a") as file:
-            file.write(line + "\n")
-    if json:
-        print(line)
-    else:
+    _write(facts, out, json)
+    if not json:
         _show(screen, trained, chosen, result, changed)
     if failed is not None and video != "auto":
         raise failed  # --video named a file
@@ -246,6 +224,29 @@ def _target(
         words = "-".join(f"{param}={value}" for param, value in env.items())
         name += f"-{re.sub(r'[^A-Za-z0-9_=.-]+', '_', words)[:80]}".rstrip(".")
     return video.check(folder / name, rate), None
+
+
+def _result_facts(result: Any, video: Path | None) -> dict[str, Any]:
+    """What is written about an evaluation, whoever played."""
+    score = result.score
+    return {
+        **result.facts(),
+        "cut": score.cut,
+        "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
+        "video": None if video is None else str(video),
+        "returns": score.returns,
+        "lengths": score.lengths,
+    }
+
+
+def _write(facts: dict[str, Any], out: Path | None, is_printed: bool) -> None:
+    """Appends a line of JSON to a file, and prints it."""
+    line = jsonlib.dumps(facts)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(line + "\n")
+    if is_printed:
+        print(line)
 
 
 def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[Any]) -> None:
@@ -376,19 +377,10 @@ def _evaluate_agent(
         "agent": task.agent,
         "opponents": task.opponents,
         "seed": task.seed,
-        **result.facts(),
-        "cut": score.cut,
-        "stats": {name: sum(values) / len(values) for name, values in score.stats.items()},
-        "video": None if target is None else str(target),
-        "returns": score.returns,
-        "lengths": score.lengths,
+        **_result_facts(result, target),
     }
-    line = jsonlib.dumps(facts)
-    if out is not None:
-        with out.open("a") as file:
-            file.write(line + "\n")
+    _write(facts, out, json)
     if json:
-        print(line)
         return 0
     against = f", against {task.opponents}" if task.opponents else ""
     screen.print(Text(f"{task.env}, agent {shortened(task.agent)}{against}", "bold"), soft_wrap=True)

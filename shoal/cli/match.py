@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json as jsonlib
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from shoal.cli.command import Command
-from shoal.cli.screen import show_help
-from shoal.cli.train import env_flags
+from shoal.cli.train import call_with_params
 
 
 def match(words: list[str]) -> int:
@@ -33,17 +31,7 @@ def match(words: list[str]) -> int:
         shoal match seek flee hunt --env vacuum --env.preset duel-stun
         shoal match runs/connect4/a runs/connect4/b --html match.html --json match.json
     """
-    rest, given = env_flags(words)
-    if any(word in ("-h", "--help") for word in words):
-        rest = ["--help"]  # without the other words, or tyro omits the arguments that they give
-        show_help(inspect.getdoc(match) or "")
-    return tyro.cli(
-        partial(match_under, params=given),
-        prog="shoal match",
-        args=rest,
-        description="",
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    return call_with_params(match_under, "params", words, prog="shoal match", text=inspect.getdoc(match) or "")
 
 
 def match_under(

@@ -8,8 +8,9 @@ import inspect
 import itertools
 import traceback
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -416,6 +417,20 @@ def _as(kind: Any, value: Any, name: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
         raise ConfigError(f"env.{name} = {value!r} must be {kind.__name__}, not {type(value).__name__}.")
     return kind(value)
+
+
+def call_with_params(command: Callable[..., int], name: str, words: list[str], *, prog: str, text: str) -> int:
+    """Calls a command with its flags; those of env params (`--env.gravity 15`) become its argument `name`.
+
+    `text` is its help.
+    """
+    rest, given = env_flags(words)
+    if any(word in ("-h", "--help") for word in words):
+        rest = ["--help"]  # without the other words, or tyro omits the arguments that they give
+        show_help(text)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    done: int = tyro.cli(partial(command, **{name: given}), prog=prog, args=rest, description="", config=config)
+    return done
 
 
 def env_flags(args: list[str]) -> tuple[list[str], dict[str, Any]]:

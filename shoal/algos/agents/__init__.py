@@ -57,12 +57,13 @@ def find_agent(agent: Any, flag: str = "--agent") -> Any:
     if hasattr(agent, "act"):
         if not callable(agent.act):
             raise ConfigError(f"{shown}: act is {type(agent.act).__name__}, not a method. Define {SIGNATURE}.")
-        _check_signature(agent.act, shown, has_self=isinstance(agent, type) and not _is_static(agent))
+        has_self = isinstance(agent, type) and not _is_static(agent)
+        names.check_call(agent.act, SIGNATURE, ARGUMENTS, shown, has_self)
     elif isinstance(agent, type) or not callable(agent):
         kind = agent.__name__ if isinstance(agent, type) else type(agent).__name__
         raise ConfigError(f"{shown} is {kind}, which has no {SIGNATURE}, so it is no agent. Add this method.")
     else:
-        _check_signature(agent, shown)
+        names.check_call(agent, SIGNATURE, ARGUMENTS, shown)
     if isinstance(agent, type):
         names.check_arguments(shown, agent, dict.fromkeys(_offered(agent)), "")
     return agent
@@ -106,14 +107,3 @@ def _plugin(name: str, flag: str) -> Any:
 
 def _is_static(agent: type) -> bool:
     return isinstance(inspect.getattr_static(agent, "act"), (staticmethod, classmethod))
-
-
-def _check_signature(function: Any, shown: str, has_self: bool = False) -> None:
-    """Raises unless a function takes observations and a mask, in this order."""
-    try:
-        inspect.signature(function).bind(*([None] * has_self), *ARGUMENTS)
-    except ValueError:  # a function of C does not tell
-        return
-    except TypeError:
-        given = inspect.signature(function)
-        raise ConfigError(f"{shown} takes {given}, but is called as {SIGNATURE}. Change its arguments.") from None

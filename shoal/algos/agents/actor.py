@@ -19,7 +19,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from shoal.algos.actor import Actor, Decision
-from shoal.errors import CheckpointError, ConfigError
+from shoal.algos.user_state import check_saved, tensors_of
+from shoal.errors import ConfigError
 from shoal.nn.cores import State
 from shoal.nn.distributions import ActionHead
 from shoal.spec import Layout, map_leaves
@@ -263,25 +264,13 @@ class AgentActor(Actor):
         """What a resume needs: whose game each row plays, and the `state_dict` of each agent."""
         tensors = {"which": self.which, "current": self.current}
         for number, agent in enumerate(self.held):
-            own = agent.state_dict() if hasattr(agent, "state_dict") else {}
-            for name, value in own.items():
-                if not isinstance(value, Tensor):
-                    raise CheckpointError(
-                        f"{self.shown}: state_dict()['{name}'] is {_kind(value)}. Checkpoints hold tensors only."
-                    )
-            tensors |= {f"{number}.{name}": value for name, value in own.items()}
+            tensors |= {f"{number}.{name}": value for name, value in tensors_of(agent, self.shown).items()}
         return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Sets what `memory` returned."""
         own = self.memory()
-        for name, value in own.items():
-            saved = tensors.get(name)
-            if saved is None or saved.shape != value.shape:
-                what = "nothing" if saved is None else f"a tensor of shape {tuple(saved.shape)}"
-                raise CheckpointError(
-                    f"{self.shown}: the checkpoint has {what} for its '{name}', expected {tuple(value.shape)}."
-                )
+        check_saved(own, tensors, self.shown)
         for name in ("which", "current"):
             own[name].copy_(tensors[name])
         for number, agent in enumerate(self.held):

@@ -11,7 +11,6 @@ A reward has one method, on batches of tensors on the run's device, one entry fo
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +45,7 @@ def make_reward(reward: Any) -> Any:
         return reward
     if not callable(reward):
         raise ConfigError(f"{shown} is {type(reward).__name__}, which has no {SIGNATURE}. Name a class that has.")
-    _check_signature(reward, shown)
+    names.check_call(reward, SIGNATURE, ARGUMENTS, shown)
     return FunctionReward(reward)
 
 
@@ -61,15 +60,4 @@ def _plugin(name: str) -> Any:
 def _check_compute(reward: Any, shown: str) -> None:
     if not callable(getattr(reward, "compute", None)):
         raise ConfigError(f"{shown} has no {SIGNATURE}, so it is no reward. Add this method.")
-    _check_signature(reward.compute, shown, has_self=isinstance(reward, type))
-
-
-def _check_signature(function: Any, shown: str, has_self: bool = False) -> None:
-    """Raises unless a function takes the five arguments in order."""
-    try:
-        inspect.signature(function).bind(*([None] * has_self), *ARGUMENTS)
-    except ValueError:  # a function of C does not tell
-        return
-    except TypeError:
-        given = inspect.signature(function)
-        raise ConfigError(f"{shown} takes {given}, but is called as {SIGNATURE}. Change its arguments.") from None
+    names.check_call(reward.compute, SIGNATURE, ARGUMENTS, shown, has_self=isinstance(reward, type))

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from shoal.algos.rollout import Rollout
-from shoal.errors import CheckpointError, ConfigError, TrainingError
+from shoal.algos.user_state import check_saved, tensors_of
+from shoal.errors import ConfigError, TrainingError
 
 
 class Shaper:
@@ -143,23 +144,12 @@ class Shaper:
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of the reward's `state_dict`; empty if it has none."""
-        tensors = self.reward.state_dict() if hasattr(self.reward, "state_dict") else {}
-        for name, value in tensors.items():
-            if not isinstance(value, Tensor):
-                kind = type(value).__name__
-                raise CheckpointError(f"{self.shown}: state_dict()['{name}'] is {kind}. Checkpoints hold tensors only.")
-        return dict(tensors)
+        return tensors_of(self.reward, self.shown)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Sets the reward's state to one that `state` returned."""
         own = self.state()
-        for name, value in own.items():
-            saved = tensors.get(name)
-            if saved is None or saved.shape != value.shape:
-                what = "nothing" if saved is None else f"a tensor of shape {tuple(saved.shape)}"
-                raise CheckpointError(
-                    f"{self.shown}: the checkpoint has {what} for its '{name}', expected {tuple(value.shape)}."
-                )
+        check_saved(own, tensors, self.shown)
         if not own:
             return
         if hasattr(self.reward, "load_state_dict"):
