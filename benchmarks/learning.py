@@ -2,7 +2,8 @@
 
     python benchmarks/learning.py                     all envs, 3 seeds
     python benchmarks/learning.py --envs cartpole memory --seeds 1 2
-    python benchmarks/learning.py --table             only write the table of docs/learning.md from the last results
+    python benchmarks/learning.py --table             only write the tables of docs/ from the last results
+    python benchmarks/learning.py --suite [--device cuda] [--jobs 4]   every env on a GPU: benchmarks/suite.py
 
 Each run is `shoal train ENV --seed S` in its own process. Its seconds include imports and the final evaluation of 100
 held-out episodes. Appends to benchmarks/results/learning.jsonl, and writes docs/learning.md and the score of each env
@@ -21,6 +22,8 @@ import time
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import suite
 
 from shoal import config, registry
 from shoal.measure import describe_machine
@@ -77,7 +80,9 @@ def write_score(env: str, runs: list[dict[str, Any]], target: float) -> None:
     """Writes the score into the env's TOML file: its last table, [score]."""
     path = registry.STOCK / f"{env}.toml"
     head = path.read_text().split("[score]")[0]
+    kept = ("why", "target", "random", "scripted", "against")
     table = {
+        **{name: value for name, value in config.read_toml(path)["score"].items() if name in kept},
         "target": target,
         "reached": [round(run["score"], 3) for run in runs],
         "steps": runs[0]["steps"],
@@ -115,10 +120,17 @@ def write_page() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", nargs="+", default=list(targets()))
+    parser.add_argument("--envs", nargs="+", default=list(targets()), choices=list(targets()), metavar="ENV")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--table", action="store_true", help="only write the page from the last results")
+    parser.add_argument("--table", action="store_true", help="only write the pages from the last results")
+    parser.add_argument("--suite", action="store_true", help="several runs at a time, into docs/suite.md")
+    parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"), help="of --suite")
+    parser.add_argument("--jobs", type=int, default=4, help="runs of --suite at a time")
     args = parser.parse_args()
+    if args.suite:
+        suite.run_suite(args.envs, args.seeds, args.device, args.jobs)
+        suite.write_page()
+        return
     goals = targets()
     for env in [] if args.table else args.envs:
         for name, flags in VARIANTS.get(env, {env: []}).items():
@@ -135,6 +147,7 @@ def main() -> None:
             if name not in CHANCE and "lstm" not in name:
                 write_score(env, runs, goals[env])
     write_page()
+    suite.write_page()
 
 
 if __name__ == "__main__":

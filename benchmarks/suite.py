@@ -1,0 +1,184 @@
+"""Every stock env to its target: `python benchmarks/learning.py --suite`.
+
+Each run is `shoal train ENV --seed S --device D` in a process of its own, `jobs` of them at a time, each on its share
+of the cores. A score is the mean return of 100 held-out episodes; in a two-player env, the share of games won against
+the robot `against` of [score]. Each finished run is a line of benchmarks/results/suite.jsonl. `write_page` writes the
+table of docs/suite.md from the newest line of each env and seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+from shoal import config, registry
+from shoal.measure import describe_machine
+from shoal.runs import all_runs, commit
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
+MARKS = r"(<!-- Written by benchmarks/learning.py --suite -->\n).*?(<!-- The end of what --suite writes. -->)"
+EPISODES, GAMES = 100, 2000
+CURVE_POINTS = 60
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The table [score] of an env's TOML file."""
+
+    target: float
+    why: str = ""  # what justifies the target
+    random: float | None = None  # the score of random play
+    scripted: float | None = None  # of a simple scripted player
+    against: str = ""  # a robot: the score is the share of games won against it
+
+    @classmethod
+    def of(cls, env: str) -> Goal | None:
+        """The goal of a stock env; None if it has none."""
+        path = registry.STOCK / f"{env}.toml"
+        table = config.read_toml(path).get("score") if path.is_file() else None
+        if table is None:
+            return None
+        return cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table})
+
+
+def goals() -> dict[str, Goal]:
+    """The goals of all stock envs that have one."""
+    found = {env: Goal.of(env) for env in registry.stock_names()}
+    return {env: goal for env, goal in found.items() if goal is not None}
+
+
+# ---- running ----
+
+
+def _shoal(*words: str, cores: Sequence[int], log: Path) -> None:
+    """Runs a command of Shoal on these cores. Its output is shown only if it fails."""
+    with log.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "shoal", *words],
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+    if done.returncode:
+        raise RuntimeError(f"shoal {' '.join(words[:2])} failed:\n{log.read_text()[-2000:]}")
+
+
+def one(env: str, goal: Goal, seed: int, device: str, cores: Sequence[int]) -> dict[str, Any]:
+    """Trains one run and measures its score."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        flags = ["--seed", str(seed), "--device", device, "--console", "off", "--runs", str(folder / "runs")]
+        began = time.perf_counter()
+        _shoal("train", env, *flags, "--eval.episodes", str(EPISODES), cores=cores, log=folder / "train.txt")
+        seconds = time.perf_counter() - began
+        run = all_runs(folder / "runs")[-1]
+        summary = run.summary or {}
+        points = [(m["step"], m["wall_s"], m["episode/return"]) for m in run.metrics() if m.get("episode/n")]
+        if goal.against:
+            words = ["match", str(run.folder), goal.against, "--games", str(GAMES), "--device", device]
+            _shoal(*words, "--json", str(folder / "match.json"), cores=cores, log=folder / "match.txt")
+            (pair,) = json.loads((folder / "match.json").read_text())["results"]
+            score = pair["win_rate"]
+        else:
+            score = summary["eval"]["return"]
+    thinning = max(1, -(-len(points) // CURVE_POINTS))
+    facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
+    curve = [[step, round(wall, 2), round(value, 4)] for step, wall, value in points[::-1][::thinning][::-1]]
+    return {"env": env, "seed": seed, "device": device, "score": score, **facts, "curve": curve}
+
+
+def run_suite(envs: Sequence[str], seeds: Sequence[int], device: str, jobs: int) -> None:
+    """Trains all envs with all seeds, and appends a line for each run."""
+    wanted = goals()
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // jobs)
+    shares: Queue[Sequence[int]] = Queue()
+    for job in range(jobs):
+        shares.put(cores[job * share : (job + 1) * share] or cores)
+    facts = {"machine": describe_machine(), "commit": commit()}
+    began = time.perf_counter()
+
+    def work(env: str, seed: int) -> None:
+        mine = shares.get()
+        try:
+            row = one(env, wanted[env], seed, device, mine)
+        except RuntimeError as error:
+            print(f"{env} seed {seed} {error}", flush=True)
+            return
+        finally:
+            shares.put(mine)
+        verdict = "ok" if row["score"] >= wanted[env].target else "MISSED"
+        print(
+            f"{env:22} seed {seed}  target {wanted[env].target:8.4g}  score {row['score']:8.4g}  "
+            f"{row['steps'] / 1e6:7.1f}M steps  {row['seconds']:6.1f} s  {verdict}",
+            flush=True,
+        )
+        with RESULTS.open("a") as file:
+            file.write(json.dumps({**row, **facts, "time": time.strftime("%Y-%m-%d %H:%M")}) + "\n")
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in [pool.submit(work, env, seed) for env in envs for seed in seeds]:
+            future.result()
+    print(f"{len(envs)} envs, {len(seeds)} seeds: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+# ---- the page ----
+
+
+def newest() -> dict[str, list[dict[str, Any]]]:
+    """The newest run of each seed by env, of the device that was used last."""
+    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    device = {line["env"]: line["device"] for line in lines}
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for line in lines:
+        if line["device"] == device[line["env"]]:
+            found.setdefault(line["env"], {})[line["seed"]] = line
+    return {env: [by_seed[seed] for seed in sorted(by_seed)] for env, by_seed in sorted(found.items())}
+
+
+def number(value: float | None) -> str:
+    """A score for a table."""
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def table() -> str:
+    """All envs in Markdown: those that were not trained, too."""
+    done = newest()
+    rows = [
+        "| env | random | scripted | target | reached, by seed | steps | seconds of a run | what the target is |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for env in registry.stock_names():
+        goal, runs = goals().get(env), done.get(env, [])
+        cells = [f"[{env}](envs/{env}.md)"]
+        if goal is None:
+            rows.append(f"| {cells[0]} | | | | no target | | | |")
+            continue
+        missed = [run for run in runs if run["score"] < goal.target]
+        reached = ", ".join(number(run["score"]) for run in runs) + (" **missed**" if missed else "")
+        seconds = [run["seconds"] for run in runs]
+        why = f"share of games won against {goal.against}. {goal.why}" if goal.against else goal.why
+        cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
+        cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else ""]
+        cells += [f"{min(seconds):.1f} to {max(seconds):.1f}" if runs else "", why.replace("|", "/")]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def write_page() -> None:
+    """Writes the table into docs/suite.md."""
+    page = PAGE.read_text()
+    PAGE.write_text(re.sub(MARKS, lambda match: f"{match[1]}{table()}\n{match[2]}", page, flags=re.DOTALL))
