@@ -1,6 +1,8 @@
 # Two commands for a new machine: `make demo` shows Shoal training, `make test` runs the checks.
 PYTHON ?= python3
 VENV := .venv
+# modules are compiled when they are first imported: most of the 13,000 never are
+INSTALL := $(VENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt
 
 demo: $(VENV)/installed  ## install, train a pong player, and record a video of it
 	$(VENV)/bin/shoal train pong
@@ -11,11 +13,11 @@ test: $(VENV)/ready  ## install, then run the checks
 
 $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	$(INSTALL) -e .
 	touch $@
 
 $(VENV)/ready: $(VENV)/installed
-	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) -e ".[dev]"
 	touch $@
 
 clean:  ## remove the virtual environment and all build outputs

@@ -26,6 +26,7 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         build = load_build(Path(self.root))
+        os.environ.pop("SHOAL_CFLAGS", None)  # they are of the user's own envs
         cache = os.environ.get("SHOAL_CACHE_DIR")  # libraries are named by what they are compiled from
         folder = Path(cache) if cache else Path(self.make_folder())
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Container, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +26,22 @@ QUICK = (
     "episodes",
     "draw",
 )
+SHORT = ("symbols", "determinism", "initialised", "spaces", "snapshot", "episodes", "draw")  # compile nothing
 
-
+# One env of each kind: columns, boxes, images and agents, masks and seats, presets and consts. They stand for all envs
+# where a test is of the library more than of the env. The other envs are tested in the same way by the slow tests.
+KINDS = ("breakout", "cartpole", "connect4", "forage", "pendulum", "vacuum")
 VARIANTS = ("midrange_continuous", "midrange_full")  # the code of midrange with other actions
-# every stock env in turn; variants of another env's code with the slow tests
-STOCK = [pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in registry.stock_names()]
+
+
+def with_slow(names: Iterable[str], quick: Container[str]) -> list[Any]:
+    """Params of a test: these names, those that are not in `quick` as slow tests."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+ALL = registry.stock_names()
+STOCK = with_slow(ALL, KINDS)
+EVERY = with_slow(ALL, set(ALL) - set(VARIANTS))
 
 
 def use_checks(monkeypatch, *names: str) -> int:

@@ -198,16 +198,26 @@ def test_a_wrong_layer_is_told(tables, message):
         options_for("no/tuned:env", tables)
 
 
-def test_every_tuned_file_is_made_of_options_that_exist(env):
-    assert isinstance(options_for(env), Options)
-    assert set(tuned(env)) <= {*TABLES, *ALGORITHMS.names(), "env", "score", "run", "algo", "seed", "device", "cuda"}
+def test_every_tuned_file_is_made_of_options_that_exist(every_env):
+    assert isinstance(options_for(every_env), Options)
+    assert set(tuned(every_env)) <= {
+        *TABLES,
+        *ALGORITHMS.names(),
+        "env",
+        "score",
+        "run",
+        "algo",
+        "seed",
+        "device",
+        "cuda",
+    }
     for name in ("cuda", *ALGORITHMS.names()):
-        tables = tuned(env).get(name, {})
+        tables = tuned(every_env).get(name, {})
         assert set(tables) <= {*TABLES, "env", "score", "cuda"}
         assert set(tables.get("cuda", {})) <= {*TABLES, "env"}
     for algo in ALGORITHMS.names():
         for device in ("cpu", "cuda"):
-            assert isinstance(options_for(env, {"algo": algo, "device": device}), Options)
+            assert isinstance(options_for(every_env, {"algo": algo, "device": device}), Options)
 
 
 def test_a_gpu_has_tuned_values_of_its_own():

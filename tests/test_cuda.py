@@ -20,6 +20,8 @@ from shoal.native.lib import Batch
 from shoal.train import device_of, options_for
 from tests.fake_gpu import make_cuda_vec_on_host
 
+from .checks import ALL, with_slow
+
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 
 
@@ -31,10 +33,7 @@ def cache(tmp_path, monkeypatch):
 QUICK = ("breakout", "forage", "maze")  # columns, several agents with masks, images
 
 
-@pytest.mark.parametrize(
-    "env",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.stock_names()],
-)
+@pytest.mark.parametrize("env", with_slow(ALL, QUICK))
 def test_every_kernel_compiles_without_a_toolkit(env):
     pytest.importorskip("cuda.bindings")
     code = cuda.cubin(build.Source.env(registry.find(env)), "sm_90")

@@ -198,8 +198,8 @@ def test_wild_numbers_draw_nothing_bad(number):
     raster([{"kind": POLYGON, "color": 0xFFFFFF, "a": 0, "b": 3}], points=corners, width=32, height=32)
 
 
-def test_every_env_draws_itself(env):
-    vec = shoal.make(env, 2, seed=0, render_mode="rgb_array")
+def test_every_env_draws_itself(every_env):
+    vec = shoal.make(every_env, 2, seed=0, render_mode="rgb_array")
     vec.reset()
     play(vec, 10)
     drawn, frames = vec.draw(1), vec.render()

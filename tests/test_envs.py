@@ -17,13 +17,20 @@ from shoal.native import build, lib
 from shoal.vector.play import golden, play
 from shoal.vector.serial import SerialVec
 
-from .checks import use_checks
+from .checks import ALL, SHORT, use_checks, with_slow
 
 GOLDEN = Path(__file__).parent / "golden.json"
 
 
-QUICK = ("cartpole", "forage")  # with columns, and with agents and images; the others with the slow tests
-WHOLE = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in registry.stock_names()]
+WHOLE = ("cartpole", "forage")  # with columns, and with agents and images
+
+
+def test_keeps_the_short_part_of_the_contract(every_env, monkeypatch):
+    """`shoal check` without what compiles something, over fewer steps."""
+    count = use_checks(monkeypatch, *SHORT)
+    outcomes = list(run_checks(every_env, steps=200))
+    assert [o for o in outcomes if o.status == "failed"] == []
+    assert len(outcomes) == count
 
 
 def test_keeps_the_quick_part_of_the_contract(env, monkeypatch):
@@ -34,9 +41,7 @@ def test_keeps_the_quick_part_of_the_contract(env, monkeypatch):
     assert len(outcomes) == count
 
 
-@pytest.mark.parametrize(
-    "env", [n if n in WHOLE else pytest.param(n, marks=pytest.mark.slow) for n in registry.stock_names()]
-)
+@pytest.mark.parametrize("env", with_slow(ALL, WHOLE))
 def test_keeps_the_contract(env):
     """All of `shoal check`: three languages, sanitizers, determinism, spaces, batch sizes, threads, snapshots."""
     outcomes = list(run_checks(env, steps=1000))
@@ -46,13 +51,13 @@ def test_keeps_the_contract(env):
     assert len(outcomes) == len(CHECKS)
 
 
-def test_golden_rollout(env):
+def test_golden_rollout(every_env):
     """The same seed gives the same bytes, today as on the day the hash was written.
 
     A change of behaviour raises ENV_VERSION and is written down with `scripts/golden`.
     """
-    header = registry.find(env)
-    spec, expected = lib.load(header).spec, json.loads(GOLDEN.read_text())[env]
+    header = registry.find(every_env)
+    spec, expected = lib.load(header).spec, json.loads(GOLDEN.read_text())[every_env]
     for variant in lib.build.variants()[: 2 if lib.best_variant() == "avx2" else 1]:
         found: dict[str, object] = {"version": registry.version(header)}
         for preset in (None, *(preset.name for preset in spec.presets)):
@@ -75,9 +80,9 @@ def test_gymnasium_check_env(env):
     single.close()
 
 
-def test_params_and_consts_are_described(env):
-    spec = lib.load(registry.find(env)).spec
-    first, _body = registry.summary(registry.find(env))
+def test_params_and_consts_are_described(every_env):
+    spec = lib.load(registry.find(every_env)).spec
+    first, _body = registry.summary(registry.find(every_env))
     assert len(first) > 20
     assert first.endswith(".")
     assert spec.stats, "an env reports something of its own"

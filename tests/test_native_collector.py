@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoal
-from shoal import registry
 from shoal.algos import fast
 from shoal.algos.collect.host import HostCollector
 from shoal.algos.collect.native import MIN_BLOCK_ROWS, NativeCollector, block_edges
@@ -24,13 +23,14 @@ from shoal.train import train
 from shoal.train import trainer as trainer_module
 from shoal.vector.serial import SerialVec
 
+from .checks import ALL, KINDS
 from .training import contents, cut, make_trainer, train_tiny, training
 
 TESTS = Path(__file__).parent
 HORIZON = 24
 SHORT = {name: {"max_steps": 10} for name in ("pendulum", "squared", "cartpole", "forage", "vacuum", "breakout")}
-CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in registry.stock_names()),
+CASES: list[Any] = [  # of an env and options of the network
+    *(pytest.param(name, {}, marks=[] if name in (*KINDS, "memory", "midrange") else pytest.mark.slow) for name in ALL),
     ("cartpole", {"core": "lstm"}),
     ("memory", {"core": "lstm"}),
     ("memory", {"core": "mingru"}),

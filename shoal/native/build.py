@@ -27,6 +27,7 @@ from shoal.errors import CacheUnwritable, CompileFailed, CompilerMissing
 NATIVE = Path(__file__).parent
 CORE = NATIVE / "core"
 PREBUILT = NATIVE / "lib"
+STOCK = NATIVE.parent / "envs"
 
 # No FMA contraction and no fast-math: the same bits everywhere. The other -f flags let gcc vectorize across envs and
 # change no result: no code reads floating-point exception flags or errno.
@@ -80,11 +81,11 @@ class Source:
         shared = [*sorted(CORE.glob("*.h")), *map(Path, self.c_files())]
         return shared if self.header is None else [*shared, *_with_includes(self.header)]
 
-    def digest(self, variant: str) -> str:
+    def digest(self, variant: str, extra: Sequence[str] = ()) -> str:
         """A hash of the text, the consts, the flags and the kind of machine."""
         import hashlib  # takes 25 ms
 
-        sha = hashlib.sha256()
+        sha = hashlib.sha256(" ".join(extra).encode())
         sha.update(
             repr(
                 (self.name, self.consts, variant, FLAGS, GCC_FLAGS, GCC_COLUMN_FLAGS, LANGUAGES, self.flags(variant))
@@ -95,9 +96,9 @@ class Source:
             sha.update(file.name.encode() + b"\0" + file.read_bytes())
         return sha.hexdigest()[:16]
 
-    def file_name(self, variant: str) -> str:
-        """The name of its library."""
-        return f"{self.name}-{variant}-{self.digest(variant)}.so"
+    def file_name(self, variant: str, extra: Sequence[str] = ()) -> str:
+        """The name of its library, compiled with these flags besides."""
+        return f"{self.name}-{variant}-{self.digest(variant, extra)}.so"
 
     def defines(self) -> list[str]:
         """The header and the consts as compiler flags."""
@@ -169,6 +170,15 @@ def cache_dir() -> Path:
         return Path(chosen).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "shoal"
+
+
+def user_flags(source: Source) -> list[str]:
+    """$SHOAL_CFLAGS: flags for users' headers and for changed consts, such as "-O1 -g" for a debugger.
+
+    Stock envs with their default consts are part of the wheel.
+    """
+    is_stock = source.header is None or (source.header.parent == STOCK and not source.consts)
+    return [] if is_stock else os.environ.get("SHOAL_CFLAGS", "").split()
 
 
 def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
@@ -272,10 +282,11 @@ def build(source: Source, variant: str, folder: Path) -> Path:
             "Set SHOAL_CACHE_DIR to a folder that you may write to."
         ) from None
     try:
+        extra = user_flags(source)
         for _attempt in range(5):
-            target = folder / source.file_name(variant)
-            run_compiler(compile_command(source, variant, Path(name)), source)
-            if folder / source.file_name(variant) == target:  # otherwise the header was changed meanwhile
+            target = folder / source.file_name(variant, extra)
+            run_compiler(compile_command(source, variant, Path(name), extra), source)
+            if folder / source.file_name(variant, extra) == target:  # otherwise the header was changed meanwhile
                 os.chmod(name, 0o755)
                 os.replace(name, target)
                 return target
@@ -284,11 +295,13 @@ def build(source: Source, variant: str, folder: Path) -> Path:
     raise CompileFailed(f"{source.header} keeps changing while it is compiled. Try again.")
 
 
+def find_library(source: Source, variant: str) -> Path | None:
+    """The compiled library of a source, from the wheel or from the cache; None if there is none."""
+    folders = {PREBUILT: source.file_name(variant), cache_dir(): source.file_name(variant, user_flags(source))}
+    return next((folder / name for folder, name in folders.items() if (folder / name).is_file()), None)
+
+
 def library(source: Source, variant: str) -> Path:
     """The library of a source: from the wheel, from the cache, or compiled now."""
-    name = source.file_name(variant)
     with _building:  # if two threads need it, one compiles
-        for folder in (PREBUILT, cache_dir()):
-            if (folder / name).is_file():
-                return folder / name
-        return build(source, variant, cache_dir())
+        return find_library(source, variant) or build(source, variant, cache_dir())
