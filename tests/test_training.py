@@ -287,6 +287,8 @@ def test_opponents_act_in_evaluation_as_they_do_in_training(duel):
     ("opponents", "env", "message"),
     [
         ("7=flee", {}, r"--opponents 7=flee: the env has agents 0 to 3"),
+        ("3=flee", {"preset": "duel-stun"}, r"--opponents 3=flee: the env has agents 0 to 1"),
+        ("8=flee", {"robots": 8}, r"--opponents 8=flee: the env has agents 0 to 7"),
         ("3=chase", {}, r"--opponents 3=chase:.*robots: .*seek"),
         (
             "3=seek",
@@ -299,6 +301,11 @@ def test_opponents_act_in_evaluation_as_they_do_in_training(duel):
 def test_mistakes_about_opponents_name_what_is_wrong(opponents, env, message):
     with pytest.raises(ConfigError, match=message):
         Trainer("vacuum", options_for("", tiny(opponents=opponents, env=env)))
+
+
+def test_opponents_sit_in_the_seats_that_consts_add():
+    with contextlib.closing(Trainer("vacuum", options_for("", tiny(opponents="5=seek", env={"robots": 8})))) as t:
+        assert t.roles[0].agents == (0, 1, 2, 3, 4, 6, 7)
 
 
 def test_returns_against_opponents_count_each_step_once_with_surplus_envs():

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal import registry, runs
+from shoal import runs
 from shoal.algos.agents.actor import AgentActor
 from shoal.algos.agents.network import NetworkAgent, frozen_copy
 from shoal.algos.collect import Seat
@@ -23,7 +23,6 @@ from shoal.algos.rewards import make_reward
 from shoal.algos.roles import Role, assign_roles
 from shoal.distributions import Distribution
 from shoal.errors import CheckpointError, ConfigError, did_you_mean
-from shoal.native import lib
 from shoal.schedules import Schedule
 from shoal.train import env_params, phases, seats
 from shoal.train.callbacks.base import Callback, Context
@@ -49,7 +48,7 @@ def prepare(env: Any, options: Options, root: Path = runs.ROOT) -> Options:
     """
     if not options.curriculum:
         return options
-    spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
+    spec = env_params.spec_of(env, options.env)
     found = [_resolved(phase, spec, root) for phase in phases.read(options.curriculum)]
     if flag := _chooses_all(options):
         if there := next((phase for phase in found if phase.opponents), None):

@@ -68,6 +68,16 @@ def at(env: Any, env_options: Mapping[str, Any], done: float) -> dict[str, Any]:
     return {**env_options, **numbers}
 
 
+def spec_of(env: Any, env_options: Mapping[str, Any]) -> EnvSpec | None:
+    """The spec of a native env with the consts of these options, which may change its agents; None for others."""
+    if not is_native(env):
+        return None
+    header = registry.find(env)
+    spec = lib.load(header).spec
+    chosen = {name: value for name, value in spec.expand(dict(env_options)).items() if name in spec.const_names}
+    return lib.load(header, spec.split(chosen)[1]).spec if chosen else spec
+
+
 def schedules_of(env_options: Mapping[str, Any]) -> dict[str, Schedule]:
     """The env options that are schedules."""
     return {name: value for name, value in env_options.items() if isinstance(value, Schedule)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal import registry, runs
+from shoal import runs
 from shoal.algos import agents
 from shoal.algos.actor import Actor
 from shoal.algos.agents.actor import AgentActor
@@ -19,7 +19,6 @@ from shoal.algos.collect import Seat
 from shoal.algos.roles import Role, assign_roles, find_groups
 from shoal.entry import make
 from shoal.errors import ConfigError, ShoalError
-from shoal.native import lib
 from shoal.nn.qnet import QHead
 from shoal.runs import Run
 from shoal.seeds import stream_seed
@@ -36,7 +35,7 @@ def seat_opponents(env: Any, options: Options, root: Path = runs.ROOT) -> tuple[
     """
     if options.opponents.strip(", ") in ("", *seats.WORDS):
         return {}, options
-    spec = lib.load(registry.find(str(env))).spec if registry.is_native(env) else None
+    spec = env_params.spec_of(env, options.env)
     named = named_seats(env, options) if seats.has_names(options.opponents) else None
     opponents = seats.parse(options.opponents, named)
     if spec is not None:
