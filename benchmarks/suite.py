@@ -35,7 +35,7 @@ CURVE_POINTS = 60
 
 @dataclass(frozen=True)
 class Goal:
-    """The table [score] of an env's TOML file."""
+    """The table [score] of an env's TOML file; on a GPU, [cuda.score] overrides it."""
 
     target: float
     why: str = ""  # what justifies the target
@@ -44,18 +44,17 @@ class Goal:
     against: str = ""  # a robot: the score is the share of games won against it
 
     @classmethod
-    def of(cls, env: str) -> Goal | None:
+    def of(cls, env: str, device: str = "cuda") -> Goal | None:
         """The goal of a stock env; None if it has none."""
         path = registry.STOCK / f"{env}.toml"
-        table = config.read_toml(path).get("score") if path.is_file() else None
-        if table is None:
-            return None
-        return cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table})
+        tables = config.read_toml(path) if path.is_file() else {}
+        table = {**tables.get("score", {}), **(tables.get("cuda", {}).get("score", {}) if device == "cuda" else {})}
+        return cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table}) if table else None
 
 
-def goals() -> dict[str, Goal]:
+def goals(device: str = "cuda") -> dict[str, Goal]:
     """The goals of all stock envs that have one."""
-    found = {env: Goal.of(env) for env in registry.stock_names()}
+    found = {env: Goal.of(env, device) for env in registry.stock_names()}
     return {env: goal for env, goal in found.items() if goal is not None}
 
 
@@ -102,7 +101,7 @@ def one(env: str, goal: Goal, seed: int, device: str, cores: Sequence[int]) -> d
 
 def run_suite(envs: Sequence[str], seeds: Sequence[int], device: str, jobs: int) -> None:
     """Trains all envs with all seeds, and appends a line for each run."""
-    wanted = goals()
+    wanted = goals(device)
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // jobs)
     shares: Queue[Sequence[int]] = Queue()
@@ -156,13 +155,13 @@ def number(value: float | None) -> str:
 
 def table() -> str:
     """All envs in Markdown: those that were not trained, too."""
-    done = newest()
+    done, wanted = newest(), goals()
     rows = [
         "| env | random | scripted | target | reached, by seed | steps | seconds of a run | what the target is |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for env in registry.stock_names():
-        goal, runs = goals().get(env), done.get(env, [])
+        goal, runs = wanted.get(env), done.get(env, [])
         cells = [f"[{env}](envs/{env}.md)"]
         if goal is None:
             rows.append(f"| {cells[0]} | | | | no target | | | |")
