@@ -15,6 +15,7 @@
 #define ENV_OBS_HIGH 1
 #define ENV_ACTION ACT_DISCRETE(6)
 #define ENV_HAS_CHECK
+#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, sticky, 0.1f, "probability that the last action is repeated")                                             \
     X(int, frames, 2500, "frames of an episode")                                                                       \
