@@ -8,6 +8,7 @@ whether some event explains every frame. An observation is the set of its cells 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -94,18 +95,27 @@ def cells_of(planes: np.ndarray) -> Cells:
     return {(int(y), int(x), int(c)) for y, x, c in np.argwhere(planes)}
 
 
+def has_entered(seen: Cells, y: int, dx: int, channel: int) -> bool:
+    """Whether something is in the first two cells of its way."""
+    return any((y, x, channel) in seen for x in ((0, 1) if dx == 1 else (8, 9)))
+
+
 def clip(x: int, low: int = 0, high: int = 9) -> int:
     return max(low, min(high, x))
 
 
 def follow(twins: list[Any], action: int, reward: int, is_over: bool, seen: Cells) -> list[Any]:
     """The twins, each after some event, that show what was seen. None is left if no event explains it."""
+    cases = [(twin, event) for twin in twins for event in twin.guesses(action, seen)]
     found = {}
-    for twin in twins:
-        for event in twin.guesses(action, seen):
-            after = copy.deepcopy(twin)
-            if after.play(action, event) == reward and after.is_over == is_over and after.see() == seen:
-                found[repr(sorted((k, v) for k, v in vars(after).items() if k not in ("params", "rng")))] = after
+    for number, (twin, event) in enumerate(cases):
+        after = twin if len(cases) == 1 else copy.copy(twin)
+        if len(cases) > 1:  # params and random numbers are shared: `play` does not change them
+            changes = {name: value for name, value in vars(twin).items() if name not in ("params", "rng")}
+            vars(after).update(copy.deepcopy(changes))
+        if after.play(action, event) == reward and after.is_over == is_over and after.see() == seen:
+            state = {name: value for name, value in vars(after).items() if name not in ("params", "rng")}
+            found[repr(state) if len(cases) > 1 else number] = after
     return list(found.values())
 
 
@@ -196,7 +206,9 @@ class Asterix(Twin):
         if self.until_spawn > 0 or not empty:
             yield None
             return
-        yield from ((row, dx, is_gold) for row in empty for dx in (1, -1) for is_gold in (True, False))
+        for row, dx, is_gold in itertools.product(empty, (1, -1), (True, False)):
+            if abs(self.y - row - 1) <= 1 or has_entered(seen, row + 1, dx, 3 if is_gold else 1):
+                yield row, dx, is_gold
 
     def touch(self) -> int:
         thing = self.rows[self.y - 1]
@@ -412,15 +424,22 @@ class Seaquest(Twin):
         return enemy, diver
 
     def guesses(self, action: int, seen: Cells) -> Iterator[Any]:
-        places = [(y, dx) for y in range(1, 9) for dx in (1, -1)]
+        places = list(itertools.product(range(1, 9), (1, -1)))
         enemies: list[Any] = [None]
+        divers: list[Any] = [None]
         if self.until_enemy == 0:
+            dangers = {self.y - 1, self.y, self.y + 1, *(bullet[1] for bullet in self.mine)}  # it may be gone at once
             enemies = [
-                (kind, y, dx) for kind in ("fish", "submarine") for y, dx in places if not self.is_opposed(y, dx)
+                (kind, y, dx)
+                for kind, channel in (("fish", 5), ("submarine", 6))
+                for y, dx in places
+                if not self.is_opposed(y, dx) and (y in dangers or has_entered(seen, y, dx, channel))
             ]
             if any(self.is_opposed(y, dx) for y, dx in places):
                 enemies.append(None)
-        yield from ((enemy, diver) for enemy in enemies for diver in (places if self.until_diver == 0 else [None]))
+        if self.until_diver == 0:
+            divers = [(y, dx) for y, dx in places if abs(y - self.y) <= 1 or has_entered(seen, y, dx, 9)]
+        yield from itertools.product(enemies, divers)
 
     def enter(self, event: Any) -> None:
         enemy, diver = event
