@@ -322,7 +322,7 @@ ENV_FN int env_check(const State *s, const Params *p) {
 
 ENV_FN void draw_submarine(Draw *d, float x, float y, float faces, uint32_t color) {
     draw_line(d, x - 0.22f, y + 0.1f, x + 0.22f, y + 0.1f, 0.42f, color);
-    draw_rect(d, x - 0.12f, y - 0.32f, 0.26f, 0.3f, color);
+    draw_rect(d, x - 0.12f, y - 0.42f, 0.26f, 0.4f, color);
     draw_line(d, x, y - 0.4f, x + 0.14f * faces, y - 0.4f, 0.07f, color);  // the periscope looks ahead
     draw_circle(d, x + 0.2f * faces, y + 0.08f, 0.09f, 0xcfe3f2);
 }
