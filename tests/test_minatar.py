@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.errors import ConfigError
 
 from . import minatar_record
+from .minatar_players import PLAYERS, score
 from .minatar_twin import TWINS, UP, cells_of, follow
 
 GAMES = sorted(TWINS)
@@ -138,3 +140,44 @@ def test_a_wrong_rule_does_not_explain_the_recording():
     for frame in range(40):
         twins = follow(twins, int(actions[frame]), int(rewards[frame]), False, cells_of(planes[frame + 1]))
     assert not twins
+
+
+# ---- scores and options ----
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_scripted_players_beat_random_play(game):
+    """By far, already in the first 500 frames."""
+    by_chance, _ = score(game, None, 64, 500)
+    by_script, _ = score(game, PLAYERS[game], 4, 500)
+    assert by_script > 4 * by_chance + 2
+
+
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("asterix", {"sticky": 1.5}),
+        ("asterix", {"spawn_interval": 0}),
+        ("breakout", {"sticky": -0.1}),
+        ("freeway", {"slowest": 6}),
+        ("invaders", {"ramping": 2}),
+        ("seaquest", {"oxygen": 5}),
+        ("seaquest", {"submarines": 2}),
+    ],
+)
+def test_bad_params_are_named(game, options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        shoal.make(f"minatar_{game}", 1, **options)
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.5, 1.0])
+def test_actions_stick_as_often_as_they_should(sticky):
+    """The paddle is told to go left, then right. Before the first action, the last one was 0."""
+    vec = shoal.make("minatar_breakout", 4000, sticky=sticky)
+    vec.reset(seed=0)
+    vec.step(np.full(4000, 1))
+    obs, *_ = vec.step(np.full(4000, 3))
+    paddle = obs[:, 9, :, 0].argmax(1) - 4
+    shares = [np.mean(paddle == value) for value in (0, -2, 1)]
+    one_sticks = sticky * (1 - sticky)  # the second: left, left; or the first: stay, right
+    assert shares == pytest.approx([1 - 2 * one_sticks, one_sticks, one_sticks], abs=0.03)
