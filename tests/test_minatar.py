@@ -66,6 +66,9 @@ def play_both(game: str, steps: int, seed: int) -> dict[str, float]:
     for step in range(steps):
         goes_up = game == "seaquest" and step // 40 % 2 == 1  # most of the time it fills up with divers, then surfaces
         actions = np.full(8, UP) if goes_up and step % 4 else generator.choice(6, 8, p=weights)
+        if game == "breakout":  # else the ball is lost too soon to see much
+            meets = generator.random(8) < 0.9
+            actions = np.array([PLAYERS[game](obs[k]) if meets[k] else actions[k] for k in range(8)])
         obs, rewards, terminated, truncated, infos = vec.step(actions)
         shown = [twin.step(int(action)) for twin, action in zip(twins, actions)]
         where = f"step {step}, actions {actions.tolist()}"
