@@ -9,8 +9,8 @@
 // passed / 200, how far their gap's middle is above the bird's middle / 200 px, the same of the next two pairs, and two
 // params: size of the gaps / 200 px, pace / 10 px per frame. All are clipped to -1 .. 1. action: 0 glide, 1 flap.
 // reward: 1 for each pair of pipes passed. The episode ends when the bird meets a pipe or the ground.
-// Random play passes nothing. A bird that flaps whenever it is a little below the middle of the gap passes almost all:
-// 99 in 3,600 frames.
+// 99 pairs are in the 3,600 frames of an episode. Random play passes none, a script that flaps as late as the lower
+// pipe allows 53: it does not look at the gap after the next.
 #define ENV_OBS OBS_F32(8)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f

@@ -10,7 +10,8 @@
 // obs: 10 x 10 cells with 4 channels: player, enemy, trail (behind enemies and gold), gold.
 // action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire (does nothing here). The player keeps to the eight rows. With
 // probability `sticky` the last action is repeated.
-// reward: 1 for each piece of gold. The episode ends when the player and an enemy meet. Random play earns 0.5.
+// reward: 1 for each piece of gold. The episode ends when the player and an enemy meet. Random play earns 0.5, a
+// script that goes to the nearest gold by safe cells 29, Pgx's PPO after 20M frames 22.
 #define ENV_OBS OBS_U8(10, 10, 4)
 #define ENV_OBS_LOW 0
 #define ENV_OBS_HIGH 1

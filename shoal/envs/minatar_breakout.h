@@ -10,7 +10,7 @@
 // obs: 10 x 10 cells with 4 channels: paddle, ball, trail (where the ball was), brick.
 // action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; up, down and fire do nothing here. With probability `sticky`
 // the last action is repeated. reward: 1 for each brick. The episode ends when the ball passes the paddle.
-// Random play earns 0.5, a player that always meets the ball more than 600 in 10,000 frames.
+// Random play earns 0.5, a script that goes to where the ball will come down 15, Pgx's PPO after 20M frames 50.
 #define ENV_OBS OBS_U8(10, 10, 4)
 #define ENV_OBS_LOW 0
 #define ENV_OBS_HIGH 1

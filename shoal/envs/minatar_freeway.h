@@ -9,7 +9,8 @@
 // obs: 10 x 10 cells with 7 channels: chicken, car, and the trails behind the cars, a channel for each speed from 1
 // (the fastest) to 5. action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; only up and down do something here. With
 // probability `sticky` the last action is repeated. reward: 1 for each crossing. The episode ends with the frame after
-// `frames`: this is a rule of the game (it terminates). Random play earns almost 0, always up about 35.
+// `frames`: this is a rule of the game (it terminates). Random play earns 0.1, a script that looks one lane ahead 65,
+// Pgx's PPO after 20M frames 63.
 #define ENV_OBS OBS_U8(10, 10, 7)
 #define ENV_OBS_LOW 0
 #define ENV_OBS_HIGH 1

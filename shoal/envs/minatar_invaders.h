@@ -10,7 +10,8 @@
 // obs: 10 x 10 cells with 6 channels: cannon, alien, alien that moves left, alien that moves right, own bullet, bullet
 // of an alien. action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; up and down do nothing here. With probability
 // `sticky` the last action is repeated. After a shot the cannon cools for `cooldown` frames. reward: 1 for each alien.
-// The episode ends when a bullet or an alien meets the cannon, or the aliens leave the bottom. Random play earns 3.
+// The episode ends when a bullet or an alien meets the cannon, or the aliens leave the bottom. Random play earns
+// 2.8, a script that dodges and aims 63, Pgx's PPO after 20M frames 145.
 #define ENV_OBS OBS_U8(10, 10, 6)
 #define ENV_OBS_LOW 0
 #define ENV_OBS_HIGH 1

@@ -15,7 +15,8 @@
 // action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; after a shot the gun cools for `cooldown` frames. With
 // probability `sticky` the last action is repeated.
 // reward: 1 for each enemy shot; for surfacing with six divers, 1 for each cell of the oxygen bar. The episode ends
-// when an enemy or a bullet meets the front, without oxygen, or by surfacing with no diver. Random play earns 0.2.
+// when an enemy or a bullet meets the front, without oxygen, or by surfacing with no diver. Random play earns 0.1, a
+// script that shoots ahead and collects divers 28, Pgx's PPO after 20M frames 54.
 #define ENV_OBS OBS_U8(10, 10, 10)
 #define ENV_OBS_LOW 0
 #define ENV_OBS_HIGH 1
