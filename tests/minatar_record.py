@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,7 @@ def record(game: str, episode: int, frames: int) -> dict[str, np.ndarray]:
         planes.append(env.state())
         twins = follow(twins, action, int(reward), bool(is_over), cells_of(planes[-1]))
         if not twins:
-            sys.exit(f"{game}, episode {episode}, frame {len(actions)}: the twin does not explain it")
+            raise AssertionError(f"{game}, episode {episode}, frame {len(actions)}: no twin explains what is seen")
         actions.append(action)
         rewards.append(int(reward))
     bits = np.packbits(np.stack(planes).reshape(len(planes), -1), axis=1)

@@ -131,7 +131,7 @@ def test_twins_explain_every_recorded_frame():
 def test_twins_explain_the_package_live(game):
     pytest.importorskip("minatar", reason="GPL-3: not a dependency of Shoal, not even for tests")
     for episode in range(50, 55):
-        minatar_record.record(game, episode, 300)  # it ends the program where no twin is left
+        minatar_record.record(game, episode, 300)  # it raises where no twin is left
 
 
 def test_a_wrong_rule_does_not_explain_the_recording():
