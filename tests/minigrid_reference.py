@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,7 @@ def solve(world: World, name: str) -> list[int] | None:
 
 
 def _moves(world: World, node: Any, name: str, end: Any) -> Iterator[tuple[int, Any, bool]]:
-    """(action, next node, whether it solves the task). `changed` are doors that were opened and keys that were taken."""
+    """(action, next node, whether it solves the task). `changed`: doors that were opened and keys that were taken."""
     x, y, facing, carried, changed = node
     yield LEFT, (x, y, (facing - 1) % 4, carried, changed), False
     yield RIGHT, (x, y, (facing + 1) % 4, carried, changed), False
@@ -197,8 +197,3 @@ def _moves(world: World, node: Any, name: str, end: Any) -> Iterator[tuple[int, 
         yield PICKUP, (x, y, facing, cell, changed | {ahead}), False
     elif opens:
         yield TOGGLE, (x, y, facing, carried, changed | {ahead}), name == "minigrid_unlock"
-
-
-def started(world: World) -> World:
-    """The same state at the start of an episode."""
-    return replace(world, steps=0)

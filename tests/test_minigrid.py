@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections import Counter
 
 import gymnasium
@@ -96,7 +98,9 @@ def test_the_reference_replays_every_step(name, options):
 def random_world(rng, side):
     """Any objects anywhere inside a frame of walls; the agent on what it may stand on, with anything it may carry."""
     colors = rng.integers(6, size=(side, side))
-    kinds = rng.choice([EMPTY, KEY, BALL, DOOR, CLOSED, LOCKED], p=[0.62, 0.1, 0.08, 0.08, 0.06, 0.06], size=(side, side))
+    kinds = rng.choice(
+        [EMPTY, KEY, BALL, DOOR, CLOSED, LOCKED], p=[0.62, 0.1, 0.08, 0.08, 0.06, 0.06], size=(side, side)
+    )
     cells = np.where(kinds == EMPTY, EMPTY, kinds | colors << 4)
     draw = rng.random((side, side))
     cells[draw < 0.12] = GREY_WALL
@@ -108,6 +112,9 @@ def random_world(rng, side):
         cells[y, x] = rng.choice([EMPTY, DOOR | 2 << 4, GREEN_GOAL])
     facing = int(rng.integers(4))
     dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
+    if rng.random() < 0.6 and 0 < x + dx < side - 1 and 0 < y + dy < side - 1:
+        kind = int(rng.choice([EMPTY, KEY, BALL, DOOR, CLOSED, LOCKED, LOCKED]))
+        cells[y + dy, x + dx] = EMPTY if kind == EMPTY else kind | int(rng.integers(6)) << 4
     ahead, carried = int(cells[y + dy, x + dx]), EMPTY
     if rng.random() < 0.6:
         color = ahead >> 4 if rng.random() < 0.5 and ahead & 15 == LOCKED else int(rng.integers(6))
@@ -117,12 +124,13 @@ def random_world(rng, side):
 
 @pytest.mark.parametrize(("name", "side"), [("minigrid_empty", 8), ("minigrid_doorkey", 8), ("minigrid_fourrooms", 19)])
 def test_random_worlds_are_seen_and_changed_as_in_the_reference(name, side):
-    """Doors of every color and state, wrong keys, things in the way: one action of each kind in each."""
-    rng, count = np.random.default_rng(1), 280
+    """Doors of every color and state, wrong keys, things in the way: every action in many of them."""
+    rng, count = np.random.default_rng(1), 420
     vec, worlds, _ = make(name, count, seed=0)
     before = [random_world(rng, side) for _ in range(count)]
     worlds.write(before)
-    actions = np.arange(count) % 7
+    kinds = [LEFT, RIGHT, FORWARD, FORWARD, PICKUP, PICKUP, DROP, DROP, TOGGLE, TOGGLE, TOGGLE, TOGGLE, DONE, 2]
+    actions = np.resize(kinds, count)
     obs, rewards, terminated, _, infos = vec.step(actions)
     after, env = worlds.read(), reference(name)
     env.reset()
@@ -138,7 +146,7 @@ def test_random_worlds_are_seen_and_changed_as_in_the_reference(name, side):
             assert (ours.x, ours.y, ours.facing) == (theirs.x, theirs.y, theirs.facing)
             assert (ours.carried, ours.steps) == (theirs.carried, theirs.steps)
             changed += int((ours.cells != world.cells).any())
-    assert changed > 20
+    assert changed > 25
 
 
 # ---- layouts ----
@@ -239,7 +247,7 @@ def test_doors_of_neighbouring_rooms_differ_in_color():
                 colors[k].append(int(states[k].cells[states[k].y + dy, states[k].x + dx]) >> 4)
         vec.step(np.array([plan[step] if step < len(plan) else DONE for plan in plans]))
     assert {len(row) for row in colors} == {5}
-    assert all(a != b for row in colors for a, b in zip(row, row[1:]))
+    assert all(a != b for row in colors for a, b in itertools.pairwise(row))
 
 
 # ---- single rules ----
@@ -327,14 +335,16 @@ def test_presets_are_the_registered_ids(task):
     for preset, text in ids.items():
         if text is None:
             continue
-        env = gymnasium.make(text.split(",")[0]).unwrapped
+        with warnings.catch_warnings():  # an older version of an id is meant
+            warnings.simplefilter("ignore")
+            env = gymnasium.make(text.split(",")[0]).unwrapped
         env.reset(seed=0)
         ours = shoal.make(f"minigrid_{task}", 1, **({"preset": preset} if preset else {}))
         params = ours.get_params()
         assert int(params["max_steps"][0]) == env.max_steps
-        consts = ours.native_spec.consts
         if task in ("empty", "doorkey", "memory"):
-            assert {const.name: const.value for const in consts}["size"] == env.width
+            sizes = {const.name: const.default for const in ours.native_spec.consts}  # of the library in use
+            assert sizes["size"] == env.width
         if task == "empty":
             assert bool(params["random_start"][0]) == (env.agent_start_pos is None)
         if task == "memory":
