@@ -1,9 +1,9 @@
-"""States of our minigrid envs in the envs of the minigrid package, and a planner that finds the shortest solution."""
+"""States of our minigrid envs in the envs of the minigrid package, and scripted players."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,19 +158,34 @@ def see(env: Any) -> list[int]:
     return [*obs["image"].reshape(-1).tolist(), int(obs["direction"])]
 
 
-# ---- the planner ----
+# ---- players ----
+
+UNKNOWN = -1
+Node = tuple[int, int, int, int, frozenset[tuple[int, int]]]  # x, y, facing, carried, doors opened and keys taken
 
 
 def solve(world: World, name: str) -> list[int] | None:
     """The shortest actions that solve a state for one who sees all of it; None if there are none."""
     end = ends_of_hallway(world)[0] if name == "minigrid_memory" else None
     start = (world.x, world.y, world.facing, world.carried, frozenset[tuple[int, int]]())
-    came: dict[Any, Any] = {start: None}
+
+    def is_end(action: int, ahead: tuple[int, int], kind: int) -> bool:
+        opens = name == "minigrid_unlock" and action == TOGGLE
+        return opens or (action == FORWARD and (kind == GOAL or ahead == end))
+
+    return search(lambda at: int(world.cells[at[1], at[0]]), start, is_end)
+
+
+def search(look: Callable[[tuple[int, int]], int], start: Node, is_end: Callable[..., bool]) -> list[int] | None:
+    """The shortest actions, by breadth-first search, of which the last one is an end."""
+    came: dict[Node, Any] = {start: None}
     queue = deque([start])
     while queue:
         node = queue.popleft()
-        for action, after, solved in _moves(world, node, name, end):
-            if solved:
+        ahead = (node[0] + TOWARD[node[2]][0], node[1] + TOWARD[node[2]][1])
+        cell = look(ahead)
+        for action, after in _moves(node, ahead, cell):
+            if is_end(action, ahead, cell & 15 if cell >= 0 else UNKNOWN):
                 actions = [action]
                 while came[node] is not None:
                     node, action = came[node]
@@ -182,18 +197,59 @@ def solve(world: World, name: str) -> list[int] | None:
     return None
 
 
-def _moves(world: World, node: Any, name: str, end: Any) -> Iterator[tuple[int, Any, bool]]:
-    """(action, next node, whether it solves the task). `changed`: doors that were opened and keys that were taken."""
+def _moves(node: Node, ahead: tuple[int, int], cell: int) -> Iterator[tuple[int, Node]]:
+    """(action, next node) of what changes something. What is ahead decides."""
     x, y, facing, carried, changed = node
-    yield LEFT, (x, y, (facing - 1) % 4, carried, changed), False
-    yield RIGHT, (x, y, (facing + 1) % 4, carried, changed), False
-    ahead = (x + TOWARD[facing][0], y + TOWARD[facing][1])
-    cell = int(world.cells[ahead[1], ahead[0]])
+    yield LEFT, (x, y, (facing - 1) % 4, carried, changed)
+    yield RIGHT, (x, y, (facing + 1) % 4, carried, changed)
     kind, color = cell & 15, cell >> 4
-    opens = kind == CLOSED or (kind == LOCKED and carried == (KEY | color << 4))
-    if kind in (EMPTY, DOOR, GOAL) or ahead in changed:
-        yield FORWARD, (*ahead, facing, carried, changed), kind == GOAL or ahead == end
-    elif kind == KEY and carried == EMPTY and name != "minigrid_memory":
-        yield PICKUP, (x, y, facing, cell, changed | {ahead}), False
-    elif opens:
-        yield TOGGLE, (x, y, facing, carried, changed | {ahead}), name == "minigrid_unlock"
+    if cell == UNKNOWN or kind in (EMPTY, DOOR, GOAL) or ahead in changed:
+        yield FORWARD, (*ahead, facing, carried, changed)
+    elif kind == KEY and carried == EMPTY:
+        yield PICKUP, (x, y, facing, cell, changed | {ahead})
+    elif kind == CLOSED or (kind == LOCKED and carried == (KEY | color << 4)):
+        yield TOGGLE, (x, y, facing, carried, changed | {ahead})
+
+
+class Explorer:
+    """A scripted player that has only the observations: it draws a map and goes to the nearest cell not seen yet.
+
+    Once it has seen what solves the task, it plans on its map. It does not play memory.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.x, self.y = name, 0, 0
+        self.map: dict[tuple[int, int], int] = {}
+
+    def act(self, obs: Any) -> int:
+        facing, view = int(obs[147]), np.asarray(obs[:147]).reshape(7, 7, 3)
+        dx, dy = TOWARD[facing]
+        for column in range(7):
+            for row in range(7):
+                kind, color, state = map(int, view[column, row])
+                right, far = column - 3, 6 - row
+                if kind != UNSEEN and (right, far) != (0, 0):
+                    at = (self.x + dx * far - dy * right, self.y + dy * far + dx * right)
+                    self.map[at] = (10 + state if state else kind) | color << 4
+        own = self.map.setdefault((self.x, self.y), EMPTY)
+        kind, color, _ = map(int, view[3, 6])
+        start = (self.x, self.y, facing, kind | color << 4, frozenset[tuple[int, int]]())
+        plan = search(self._known, start, self._solves) or search(self._seen, start, self._explores)
+        action = plan[0] if plan else LEFT
+        if action == FORWARD:
+            self.x, self.y = self.x + dx, self.y + dy
+        assert own in (EMPTY, GREEN_GOAL) or own & 15 == DOOR
+        return action
+
+    def _seen(self, at: tuple[int, int]) -> int:
+        return self.map.get(at, UNKNOWN)
+
+    def _known(self, at: tuple[int, int]) -> int:
+        return self.map.get(at, GREY_WALL)
+
+    def _solves(self, action: int, ahead: tuple[int, int], kind: int) -> bool:
+        opens = self.name == "minigrid_unlock" and action == TOGGLE
+        return opens or (action == FORWARD and kind == GOAL)
+
+    def _explores(self, action: int, ahead: tuple[int, int], kind: int) -> bool:
+        return action == FORWARD and kind == UNKNOWN

@@ -30,6 +30,7 @@ from .minigrid_reference import (
     RIGHT,
     TASKS,
     TOGGLE,
+    Explorer,
     World,
     make,
     put,
@@ -233,6 +234,20 @@ def test_every_layout_can_be_solved_and_pays_what_the_rule_says(name):
     assert not open_plans
 
 
+def test_the_explorer_solves_what_it_has_to_search_for():
+    """A scripted player that has only the observations: they tell enough, and they tell the truth."""
+    for name in ("minigrid_doorkey", "minigrid_unlock", "minigrid_multiroom"):
+        vec, _, obs = make(name, 4, seed=1)
+        players, solved = [Explorer(name) for _ in range(4)], np.zeros(4, bool)
+        for _ in range(120):
+            actions = [DONE if done else player.act(row) for player, row, done in zip(players, obs, solved)]
+            obs, _, terminated, _, _ = vec.step(np.array(actions))
+            solved |= terminated
+            if solved.all():
+                break
+        assert solved.all()
+
+
 def test_doors_of_neighbouring_rooms_differ_in_color():
     """In the order in which the planner opens them."""
     vec, worlds, _ = make("minigrid_multiroom", 30, seed=8)
@@ -248,6 +263,14 @@ def test_doors_of_neighbouring_rooms_differ_in_color():
         vec.step(np.array([plan[step] if step < len(plan) else DONE for plan in plans]))
     assert {len(row) for row in colors} == {5}
     assert all(a != b for row in colors for a, b in itertools.pairwise(row))
+
+
+def test_rooms_leave_the_last_row_free_and_touch_the_other_edges():
+    """MiniGrid compares the bottom of a room with >=, the right with >."""
+    _, worlds, _ = make("minigrid_multiroom", 1000, seed=6)
+    cells = np.array([world.cells for world in worlds.read()])
+    assert (cells[:, -1] == EMPTY).all()
+    assert all((edge != EMPTY).any() for edge in (cells[:, -2], cells[:, 0], cells[:, :, 0], cells[:, :, -1]))
 
 
 # ---- single rules ----

@@ -153,8 +153,9 @@ ENV_FN void walk_away(State *s, const Params *p, Rng *rng) {
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     int32_t boxes = i_clamp(p->boxes, 1, cells / 4), best = 0;
-    int32_t wanted = i_clamp((int32_t)(p->floor * (float)cells), 2 * boxes + 4, cells);
-    for (int32_t attempt = 0; attempt < attempts && best <= p->hardness * boxes; attempt++) {
+    int32_t wanted = i_max((int32_t)(m_clamp(p->floor, 0.0f, 1.0f) * (float)cells), 2 * boxes + 4);
+    int32_t enough = boxes * i_clamp(p->hardness, 0, 100);
+    for (int32_t attempt = 0; attempt < attempts && best <= enough; attempt++) {
         State level;
         Board dug = dig(wanted, rng), targets = 0;
         for (int32_t k = 0; k < boxes; k++) targets |= random_cell(dug & ~targets, rng);

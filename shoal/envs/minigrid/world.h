@@ -192,6 +192,9 @@ ENV_FN void look_around(const State *s, uint8_t *view) {
     view[own_cell] = s->carried;
 }
 
+// The plane of a kind in one_hot; 8: none.
+ENV_DATA uint8_t planes[] = {8, 0, 1, 8, 2, 5, 6, 8, 7, 8, 8, 3, 4, 8, 8, 8};
+
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p, (void)agent;
     uint8_t view[view_cells];
@@ -206,10 +209,9 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
         obs[view_cells * 3] = s->facing;
         return;
     }
-    const uint64_t planes[] = {0,          1ull, 1ull << 8, 0,          1ull << 16, 1ull << 40, 1ull << 48, 0,
-                               1ull << 56, 0,    0,         1ull << 24, 1ull << 32, 0,          0,          0};
     for (int32_t k = 0; k < view_cells; k++) {
-        uint64_t bytes = planes[kind_of(view[k])];
+        int32_t plane = planes[kind_of(view[k])];
+        uint64_t bytes = plane < PLANES ? 1ull << 8 * plane : 0;
         memcpy(&obs[PLANES * k], &bytes, PLANES);
     }
     for (int32_t k = 0; k < 4; k++) obs[view_cells * PLANES + k] = s->facing == k;
