@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,3 +115,26 @@ def solve(level: Level, most: int = 200_000) -> list[int] | None:
                 return actions[::-1]
             queue.append(key)
     return None
+
+
+def is_solvable(level: Level, most: int = 200_000) -> bool:
+    """Whether some solution exists: best-first search, nearest boxes first. It finds one in large levels too."""
+    dead = dead_cells(level)
+
+    def far(boxes: frozenset[Cell]) -> int:
+        return sum(min(abs(x - tx) + abs(y - ty) for tx, ty in level.targets) for x, y in boxes - level.targets)
+
+    seen = {(level.keeper, level.boxes)}
+    heap = [(far(level.boxes), 0, 0, level)]
+    while heap and len(seen) < most:
+        _, _, steps, here = heapq.heappop(heap)
+        for way in range(4):
+            after, _, pushed = here.step(way)
+            key = (after.keeper, after.boxes)
+            if key in seen or (pushed and after.boxes & dead):
+                continue
+            if after.is_solved:
+                return True
+            seen.add(key)
+            heapq.heappush(heap, (3 * far(after.boxes) + steps // 4, len(seen), steps + 1, after))
+    return False
