@@ -131,6 +131,23 @@ def test_the_keeper_does_not_leave_a_board_of_eight_cells():
             assert (obs[0] == level.step(way)[0].observe()).all()
 
 
+@pytest.mark.parametrize("options", [{"boxes": 4}, {"side": 7, "boxes": 2}], ids=["10", "7"])
+def test_a_centered_view_is_the_warehouse_around_the_keeper(options):
+    """All within the outer walls is in it; what is beyond the warehouse is wall."""
+    (plain, whole), (centered, around) = make(40, seed=3, **options), make(40, seed=3, centered=1, **options)
+    rng, side = np.random.default_rng(0), options.get("side", 10)
+    reach = side - 3
+    for _ in range(30):
+        for rows, seen in zip(whole, around, strict=True):
+            ((y, x),) = np.argwhere(rows[:, :, 3])
+            padded = np.pad(rows, ((reach, reach), (reach, reach), (0, 0)))
+            padded[:, :, 0] = np.pad(rows[:, :, 0], reach, constant_values=1)
+            assert (seen == padded[y : y + 2 * reach + 1, x : x + 2 * reach + 1]).all()
+            assert seen[:, :, 1].sum() == options["boxes"]
+        actions = rng.integers(4, size=40)
+        whole, around = plain.step(actions)[0].copy(), centered.step(actions)[0].copy()
+
+
 # ---- levels ----
 
 

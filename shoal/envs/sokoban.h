@@ -6,19 +6,23 @@
 // stand on the targets, and the keeper pulls them away `pulls` times. Undoing that solves the level; it takes `plan`
 // steps (a stat), never more than max_steps. Presets: small is 7 x 7 with 2 boxes, boxoban 10 x 10 with 4.
 //
-// obs: four bytes per cell, each 0 or 1: wall, target, box, keeper. A box on a target has both.
-// action: 0 up, 1 down, 2 left, 3 right: a step, or a push. Where neither is possible nothing moves.
-// reward: reward_box for a push onto a target and -reward_box for one off a target, reward_solved when all boxes are on
+// obs: four bytes per cell, each 0 or 1: wall, target, box, keeper. A box on a target has both. With centered=1 the
+// view moves with the keeper, which is in its middle, and reaches all cells from everywhere: a plain network learns
+// sooner. action: 0 up, 1 down, 2 left, 3 right: a step, or a push. Where neither is possible nothing moves. reward:
+// reward_box for a push onto a target and -reward_box for one off a target, reward_solved when all boxes are on
 // targets, which ends the episode, and -step_cost in every step. Random play returns -11.6, and solves no level of
 // 1,000. In small levels the shortest solution takes 11.6 steps on average and returns 10.8; random play returns -10.6
 // there.
-#define ENV_OBS OBS_U8(side, side, 4)
+#define VIEW (centered ? 2 * side - 5 : side)  // cells per side of what is observed
+#define ENV_OBS OBS_U8(VIEW, VIEW, 4)
 #define ENV_OBS_LOW 0.0f
 #define ENV_OBS_HIGH 1.0f
 #define ENV_ACTION ACT_DISCRETE(4)
 #define ENV_MAX_STEPS 120
 #define ENV_HAS_CHECK
-#define ENV_CONSTS(X) X(side, 10, "cells per side, outer walls included")
+#define ENV_CONSTS(X)                                                                                                  \
+    X(side, 10, "cells per side, outer walls included")                                                                \
+    X(centered, 0, "1: the keeper is always in the middle of what is observed; 0: the warehouse as it is")
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, boxes, 4, "boxes, and targets; at most a fourth of the cells within the outer walls")                       \
     X(int, pulls, 30, "pulls by which a level is made, at most")                                                       \
@@ -27,7 +31,8 @@
     X(float, step_cost, 0.1f, "reward lost by a step")                                                                 \
     X(float, reward_box, 1.0f, "reward of a box pushed onto a target")                                                 \
     X(float, reward_solved, 10.0f, "reward of the last box")
-#define ENV_LIMITS(X) X("side", 6, 10) X("boxes", 1, 16) X("pulls", 1, 1000) X("hardness", 0, 100) X("floor", 0, 1)
+#define ENV_LIMITS(X)                                                                                                  \
+    X("side", 6, 10) X("centered", 0, 1) X("boxes", 1, 16) X("pulls", 1, 1000) X("hardness", 0, 100) X("floor", 0, 1)
 #define ENV_PRESETS(X)                                                                                                 \
     X("small", "side=7 boxes=2", "7 x 7 cells, 2 boxes")                                                               \
     X("boxoban", "", "10 x 10 cells, 4 boxes, as the levels of Boxoban")
@@ -40,7 +45,7 @@
 
 // A board is the 8 x 8 cells within the outer walls as bits, row by row; smaller warehouses have walls there too.
 typedef uint64_t Board;
-enum { inner = side - 2, cells = inner * inner, attempts = 40 };
+enum { inner = side - 2, cells = inner * inner, view = VIEW, attempts = 40 };
 ENV_REQUIRE(side >= 6 && side <= 10, "side must be 6 to 10");
 
 typedef struct {
@@ -195,15 +200,19 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
 
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p, (void)agent;
-    const uint32_t wall = 1;
-    for (int32_t k = 0; k < side * side; k++) memcpy(&obs[4 * k], &wall, 4);
-    for (int32_t y = 0; y < inner; y++) {
-        uint32_t walls = (uint32_t)(s->walls >> 8 * y), targets = (uint32_t)(s->targets >> 8 * y);
-        uint32_t boxes = (uint32_t)(s->boxes >> 8 * y), keeper = (uint32_t)(bit(s->keeper) >> 8 * y);
-        for (int32_t x = 0; x < inner; x++) {
+    int32_t left = centered ? s->keeper % 8 - (inner - 1) : -1, top = centered ? s->keeper / 8 - (inner - 1) : -1;
+    for (int32_t row = 0; row < view; row++) {
+        int32_t y = top + row, is_row = y >= 0 && y < 8,
+                shift = 8 * (is_row ? y : 0);  // of the 8 cells of a board's row
+        uint32_t cells_there = is_row ? 0xffu : 0u;
+        uint32_t walls = ~(cells_there << -left) | ((uint32_t)(s->walls >> shift) & cells_there) << -left;
+        uint32_t targets = ((uint32_t)(s->targets >> shift) & cells_there) << -left;
+        uint32_t boxes = ((uint32_t)(s->boxes >> shift) & cells_there) << -left;
+        uint32_t keeper = ((uint32_t)(bit(s->keeper) >> shift) & cells_there) << -left;
+        for (int32_t x = 0; x < view; x++) {
             uint32_t cell =
                 (walls >> x & 1) | (targets >> x & 1) << 8 | (boxes >> x & 1) << 16 | (keeper >> x & 1) << 24;
-            memcpy(&obs[4 * ((y + 1) * side + x + 1)], &cell, 4);
+            memcpy(&obs[4 * (row * view + x)], &cell, 4);
         }
     }
 }
