@@ -71,6 +71,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     float x = (float)s->x + 0.5f, y = (float)s->y + 0.5f;
     draw_shape(d, nose, 3, x, y, 0.5f * M_PI_F * (float)s->facing, 1.0f, 0xff3b30);
     float back_x = x - 0.1f * (float)ahead_x, back_y = y - 0.1f * (float)ahead_y;
+    if (s->carried != EMPTY) draw_circle(d, back_x, back_y, 0.27f, 0x0b0f16);
     if (kind_of(s->carried) == KEY) draw_key(d, back_x - 0.25f, back_y - 0.25f, 0.5f, paint(color_of(s->carried)));
     if (kind_of(s->carried) == BALL) draw_circle(d, back_x, back_y, 0.16f, paint(color_of(s->carried)));
 }
