@@ -192,29 +192,37 @@ ENV_FN void look_around(const State *s, uint8_t *view) {
     view[own_cell] = s->carried;
 }
 
+ENV_FN void show_bytes(const uint8_t *view, int32_t facing, Obs *obs) {
+    for (int32_t k = 0; k < view_cells; k++) {
+        int32_t kind = kind_of(view[k]), is_shut = kind >= CLOSED;
+        obs[3 * k] = (uint8_t)(is_shut ? (int32_t)DOOR : kind);
+        obs[3 * k + 1] = (uint8_t)color_of(view[k]);
+        obs[3 * k + 2] = (uint8_t)(is_shut ? kind - CLOSED + 1 : 0);
+    }
+    obs[view_cells * 3] = (uint8_t)facing;
+}
+
 // The plane of a kind in one_hot; 8: none.
 ENV_DATA uint8_t planes[] = {8, 0, 1, 8, 2, 5, 6, 8, 7, 8, 8, 3, 4, 8, 8, 8};
 
-ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
-    (void)p, (void)agent;
-    uint8_t view[view_cells];
-    look_around(s, view);
-    if (!one_hot) {
-        for (int32_t k = 0; k < view_cells; k++) {
-            int32_t kind = kind_of(view[k]), is_shut = kind >= CLOSED;
-            obs[3 * k] = (uint8_t)(is_shut ? (int32_t)DOOR : kind);
-            obs[3 * k + 1] = (uint8_t)color_of(view[k]);
-            obs[3 * k + 2] = (uint8_t)(is_shut ? kind - CLOSED + 1 : 0);
-        }
-        obs[view_cells * 3] = s->facing;
-        return;
-    }
+ENV_FN void show_planes(const uint8_t *view, int32_t facing, Obs *obs) {
     for (int32_t k = 0; k < view_cells; k++) {
         int32_t plane = planes[kind_of(view[k])];
         uint64_t bytes = plane < PLANES ? 1ull << 8 * plane : 0;
         memcpy(&obs[PLANES * k], &bytes, PLANES);
     }
-    for (int32_t k = 0; k < 4; k++) obs[view_cells * PLANES + k] = s->facing == k;
+    for (int32_t k = 0; k < 4; k++) obs[view_cells * PLANES + k] = facing == k;
+}
+
+ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
+    (void)p, (void)agent;
+    uint8_t view[view_cells];
+    look_around(s, view);
+    if (one_hot) {
+        show_planes(view, s->facing, obs);
+    } else {
+        show_bytes(view, s->facing, obs);
+    }
 }
 
 ENV_FN int32_t is_object(int32_t cell) {
