@@ -40,7 +40,7 @@ from .minigrid_reference import (
     take,
 )
 
-pytest.importorskip("minigrid")
+minigrid = pytest.importorskip("minigrid")
 MIXES = {  # how often random play chooses an action
     "walk": [0.2, 0.2, 0.4, 0.05, 0.05, 0.05, 0.05],
     "handle": [0.15, 0.15, 0.2, 0.15, 0.15, 0.15, 0.05],
@@ -351,7 +351,7 @@ def test_one_hot_planes_show_the_same_cells(name):
 @pytest.mark.parametrize("task", TASKS)
 def test_presets_are_the_registered_ids(task):
     """The same grid, time limit and start as the id that a preset's description names."""
-    gymnasium.register_envs(__import__("minigrid"))
+    gymnasium.register_envs(minigrid)
     spec = shoal.make(f"minigrid_{task}", 1).native_spec
     presets = {preset.name: preset.help for preset in spec.presets}
     ids = {"": {"fourrooms": "MiniGrid-FourRooms-v0", "unlock": "MiniGrid-Unlock-v0"}.get(task), **presets}

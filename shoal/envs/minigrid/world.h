@@ -139,8 +139,8 @@ ENV_FN float success(const State *s, const Params *p) {
 
 // ---- the view ----
 
-// Sight in one row of the view: it spreads from seen cells through clear ones, to the right by `spread`, to the left by
-// the mirror image. Bits are columns. Three doublings carry it over seven columns.
+// Sight in one row of the view, whose bits are columns: it spreads from seen cells through clear ones. Three doublings
+// carry it over seven columns.
 ENV_FN uint32_t spread_right(uint32_t seen, uint32_t clear) {
     uint32_t pass = clear << 1;
     seen |= pass & (seen << 1);
