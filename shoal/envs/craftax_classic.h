@@ -92,7 +92,7 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     uint64_t key = next_key(rng);
     if (s->ahead.key != key || s->ahead.part < 0 || s->ahead.part > PARTS) begin_world(&s->ahead, key);
     while (s->ahead.part < PARTS) make_part(&s->ahead);
-    memcpy(s->map, s->ahead.cells, cells);
+    memcpy(s->map, s->ahead.ground, cells);
     if (p->always_diamond && s->ahead.best) s->map[s->ahead.best % cells] = DIAMOND;
     Rng peek = *rng;
     begin_world(&s->ahead, next_key(&peek));
@@ -189,7 +189,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
 ENV_FN int env_check(const State *s, const Params *p) {
     (void)p;
     for (int32_t k = 0; k < cells; k++) {
-        if (!is_block(s->map[k] & BLOCK)) return 0;
+        if (!is_block(s->map[k] & ~MOB)) return 0;
     }
     for (int32_t k = 0; k < MOBS; k++) {
         if (!is_inside(s->mobs[k].row, s->mobs[k].col) || s->mobs[k].way < 0 || s->mobs[k].way > 4) return 0;
@@ -199,7 +199,7 @@ ENV_FN int env_check(const State *s, const Params *p) {
     }
     if (s->ahead.part < 0 || s->ahead.part > PARTS) return 0;
     for (int32_t k = 0; k < i_max(s->ahead.part - NOISE_PARTS, 0) * (cells / DECODE_PARTS); k++) {
-        if (!is_block(s->ahead.cells[k])) return 0;
+        if (!is_block(s->ahead.ground[k])) return 0;
     }
     return is_inside(s->row, s->col) && s->facing >= 1 && s->facing <= 4 && s->num_plants <= PLANTS;
 }

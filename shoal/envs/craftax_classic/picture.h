@@ -195,7 +195,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     draw_map(d, s);
     int32_t done = 0;
     for (int32_t k = 0; k < ACHIEVEMENTS; k++) done += (int32_t)(s->achieved >> k & 1);
-    draw_value(d, (float)MAP_LEFT, 7.3f, 0.3f, "achievements ", done, 0xffd84a);
+    draw_value(d, (float)MAP_LEFT, 7.3f, 0.3f, "unlocked ", done, 0xffd84a);
     draw_value(d, (float)MAP_LEFT, 7.9f, 0.3f, "step ", (int32_t)(s->clock % 1000000u), 0xd7e3f0);
     draw_value(d, (float)MAP_LEFT, 8.5f, 0.3f, "light % ", (int32_t)(100.0f * light), 0xd7e3f0);
 }

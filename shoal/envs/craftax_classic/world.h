@@ -27,7 +27,7 @@ enum { FIELD_WATER, FIELD_MOUNTAIN, FIELD_TUNNEL, FIELD_TREE, FIELDS };
 enum { NOISE_PARTS = 2 * (4 + 4 + 8 + 16), DECODE_PARTS = 8, PARTS = NOISE_PARTS + DECODE_PARTS };
 
 typedef struct {
-    uint8_t cells[cells];  // levels of the fields; blocks in the end
+    uint8_t ground[cells];  // levels of the fields; blocks in the end
     uint64_t key;
     float low, high;  // range of the current field
     uint32_t best;    // the stone that may be a diamond
@@ -66,13 +66,13 @@ ENV_FN void keep_levels(World *w, int32_t field, int32_t row, const float *noise
     float a = field == FIELD_WATER ? 0.4f : 0.7f, b = field == FIELD_WATER ? 0.6f : 0.8f;
     float c = field == FIELD_WATER ? 0.7f : 0.85f;
     int32_t bits[side], shift = field == FIELD_WATER ? 0 : 2;
-    uint8_t *line = &w->cells[row * side];
+    uint8_t *line = &w->ground[row * side];
     if (field == FIELD_TUNNEL) {
         for (int32_t k = 0; k < side; k++) bits[k] = (noise[k] - w->low) * scale > 0.8f ? 16 : 0;
         for (int32_t k = 0; k < side; k++) {
             int32_t col = k % 32 * 2 + k / 32;
             line[col] |= (uint8_t)bits[k];
-            w->cells[at(col, row)] |= (uint8_t)bits[k];
+            w->ground[at(col, row)] |= (uint8_t)bits[k];
         }
     } else if (field == FIELD_TREE) {
         for (int32_t k = 0; k < side; k++) {
@@ -158,7 +158,7 @@ ENV_FN void make_band(World *w, int32_t field, int32_t band, int32_t squares, in
 // `best` is 20 bits of that number, then the cell. All of it becomes SIMD code.
 ENV_FN void make_blocks(World *w, int32_t row) {
     Rng rng = rng_seed(w->key + (uint64_t)(1 + FIELDS * 32 + row));
-    uint8_t *line = &w->cells[row * side];
+    uint8_t *line = &w->ground[row * side];
     uint32_t numbers[side], best = w->best;
     int32_t blocks[side];
     for (int32_t col = 0; col < side; col++) numbers[col] = rng_u32(&rng);
