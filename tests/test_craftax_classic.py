@@ -103,7 +103,7 @@ def test_the_twin_follows_the_reference_live():
 
 
 def compare(vec, steps, seed, params=None):
-    """Every byte of the States, the rewards and the observations, through some steps. Returns the twins' achievements."""
+    """Every byte of the States, and the rewards, through some steps. Returns the achievements that occurred."""
     rng, num_envs = np.random.default_rng(seed), vec.num_envs
     done = set()
     _, before = states_of(vec)
@@ -390,7 +390,7 @@ def test_a_state_off_the_map_is_refused(field):
 
 
 def test_worlds_are_the_twins():
-    """Blocks from the same gradients by slow formulas. Rounding may decide otherwise where a field meets a threshold."""
+    """Blocks from the same gradients by slow formulas. Rounding may decide where a field meets a threshold."""
     vec = shoal.make("craftax_classic", 1)
     vec.reset(seed=20)
     _, states = states_of(vec)

@@ -47,12 +47,14 @@ ENV_FN void begin_world(World *w, uint64_t key) {
     w->key = key;
 }
 
+enum { CORNERS = 40 };  // at most 33 in a row; whole vectors of 8 are computed
 // Row `row` of the gradients of a field: unit vectors (down, right) at the corners of its squares.
 ENV_FN void make_gradients(uint64_t key, int32_t field, int32_t row, int32_t count, float *down, float *right) {
     Rng rng = rng_seed(key + (uint64_t)(1 + field * 32 + row));
-    float angles[33];
-    for (int32_t k = 0; k < count; k++) angles[k] = rng_uniform(&rng, -M_PI_F, M_PI_F);
-    for (int32_t k = 0; k < count; k++) {
+    float angles[CORNERS];
+    int32_t whole = (count + 7) / 8 * 8;
+    for (int32_t k = 0; k < whole; k++) angles[k] = k < count ? rng_uniform(&rng, -M_PI_F, M_PI_F) : 0.0f;
+    for (int32_t k = 0; k < whole; k++) {
         down[k] = m_cos(angles[k]);
         right[k] = m_sin(angles[k]);
     }
@@ -119,8 +121,8 @@ ENV_FN void make_noise(const float *level, const float *slope, int32_t across, f
 
 // A band: the cells between two rows of gradients. The first pass through a field finds its range.
 ENV_FN void make_band(World *w, int32_t field, int32_t band, int32_t squares, int32_t across, int32_t find_range) {
-    float down[2][33], right[2][33], slope[33], level[33], noise[side], low[8], high[8];
-    int32_t tall = side / squares;
+    float down[2][CORNERS], right[2][CORNERS], slope[CORNERS], level[CORNERS], noise[side], low[8], high[8];
+    int32_t tall = side / squares, whole = (across + 8) / 8 * 8;
     for (int32_t k = 0; k < 2; k++) make_gradients(w->key, field, band + k, across + 1, down[k], right[k]);
     for (int32_t k = 0; k < 8; k++) {
         low[k] = band ? w->low : M_INF;
@@ -128,7 +130,7 @@ ENV_FN void make_band(World *w, int32_t field, int32_t band, int32_t squares, in
     }
     for (int32_t k = 0; k < tall; k++) {
         float y = (float)k / (float)tall, to = fade(y);
-        for (int32_t j = 0; j <= across; j++) {
+        for (int32_t j = 0; j < whole; j++) {
             level[j] = (1.0f - to) * (down[0][j] * y) + to * (down[1][j] * (y - 1.0f));
             slope[j] = (1.0f - to) * right[0][j] + to * right[1][j];
         }
