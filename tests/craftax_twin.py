@@ -45,7 +45,15 @@ PARAMS = {
 }
 
 MOB = [(name, "i1") for name in "row col health cooldown".split()] + [("alive", "u1"), ("way", "i1")]
-WORLD = [("ground", "u1", (SIDE, SIDE)), ("key", "u8"), ("low", "f4"), ("high", "f4"), ("best", "u4"), ("part", "i4")]
+WORLD = [
+    ("ground", "u1", (SIDE, SIDE)),
+    ("tunnels", "u8", SIDE),
+    ("key", "u8"),
+    ("low", "f4"),
+    ("high", "f4"),
+    ("best", "u4"),
+    ("part", "i4"),
+]
 STATE = np.dtype(  # the header's State
     [
         ("map", "u1", (SIDE, SIDE)),

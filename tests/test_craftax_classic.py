@@ -8,6 +8,7 @@ import pytest
 import shoal
 from shoal.errors import ConfigError, SnapshotError
 
+from . import craftax_player
 from . import craftax_reference as reference
 from .craftax_twin import (
     ACHIEVEMENTS,
@@ -340,6 +341,11 @@ def test_the_eleventh_plant_does_not_grow():
     assert state["map"][31, 32] == BLOCK["plant"]
     assert state["num_plants"] == 10
     assert (state["map"][60, :10] == BLOCK["ripe"]).all()
+
+
+@pytest.mark.slow
+def test_a_scripted_player_reaches_most_achievements():
+    assert craftax_player.play(30).mean() > 13
 
 
 # ---- observations, params, snapshots ----

@@ -60,7 +60,7 @@ typedef struct {
     int8_t row, col, facing;
     int8_t health, food, drink, energy;
     int8_t hunger, thirst, fatigue, recover;  // towards the next point of each; halves of the reference's, less fatigue
-    int8_t unused[13];                        // 64 * 131 bytes: rows of the map are lines of the cache
+    int8_t unused[13];                        // 64 * 139 bytes: rows of the map are lines of the cache
 } State;
 
 ENV_FN int32_t row_step(int32_t way) { return (way == DOWN) - (way == UP); }

@@ -27,7 +27,8 @@ enum { FIELD_WATER, FIELD_MOUNTAIN, FIELD_TUNNEL, FIELD_TREE, FIELDS };
 enum { NOISE_PARTS = 2 * (4 + 4 + 8 + 16), DECODE_PARTS = 8, PARTS = NOISE_PARTS + DECODE_PARTS };
 
 typedef struct {
-    uint8_t ground[cells];  // levels of the fields; blocks in the end
+    uint8_t ground[cells];   // levels of the fields; blocks in the end
+    uint64_t tunnels[side];  // of each row, a bit for each column
     uint64_t key;
     float low, high;  // range of the current field
     uint32_t best;    // the stone that may be a diamond
@@ -61,8 +62,8 @@ ENV_FN void make_gradients(uint64_t key, int32_t field, int32_t row, int32_t cou
 }
 ENV_FN float fade(float t) { return t * t * t * (t * (t * 6.0f - 15.0f) + 10.0f); }
 
-// What a cell keeps of a field: 2 bits of water (above 0.4, 0.6, 0.7), 2 of mountain (0.7, 0.8, 0.85), 1 of tunnel
-// (0.8), 2 of tree (0.5, 0.7). Near the start there is neither water nor mountain. Tunnels go both ways.
+// What a cell keeps of a field: 2 bits of water (above 0.4, 0.6, 0.7), 2 of mountain (0.7, 0.8, 0.85), 2 of
+// tree (0.5, 0.7). Near the start there is neither water nor mountain. Of tunnels (0.8), `tunnels` keeps a bit.
 ENV_FN void keep_levels(World *w, int32_t field, int32_t row, const float *noise) {
     float scale = 1.0f / (w->high - w->low), lift = field == FIELD_MOUNTAIN ? 0.05f : 0.0f;
     float a = field == FIELD_WATER ? 0.4f : 0.7f, b = field == FIELD_WATER ? 0.6f : 0.8f;
@@ -70,16 +71,16 @@ ENV_FN void keep_levels(World *w, int32_t field, int32_t row, const float *noise
     int32_t bits[side], shift = field == FIELD_WATER ? 0 : 2;
     uint8_t *line = &w->ground[row * side];
     if (field == FIELD_TUNNEL) {
-        for (int32_t k = 0; k < side; k++) bits[k] = (noise[k] - w->low) * scale > 0.8f ? 16 : 0;
+        uint64_t mask = 0;
         for (int32_t k = 0; k < side; k++) {
-            int32_t col = k % 32 * 2 + k / 32;
-            line[col] |= (uint8_t)bits[k];
-            w->ground[at(col, row)] |= (uint8_t)bits[k];
+            uint64_t is_tunnel = (noise[k] - w->low) * scale > 0.8f ? 1 : 0;
+            mask |= is_tunnel << (k % 32 * 2 + k / 32);
         }
+        w->tunnels[row] = mask;
     } else if (field == FIELD_TREE) {
         for (int32_t k = 0; k < side; k++) {
             float level = (noise[k] - w->low) * scale;
-            bits[k] = (level > 0.5f ? 32 : 0) + (level > 0.7f ? 32 : 0);
+            bits[k] = (level > 0.5f ? 16 : 0) + (level > 0.7f ? 16 : 0);
         }
         for (int32_t k = 0; k < side; k++) line[k % 16 * 4 + k / 16] |= (uint8_t)bits[k];
     } else {
@@ -162,12 +163,15 @@ ENV_FN void make_blocks(World *w, int32_t row) {
     Rng rng = rng_seed(w->key + (uint64_t)(1 + FIELDS * 32 + row));
     uint8_t *line = &w->ground[row * side];
     uint32_t numbers[side], best = w->best;
-    int32_t blocks[side];
+    int32_t blocks[side], tunnels[side];
     for (int32_t col = 0; col < side; col++) numbers[col] = rng_u32(&rng);
+    for (int32_t col = 0; col < side; col++) {  // tunnels go both ways
+        tunnels[col] = (int32_t)((w->tunnels[row] >> col | w->tunnels[col] >> row) & 1);
+    }
     for (int32_t col = 0; col < side; col++) {
         float chance = (float)(int32_t)(numbers[col] >> 8) * (1.0f / 16777216.0f);
-        int32_t levels = line[col], water = levels & 3, mountain = levels >> 2 & 3, tree = levels >> 5;
-        int32_t deep = mountain == 3, cave = (levels >> 4 & 1) | (deep & (water > 0));
+        int32_t levels = line[col], water = levels & 3, mountain = levels >> 2 & 3, tree = levels >> 4;
+        int32_t deep = mountain == 3, cave = tunnels[col] | (deep & (water > 0));
         int32_t grown = (tree > 0) & (chance > 0.8f), rich = (mountain > 1) & (chance < 0.04f + 0.0288f + 0.004656f);
         int32_t plain = grown ? TREE : GRASS, inside = rich ? DIAMOND : STONE;
         plain = water == 2 ? SAND : plain;
