@@ -82,7 +82,7 @@
 
 // The world of an episode depends on two numbers of `rng` alone, which nothing else draws from. So the next episode's
 // world is known from the start, and every step makes a part of it: env_reset has to make it all only at first, or
-// after a short episode. A GPU's thread needs a millisecond for a world; the others would wait.
+// after a short episode. On a GPU one thread would need long for a world, and all others would wait for it.
 ENV_FN uint64_t next_key(Rng *rng) {
     uint64_t high = rng_u32(rng);
     return high << 32 | rng_u32(rng);
