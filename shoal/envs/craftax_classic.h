@@ -7,8 +7,8 @@
 // pickaxe, iron one of stone, diamonds one of iron. Food, drink and energy fall with time; while one of them is 0,
 // health falls, else it recovers. Cows and ripe plants feed (a sapling ripens in 600 steps), water quenches, sleep
 // rests until energy is full. Zombies come on grass, more at night, and hit harder who sleeps; skeletons live in caves
-// and shoot arrows. Damage is 1, or 2, 3 and 5 for each sword of wood, stone and iron. An episode ends when health is 0
-// or in lava.
+// and shoot arrows. Damage is 1, or the most of 2 for each wooden sword, 3 of stone, 5 of iron. An episode ends when
+// health is 0 or in lava.
 //
 // Kept from the reference: a mob that is too far away is not gone but a ghost that walks on unseen, and `do` brings it
 // back where it is near; furnaces need no table; several swords of a kind add up. Not kept: what reads beyond the map
@@ -49,28 +49,28 @@
     X("spawn_*", 0, 1)
 #define ENV_STATS(X)                                                                                                   \
     X(sum, achievements, "achievements unlocked, of 22")                                                               \
-    X(sum, collect_wood, "1 if it was done; so all below")                                                             \
-    X(sum, place_table, "2 wood")                                                                                      \
-    X(sum, eat_cow, "food + 6")                                                                                        \
-    X(sum, collect_sapling, "from grass, one time in ten")                                                             \
-    X(sum, collect_drink, "drink + 1")                                                                                 \
-    X(sum, make_wood_pickaxe, "1 wood, beside a table")                                                                \
-    X(sum, make_wood_sword, "1 wood, beside a table")                                                                  \
-    X(sum, place_plant, "a sapling, on grass")                                                                         \
-    X(sum, defeat_zombie, "")                                                                                          \
-    X(sum, collect_stone, "with a wooden pickaxe")                                                                     \
-    X(sum, place_stone, "also on water and lava")                                                                      \
-    X(sum, eat_plant, "food + 4, when ripe")                                                                           \
-    X(sum, defeat_skeleton, "")                                                                                        \
-    X(sum, make_stone_pickaxe, "1 wood, 1 stone, beside a table")                                                      \
-    X(sum, make_stone_sword, "1 wood, 1 stone, beside a table")                                                        \
-    X(sum, wake_up, "rested, or hit by a zombie")                                                                      \
-    X(sum, place_furnace, "1 stone")                                                                                   \
-    X(sum, collect_coal, "with a wooden pickaxe")                                                                      \
-    X(sum, collect_iron, "with a stone pickaxe")                                                                       \
-    X(sum, collect_diamond, "with an iron pickaxe")                                                                    \
-    X(sum, make_iron_pickaxe, "1 wood, 1 stone, 1 coal, 1 iron, beside a table and a furnace")                         \
-    X(sum, make_iron_sword, "1 wood, 1 stone, 1 coal, 1 iron, beside a table and a furnace")                           \
+    X(sum, collect_wood, "1 if done: from a tree")                                                                     \
+    X(sum, place_table, "1 if done: 2 wood")                                                                           \
+    X(sum, eat_cow, "1 if done: food + 6")                                                                             \
+    X(sum, collect_sapling, "1 if done: from grass, one time in ten")                                                  \
+    X(sum, collect_drink, "1 if done: drink + 1")                                                                      \
+    X(sum, make_wood_pickaxe, "1 if done: 1 wood, beside a table")                                                     \
+    X(sum, make_wood_sword, "1 if done: 1 wood, beside a table")                                                       \
+    X(sum, place_plant, "1 if done: a sapling, on grass")                                                              \
+    X(sum, defeat_zombie, "1 if done: 5 health")                                                                       \
+    X(sum, collect_stone, "1 if done: with a wooden pickaxe")                                                          \
+    X(sum, place_stone, "1 if done: also on water and lava")                                                           \
+    X(sum, eat_plant, "1 if done: food + 4, when ripe")                                                                \
+    X(sum, defeat_skeleton, "1 if done: 3 health")                                                                     \
+    X(sum, make_stone_pickaxe, "1 if done: 1 wood, 1 stone, beside a table")                                           \
+    X(sum, make_stone_sword, "1 if done: 1 wood, 1 stone, beside a table")                                             \
+    X(sum, wake_up, "1 if done: rested, or hit by a zombie")                                                           \
+    X(sum, place_furnace, "1 if done: 1 stone")                                                                        \
+    X(sum, collect_coal, "1 if done: with a wooden pickaxe")                                                           \
+    X(sum, collect_iron, "1 if done: with a stone pickaxe")                                                            \
+    X(sum, collect_diamond, "1 if done: with an iron pickaxe")                                                         \
+    X(sum, make_iron_pickaxe, "1 if done: 1 wood, 1 stone, 1 coal, 1 iron, beside a table and a furnace")              \
+    X(sum, make_iron_sword, "1 if done: 1 wood, 1 stone, 1 coal, 1 iron, beside a table and a furnace")                \
     X(sum, died_of_lava, "1 if lava ended the episode")
 #include "core/env.h"
 
