@@ -1,6 +1,6 @@
 """A scripted player of craftax_classic: it sees what an agent sees, and walks to the nearest thing that it needs.
 
-python -m tests.craftax_player    mean return over 200 episodes: `scripted` in craftax_classic.toml
+python -m tests.craftax_player    mean return over 100 episodes: `scripted` in craftax_classic.toml
 """
 
 from __future__ import annotations
@@ -146,5 +146,5 @@ def play(episodes: int, seed: int = 0) -> Any:
 
 
 if __name__ == "__main__":
-    scores = play(200)
+    scores = play(100)
     print(f"mean return {scores.mean():.2f}, best {scores.max():.2f}, worst {scores.min():.2f}")
