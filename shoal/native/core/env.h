@@ -21,6 +21,8 @@
 //   #define ENV_STATS(X)  X(mean, tilt, "mean |tilt|, rad")      per episode: mean, sum or last of a step's value
 //   #define ENV_STATE(X)  X(float, x) X(float, v)                for a few scalars: kept as one array per
 //                                                                field and stepped many envs at a time
+//   #define ENV_KEEPS_STATE                  env_reset finds the State of the episode before, not zeros: for what was
+//                                            prepared there. What it leaves must not depend on what it finds
 //   #define ENV_CURVES(X) X(paths, 2, 31, "where it may go")     curves for viewers: 2 of 31 points each
 //   #include "core/env.h"
 //   typedef struct { ... } State;                                without ENV_STATE: any plain struct

@@ -218,7 +218,10 @@ SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
 }
 
 SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
-    memset(s, b->poison, sizeof *s);
+#ifdef ENV_KEEPS_STATE
+    if (b->poison)
+#endif
+        memset(s, b->poison, sizeof *s);
     if (SHOAL_EXTRAS && b->num_rules > 0) shoal_randomize(b, i);
     env_reset(s, shoal_params_of(b, i), &b->rng[i]);
     b->tick[i] = 0;
