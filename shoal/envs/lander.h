@@ -3,9 +3,9 @@
 // In the spirit of Gymnasium's LunarLander-v3, whose sizes, engines, observations and rewards it has. The physics is
 // our own: the ship is one rigid body with two springy legs, not three bodies with joints as in Box2D. The ground is
 // new in every episode; the pad in its middle is level. The engines are noisy. A leg is a spring and a damper that
-// pushes the ship off the ground, with Coulomb friction at the foot: a touchdown at up to about 4 m/s is absorbed. The
+// pushes the ship off the ground, with Coulomb friction at the foot: a touchdown at up to about 5 m/s is absorbed. The
 // episode ends when the hull touches the ground or the ship leaves the world (a crash), and when it has stood still on
-// both legs for half a second, on the pad or not (a landing). Solved at a mean return of 200. Random play returns -190.
+// both legs for half a second, on the pad or not (a landing). Solved at a mean return of 200. Random play returns -167.
 //
 // obs: position relative to the pad (x / 10 m, y / 6.7 m), velocity (0.2 s/m vx, 0.13 s/m vy), angle (rad, positive to
 // the left), 0.4 s * spin, whether the left and the right leg touch the ground.

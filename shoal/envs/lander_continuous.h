@@ -1,7 +1,7 @@
 // lander_continuous.h: lander with throttles: how much of each engine.
 //
 // The game of lander.h, which describes it; only the action differs, as in Gymnasium's LunarLanderContinuous-v3. Solved
-// at a mean return of 200.
+// at a mean return of 200. Random play returns -187.
 //
 // obs: the 8 floats of lander.
 // action: main engine (off up to 0; above, from half to full thrust), side engines (below -0.5 the one that pushes to

@@ -19,7 +19,7 @@
     X(float, wind, 0.0f, "N, the strongest wind")                                                                      \
     X(float, turbulence, 0.0f, "N m, the strongest torque of the wind")                                                \
     X(float, stiffness, 400.0f, "N/m, of a leg")                                                                       \
-    X(float, damping, 40.0f, "N s/m, of a leg")                                                                        \
+    X(float, damping, 20.0f, "N s/m, of a leg")                                                                        \
     X(float, friction, 0.5f, "of a foot on the ground")                                                                \
     X(float, roughness, 1.0f, "of the ground: 0 is flat, at 1 hills are up to 3.3 m high or deep")                     \
     X(float, start_speed, 4.0f, "m/s, vx and vy start uniform in +- this")
