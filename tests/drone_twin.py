@@ -88,13 +88,12 @@ class Hall:
     def __init__(self, params: dict[str, float], rng: Rng) -> None:
         self.p, self.rng = params, rng
 
+    def uniform(self, low: float, high: float) -> float:
+        return low + (high - low) * ((self.rng.int(2**32) >> 8) / 2**24)
+
     def place(self) -> list[float]:
         wide, high = self.p["hall"] - 1, self.p["hall_height"] - 1
-        bounds = [(-wide, wide), (-wide, wide), (1.0, high)]
-        return [low + (high - low) * ((self.rng.int(2**32) >> 8) / 2**24) for low, high in bounds]
-
-    def angle(self, low: float, high: float) -> float:
-        return low + (high - low) * ((self.rng.int(2**32) >> 8) / 2**24)
+        return [self.uniform(-wide, wide), self.uniform(-wide, wide), self.uniform(1.0, high)]
 
     def start(self, count: int) -> list[tuple[list[float], np.ndarray, list[list[float]]]]:
         """(place, attitude, goals) of each drone."""
@@ -106,10 +105,10 @@ class Hall:
                 if all(np.linalg.norm(np.subtract(place, other)) > 4 * self.p["size"] for other in places):
                     break
             places.append(place)
-            yaw, axis, tilt = self.angle(-np.pi, np.pi), self.angle(-np.pi, np.pi), self.angle(0, self.p["start_tilt"])
-            level = np.array([np.cos(axis - yaw / 2), np.sin(axis - yaw / 2), 0.0])
-            # yaw about the vertical, then a tilt about a level axis of the hall that is turned along with half the yaw
-            attitude = rodrigues(tilt * (rodrigues(-yaw / 2 * UP).T @ level)) @ rodrigues(yaw * UP)
+            yaw, axis = self.uniform(-np.pi, np.pi), self.uniform(-np.pi, np.pi)
+            tilt = self.uniform(0, self.p["start_tilt"])
+            level = np.array([np.cos(axis), np.sin(axis), 0.0])
+            attitude = rodrigues(tilt * level) @ rodrigues(yaw * UP)  # turned about the vertical, then tilted
             drones.append((place, attitude, [self.place(), self.place()]))
         return drones
 
@@ -148,9 +147,9 @@ def pilot(obs: np.ndarray) -> np.ndarray:
     """
     way, speed, up, spin = 5 * obs[:, 0:3], 5 * obs[:, 6:9], obs[:, 9:12], 10 * obs[:, 12:15]
     length = np.linalg.norm(way, axis=1, keepdims=True)
-    wanted = 2.0 * way * np.minimum(1.0, 2.5 / np.maximum(length, 1e-6))  # a velocity of at most 5 m/s
-    push = 2.0 * (wanted - speed)
-    push *= np.minimum(1.0, 7.0 / np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-6))
+    wanted = 1.5 * way * np.minimum(1.0, 4.7 / np.maximum(length, 1e-6))  # a velocity of at most 7 m/s
+    push = 3.0 * (wanted - speed)
+    push *= np.minimum(1.0, 10.0 / np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-6))
     push = push + 9.81 * up
     lift = np.maximum(push[:, 2], 2.0)  # m/s^2, along the rotors' axis
     axis = push / np.maximum(np.linalg.norm(push, axis=1, keepdims=True), 1e-6)  # a drone that is out sees zeros
