@@ -268,6 +268,6 @@ def test_the_state_is_what_the_twin_reads():
 def test_the_pilot_scores_what_the_toml_says():
     score = config.toml.loads(registry.find("drone").with_suffix(".toml").read_text())["score"]
     vec = shoal.make("drone", 128, seed=0)
-    assert first_returns(vec, pilot).mean() == pytest.approx(score["scripted"], abs=0.7)
+    assert first_returns(vec, pilot).mean() == pytest.approx(score["scripted"], abs=0.8)
     alone = shoal.make("drone", 64, seed=0, collide=0)
-    assert first_returns(alone, pilot).mean() == pytest.approx(14.0, abs=0.5)
+    assert first_returns(alone, pilot).mean() == pytest.approx(18.9, abs=0.4)
