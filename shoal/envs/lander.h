@@ -13,9 +13,11 @@
 // reward: the gain in a potential: -100 * (distance + speed + |angle|, as observed) + 10 for each leg on the ground;
 // less 0.3 for a step of the main engine and 0.03 for one of a side engine. A crash is -100, a landing 100.
 #define ENV_ACTION ACT_DISCRETE(4)
-#define LANDER_THROTTLE                                                                                                \
-    Throttle t;                                                                                                        \
-    t.main = (float)(*a == 2);                                                                                         \
-    t.side = (float)((*a == 3) - (*a == 1));                                                                           \
-    return t;
 #include "lander/ship.h"
+
+ENV_FN Throttle throttle_of(const Action *a) {
+    Throttle t;
+    t.main = (float)(*a == 2);
+    t.side = (float)((*a == 3) - (*a == 1));
+    return t;
+}

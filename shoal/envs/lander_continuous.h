@@ -8,9 +8,11 @@
 // the left, above 0.5 the one to the right, from half to full thrust; off between). reward: that of lander, and the
 // engines cost in proportion to their thrust.
 #define ENV_ACTION ACT_BOX(2)
-#define LANDER_THROTTLE                                                                                                \
-    Throttle t;                                                                                                        \
-    t.main = a[0] > 0.0f ? 0.5f + 0.5f * m_min(a[0], 1.0f) : 0.0f;                                                     \
-    t.side = m_abs(a[1]) > 0.5f ? m_clamp(a[1], -1.0f, 1.0f) : 0.0f;                                                   \
-    return t;
 #include "lander/ship.h"
+
+ENV_FN Throttle throttle_of(const Action *a) {
+    Throttle t;
+    t.main = a[0] > 0.0f ? 0.5f + 0.5f * m_min(a[0], 1.0f) : 0.0f;
+    t.side = m_abs(a[1]) > 0.5f ? m_clamp(a[1], -1.0f, 1.0f) : 0.0f;
+    return t;
+}

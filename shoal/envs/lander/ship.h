@@ -1,7 +1,6 @@
 // ship.h: what lander.h and lander_continuous.h share: the moon, the ship, its flight, its legs, and the picture.
 //
-// The including header defines ENV_ACTION and `ENV_FN Throttle throttle_of(const Action *a)`, which it can only do once
-// the types are known: it defines LANDER_THROTTLE as the function's body.
+// The including header defines ENV_ACTION before the include, and throttle_of after it.
 //
 // Lengths in m, angles in rad (positive to the left), time in s. The pad's centre is (0, 0), and y points up.
 #define ENV_OBS OBS_F32(8)
@@ -85,13 +84,11 @@ typedef struct {
     float main;  // 0 to 1
     float side;  // -1 to 1: to the left or to the right
 } Throttle;
-ENV_FN Throttle throttle_of(const Action *a){LANDER_THROTTLE}
+ENV_FN Throttle throttle_of(const Action *a);  // of the including header
 
 // ---- the ground ----
 
-ENV_FN float ground_x(int32_t point) {
-    return PIECE * (float)point - HALF_WIDTH;
-}
+ENV_FN float ground_x(int32_t point) { return PIECE * (float)point - HALF_WIDTH; }
 
 // The piece of the ground below x. Any x is safe, not a number too: m_clamp makes the low bound of it.
 ENV_FN int32_t piece_at(float x) {
@@ -281,8 +278,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
 
 // ---- the picture ----
 
-ENV_FN void draw_moon(const State *s, Draw *d) {
-    float outline[2 * (GROUND_POINTS + 2)] = {0.0f};
+ENV_FN void draw_sky(Draw *d) {
     draw_view(d, -HALF_WIDTH, 1.55f * UNIT_Y, HALF_WIDTH, -0.5f * UNIT_Y, 0x0b1020);
     for (int32_t k = 0; k < 48; k++) {  // stars at fixed places
         uint64_t place = rng_mix((uint64_t)k + 1);
@@ -290,6 +286,10 @@ ENV_FN void draw_moon(const State *s, Draw *d) {
               y = 13.0f * (float)(place >> 10 & 1023) / 1023.0f - 2.0f;
         draw_circle(d, x, y, k % 7 ? 0.03f : 0.05f, 0x8fa3c7);
     }
+}
+
+ENV_FN void draw_ground(const State *s, Draw *d) {
+    float outline[2 * (GROUND_POINTS + 2)];
     for (int32_t k = 0; k < GROUND_POINTS; k++) {
         outline[2 * k] = ground_x(k);
         outline[2 * k + 1] = s->ground[k];
@@ -326,8 +326,9 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
                            -0.12f, HULL_BOTTOM - 0.5f * length};
     const float jet[] = {0.5f * way, top - 0.08f, 0.5f * way, top + 0.08f, 1.0f * way, top};
     const float window[] = {-0.24f, 0.36f, -0.28f, 0.1f, 0.28f, 0.1f, 0.24f, 0.36f};
-    draw_moon(s, d);
+    draw_sky(d);
     if (s->main > 0.0f) draw_shape(d, flame, 5, s->x, s->y, s->angle, 1.0f, 0xf2a65a);
+    draw_ground(s, d);
     if (s->side != 0.0f) draw_shape(d, jet, 3, s->x, s->y, s->angle, 1.0f, 0xf2e86d);
     draw_leg(s, d, -1.0f);
     draw_leg(s, d, 1.0f);
