@@ -11,10 +11,10 @@
 // obs: in the drone's own frame (x ahead, y left, z up along the rotors): way to the waypoint and to the next one (/ 5
 // m), velocity (/ 5 m/s), the direction of up, spin (/ 10 rad/s); thrusts of the rotors (0 to 1); direction of the
 // nearest other drone, longer the nearer it is (0 beyond 2 m, 1 at 0 m), and its velocity relative to this one's,
-// scaled by the same; height (/ hall_height). The compass is left out: nothing depends on it but walls that no waypoint
-// is near to. action: thrust of the rotors front left, rear left, rear right, front right: -1 none, 1 all of it; 0
-// hovers. reward: 1 for a waypoint, 0.1 for every metre closer, -1 for being out. Random play returns -0.9. A scripted
-// pilot (a proportional-derivative controller, see tests/drone_twin.py) returns 11.
+// scaled by the same; height (/ hall_height). There is no compass: waypoints are not near walls.
+// action: thrust of the rotors front left, rear left, rear right, front right: -1 none, 1 all of it; 0 hovers.
+// reward: 1 for a waypoint, 0.1 for every metre closer, -1 for being out. Random play returns -1.1. A scripted pilot
+// (proportional-derivative control) returns 12.3, and 18.9 with collide=0.
 #define ENV_OBS OBS_F32(26)
 #define ENV_OBS_LOW -10.0f
 #define ENV_OBS_HIGH 10.0f

@@ -5,8 +5,8 @@
 //
 // obs: the 8 floats of lander.
 // action: main engine (off up to 0; above, from half to full thrust), side engines (below -0.5 the one that pushes to
-// the left, above 0.5 the one to the right, from half to full thrust; off between). reward: that of lander, and the
-// engines cost in proportion to their thrust.
+// the left, above 0.5 the one to the right, from half to full thrust; off between).
+// reward: that of lander; engines cost in proportion to their thrust.
 #define ENV_ACTION ACT_BOX(2)
 #include "lander/ship.h"
 

@@ -17,9 +17,9 @@
     X("force", 0, 1)                                                                                                   \
     X("gravity", 0, 1)                                                                                                 \
     X("max_speed", 0, 0.07f)                                                                                           \
-    X("goal", -1.2f, 0.6f)                                                                                             \
-    X("goal_velocity", -0.07f, 0.07f)                                                                                  \
-    X("start_*", -1.2f, 0.6f)
+    X("goal", -1.2, 0.6)                                                                                               \
+    X("goal_velocity", -0.07, 0.07)                                                                                    \
+    X("start_*", -1.2, 0.6)
 #define ENV_STATS(X)                                                                                                   \
     X(sum, reached, "1 if the flag was reached")                                                                       \
     X(mean, speed, "|velocity|, mean over the episode")                                                                \
