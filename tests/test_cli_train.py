@@ -308,9 +308,9 @@ def test_a_param_that_a_python_env_lacks_is_told(capsys, words, said):
 
 def test_a_header_in_this_folder_is_suggested(tmp_path, capsys):
     """Defect 36."""
-    (tmp_path / "lander.h").touch()
-    assert main(["train", "lander"]) == 2
-    assert "unknown env 'lander'. Did you mean './lander.h'?" in capsys.readouterr().err
+    (tmp_path / "glider.h").touch()
+    assert main(["train", "glider"]) == 2
+    assert "unknown env 'glider'. Did you mean './glider.h'?" in capsys.readouterr().err
 
 
 def test_envs_that_do_not_divide_over_workers_are_told(capsys):

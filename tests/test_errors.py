@@ -345,10 +345,10 @@ def test_a_misspelled_option_of_make_is_not_blamed_on_the_env(options):
 
 
 def test_a_header_in_this_folder_is_suggested(tmp_path, monkeypatch):
-    (tmp_path / "lander.h").write_text("// lander.h: land.")
+    (tmp_path / "glider.h").write_text("// glider.h: glide.")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.UnknownEnv, match=r"'lander'. Did you mean './lander.h'\?"):
-        shoal.make("lander")
+    with pytest.raises(errors.UnknownEnv, match=r"'glider'. Did you mean './glider.h'\?"):
+        shoal.make("glider")
 
 
 def test_what_is_native_is_decided_in_one_place():

@@ -70,6 +70,14 @@ def test_structs_in_structs_and_arrays_have_their_fields(tmp_path):
     ]
 
 
+def test_a_state_in_an_included_file_and_arrays_as_long_as_a_const_have_their_fields():
+    """lander's State is in a file of its folder; drone's has an array with the length of a const."""
+    lander = [field.path for field in fields.fields_of(build.Source.env(registry.find("lander")))]
+    assert lander[:7] == ["x", "y", "vx", "vy", "angle", "spin", "slip"]
+    drone = [field.path for field in fields.fields_of(build.Source.env(registry.find("drone"), {"drones": 2}))]
+    assert [path for path in drone if "body" in path] == ["drone[0].body", "drone[1].body"]
+
+
 @pytest.mark.parametrize("name", ENVS)
 def test_every_stock_env_is_stepped(name):
     stepper = Stepper(name, 0, {})

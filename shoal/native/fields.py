@@ -55,9 +55,14 @@ class Field:
 
 
 def fields_of(source: build.Source) -> tuple[Field, ...]:
-    """The fields of State that the header's text names; none if it cannot be read or no compiler is there."""
+    """The fields of State that the header's text names; none if it cannot be read or no compiler is there.
+
+    The text is that of the header and of the files of its folder that it includes, after the consts that were set.
+    """
     assert source.header is not None
-    text = _without_comments(source.header.read_text(errors="replace"))
+    own = [file for file in source.files() if build.CORE not in file.parents]
+    text = "".join(f"{name} = {value};\n" for name, value in source.consts)
+    text += "\n".join(_without_comments(file.read_text(errors="replace")) for file in own)
     paths = list(_paths(text, "State"))
     if not paths:
         return ()
@@ -101,10 +106,12 @@ def _paths(text: str, struct: str, prefix: str = "", depth: int = 0) -> Iterator
 
 
 def _number(text: str, size: str) -> int:
-    """The length of an array of structs: a number, or the name of an enum's constant."""
-    if size.strip().isdigit():
-        return int(size)
-    match = re.search(rf"\b{re.escape(size.strip())}\s*=\s*(\d+)", text) if size.strip() else None
+    """The length of an array of structs: a number, or the name of an enum's constant or of one of ENV_CONSTS."""
+    name = size.strip()
+    if name.isdigit():
+        return int(name)
+    given = re.search(rf"\b{re.escape(name)}\s*=\s*(\d+)", text) if name else None
+    match = given or (re.search(rf"X\(\s*{re.escape(name)}\s*,\s*(\d+)\s*,", text) if name else None)
     return int(match[1]) if match else 0
 
 
