@@ -6,7 +6,7 @@ into a state of one's choice: rules that random play meets rarely are tested fro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -26,8 +26,8 @@ class ArcadeTwin:
     """One env. A subclass has the rules: `start` and `play`, what is seen, and what is counted."""
 
     agents = 1
-    stats: dict[str, str] = {}  # name: how a step's values become one of the episode (sum, mean or last)
-    defaults: dict[str, Any] = {}
+    stats: ClassVar[dict[str, str]] = {}  # name: how a step's values become one of the episode (sum, mean or last)
+    defaults: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, params: dict[str, Any] | None = None, seed: int = 0) -> None:
         self.params, self.rng = {"max_steps": 0, **self.defaults, **(params or {})}, Rng(seed)
@@ -82,7 +82,8 @@ class ArcadeTwin:
 
     def view(self) -> dict[str, Any]:
         agents = range(self.agents)
-        return {"obs": [self.observe(k) for k in agents], "masks": [self.mask(k) for k in agents], "alive": self.alive}
+        obs = [self.observe(k) if self.alive[k] else np.zeros_like(self.observe(k)) for k in agents]
+        return {"obs": obs, "masks": [self.mask(k) for k in agents], "alive": self.alive}
 
 
 def compare(twins: list[Any], vec: Any, steps: int, seed: int, act: Any = None, start: bool = True) -> int:
@@ -143,12 +144,3 @@ def poke(vec: Any, layout: DTypeLike) -> Any:
     dtype = np.dtype(layout, align=True)
     bytes_of_all = vec.memory.arrays["state"]
     return bytes_of_all[: vec.num_envs * dtype.itemsize].view(dtype)
-
-
-def drain_score(vec: Any, act: Any, steps: int) -> dict[str, Any]:
-    """Steps all envs by `act(obs, infos)`; the statistics of the episodes that ended."""
-    obs, infos = vec.reset(seed=0)
-    for _ in range(steps):
-        obs, _, _, _, infos = vec.step(act(obs, infos))
-    stats: dict[str, Any] = vec.drain_stats()
-    return stats

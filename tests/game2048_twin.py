@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 from .arcade_twin import ArcadeTwin, F
 
@@ -38,8 +39,8 @@ def slide(board: Board, action: int) -> tuple[Board, int]:
 
 
 class Twin(ArcadeTwin):
-    stats = {"score": "sum", "largest": "last", "made_2048": "sum", "wasted": "sum"}
-    defaults = {"four_share": 0.1, "max_steps": 20000}
+    stats: ClassVar = {"score": "sum", "largest": "last", "made_2048": "sum", "wasted": "sum"}
+    defaults: ClassVar = {"four_share": 0.1, "max_steps": 20000}
 
     def start(self) -> None:
         self.board: Board = [[0] * 4 for _ in range(4)]

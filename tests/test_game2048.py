@@ -69,7 +69,9 @@ def test_a_line_slides_and_merges_once(row, after, points):
         board = np.rot90(boards_of(obs)[0], -turns)
         new = board[0] != after  # the new tile lies in the only row with empty cells
         assert rewards[0] == points
-        assert new.sum() == 1 and board[0][new][0] in (2, 4) and np.array(after)[new][0] == 0
+        assert new.sum() == 1
+        assert board[0][new][0] in (2, 4)
+        assert np.array(after)[new][0] == 0
         assert board[1:].tolist() == others
         vec.close()
 
@@ -81,7 +83,9 @@ def test_a_move_that_changes_nothing_adds_no_tile():
     set_board(vec, board)
     for action in (LEFT, UP, DOWN):
         obs, rewards, terminated, _, infos = vec.step(np.array([action]))
-        assert boards_of(obs)[0].tolist() == board and rewards[0] == 0 and not terminated[0]
+        assert boards_of(obs)[0].tolist() == board
+        assert rewards[0] == 0
+        assert not terminated[0]
         assert infos["action_mask"][0].tolist() == [0, 1, 0, 0]
 
 
@@ -90,7 +94,8 @@ def test_a_full_board_without_a_pair_ends_the_game():
     vec.reset(seed=0)
     set_board(vec, [[4, 8, 4, 8], [8, 4, 8, 4], [4, 8, 4, 8], [16, 32, 0, 1024]])
     _, _, terminated, _, infos = vec.step(np.array([RIGHT]))
-    assert terminated[0] and boards_of(infos["final_obs"])[0][3].tolist() == [2, 16, 32, 1024]
+    assert terminated[0]
+    assert boards_of(infos["final_obs"])[0][3].tolist() == [2, 16, 32, 1024]
     stats = vec.drain_stats()
     assert (stats["largest"]["mean"], stats["made_2048"]["mean"]) == (1024, 0)
 
@@ -110,7 +115,8 @@ def test_new_tiles_are_uniform_and_a_tenth_are_fours():
     obs, _ = vec.reset(seed=0)
     boards = boards_of(obs)
     tiles = boards[boards > 0]
-    assert len(tiles) == 8000 and 0.085 < (tiles == 4).mean() < 0.115
+    assert len(tiles) == 8000
+    assert 0.085 < (tiles == 4).mean() < 0.115
     assert np.abs((boards > 0).mean(0) - 2 / 16).max() < 0.02
 
 

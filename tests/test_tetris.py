@@ -9,8 +9,23 @@ import shoal
 from shoal.errors import ConfigError, SnapshotError
 
 from .arcade_twin import compare, poke
-from .tetris_twin import COLUMNS, HARD, HOLD, KINDS, LAYOUT, LEFT, RIGHT, ROWS, SOFT, STAY, TURN_LEFT, TURN_RIGHT
-from .tetris_twin import Twin, player, shape
+from .tetris_twin import (
+    COLUMNS,
+    HARD,
+    HOLD,
+    KINDS,
+    LAYOUT,
+    LEFT,
+    RIGHT,
+    ROWS,
+    SOFT,
+    STAY,
+    TURN_LEFT,
+    TURN_RIGHT,
+    Twin,
+    player,
+    shape,
+)
 
 
 def set_field(vec, env, locked, twin=None):
@@ -96,7 +111,8 @@ def test_points_of_cleared_rows(rows, points):
     set_field(vec, 0, walls | {(0, 21 - rows)})
     set_piece(vec, 0, "I", 3, 8, 10)
     obs, rewards, terminated, _, _ = vec.step(np.array([HARD]))
-    assert rewards[0] == pytest.approx(points + 0.02 * 8) and not terminated[0]
+    assert rewards[0] == pytest.approx(points + 0.02 * 8)
+    assert not terminated[0]
     rest = {(0, 21)} | {(9, y) for y in range(18 + rows, ROWS)}
     assert read_cells(obs[0]) == rest
 
@@ -133,7 +149,8 @@ def test_a_piece_that_locks_out_of_sight_ends_the_game():
     set_field(vec, 0, {(4, y) for y in range(2, ROWS)} | {(5, y) for y in range(2, ROWS)})
     set_piece(vec, 0, "O", 0, 3, 0)
     _, _, terminated, _, infos = vec.step(np.array([SOFT]))
-    assert terminated[0] and infos["final_info"]["episode"]["r"][0] == 0
+    assert terminated[0]
+    assert infos["final_info"]["episode"]["r"][0] == 0
     assert vec.drain_stats()["height"]["mean"] == 22
 
 
@@ -186,4 +203,5 @@ def test_the_scripted_player_survives():
     vec = shoal.make("tetris", 2)
     assert compare(twins, vec, 2000, seed=0, act=play_by) == 2
     stats = vec.drain_stats()
-    assert stats["length"]["mean"] == 2000 and stats["rows"]["mean"] > 100
+    assert stats["length"]["mean"] == 2000
+    assert stats["rows"]["mean"] > 100

@@ -7,6 +7,7 @@ Rotation System defines them. The header has tables of both.
 from __future__ import annotations
 
 import functools
+from typing import ClassVar
 
 from .arcade_twin import ArcadeTwin, F
 
@@ -56,8 +57,8 @@ def place(kind: str, turn: int, x: int, y: int) -> Cells:
 
 
 class Twin(ArcadeTwin):
-    stats = {"score": "sum", "rows": "sum", "tetrises": "sum", "pieces": "sum", "height": "last"}
-    defaults = {"gravity": 6, "hold": 1, "max_steps": 2000, "preview": 3}
+    stats: ClassVar = {"score": "sum", "rows": "sum", "tetrises": "sum", "pieces": "sum", "height": "last"}
+    defaults: ClassVar = {"gravity": 6, "hold": 1, "max_steps": 2000, "preview": 3}
 
     def start(self) -> None:
         self.locked: set[tuple[int, int]] = set()
