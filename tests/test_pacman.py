@@ -155,6 +155,16 @@ def test_targets_of_a_chase(name, way):
             game.step(NAMES.index(way))
 
 
+def test_the_orange_ghost_is_shy_at_a_distance_of_eight():
+    for x, goes in ((11, (2, 3)), (10, (1, 4))):  # the player is 9 away, or 8
+        game = Game(ghost_speed=16)
+        game.set(phase=1)
+        game.player((x, 3), "left")
+        game.put("orange", (1, 3), "down")
+        game.step(LEFT)
+        assert game.twin.ghosts["orange"].at == goes
+
+
 def test_modes_alternate_and_ghosts_turn_back():
     game = Game(scatter_steps=7, chase_steps=3, ghost_speed=0)
     game.put("red", (9, 3), "left")

@@ -154,6 +154,16 @@ def test_a_piece_that_locks_out_of_sight_ends_the_game():
     assert vec.drain_stats()["height"]["mean"] == 22
 
 
+def test_a_piece_that_locks_partly_in_sight_ends_nothing():
+    vec = shoal.make("tetris", 1, gravity=1000)
+    vec.reset(seed=0)
+    set_field(vec, 0, {(x, y) for x in (0, 1) for y in range(3, ROWS)})
+    set_piece(vec, 0, "O", 0, -1, 0)
+    obs, _, terminated, *_ = vec.step(np.array([HARD]))
+    assert not terminated[0]
+    assert {(0, 2), (1, 2)} < read_cells(obs[0])
+
+
 def test_no_room_for_the_next_piece_ends_the_game():
     vec = shoal.make("tetris", 1, gravity=1000)
     vec.reset(seed=0)

@@ -7,10 +7,10 @@
 //
 // obs: for every cell, row by row from the top left, 16 bytes: byte k is 1 if the cell holds 2^(k+1); the last also
 // stands for 131072, the largest tile that a game can reach. An empty cell is 16 zeros.
-// action: 0 up, 1 right, 2 down, 3 left. The mask forbids moves that would change nothing; such an action has no
-// effect. reward: the sum of the tiles that were made by merging, which is the game's own score. A game that ends at
-// 2048 scores about 20,000. Random play scores 1,090. Keeping the largest tiles in a corner (a search of one move that
-// values a snake-shaped order, tests/game2048_twin.py) scores 8,870.
+// action: 0 up, 1 right, 2 down, 3 left. The mask forbids moves that change nothing; such an action has no effect.
+// reward: the sum of the tiles that were made by merging, which is the game's own score. A game that ends soon after
+// its first 2048 scores about 20,000. Random play scores 1,080. Expectimax of depth 1 that keeps large tiles in a
+// corner, along a snake-shaped order (tests/game2048_twin.py), scores 25,000.
 #define ENV_OBS OBS_U8(256)
 #define ENV_OBS_LOW 0.0f
 #define ENV_OBS_HIGH 1.0f
