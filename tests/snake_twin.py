@@ -103,18 +103,14 @@ class Twin(ArcadeTwin):
         half, seen = self.view_side // 2, np.zeros((self.view_side, self.view_side, 5), np.uint8)
         (x, y), forward = self.last_heads[agent], STEPS[self.headings[agent]]
         right = STEPS[(self.headings[agent] + 1) % 4]
+        own, others = set(self.bodies[agent]), [body for k, body in enumerate(self.bodies) if k != agent]
+        bodies, heads = {cell for body in others for cell in body[1:]}, {body[0] for body in others if body}
         for row in range(self.view_side):
             for column in range(self.view_side):
                 far, aside = half - row, column - half
                 cell = (x + far * forward[0] + aside * right[0], y + far * forward[1] + aside * right[1])
-                others = [body for k, body in enumerate(self.bodies) if k != agent]
-                seen[row, column] = (
-                    self.is_wall(cell),
-                    cell in self.food,
-                    cell in self.bodies[agent],
-                    any(cell in body[1:] for body in others),
-                    any(body[:1] == [cell] for body in others),
-                )
+                kinds = (self.is_wall(cell), cell in self.food, cell in own, cell in bodies, cell in heads)
+                seen[row, column] = kinds
         return seen
 
 

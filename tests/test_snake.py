@@ -84,7 +84,7 @@ def test_long_snakes_equal_the_slow_twin():
     """The scripted player grows them; one action in ten is random."""
     vec, rng = shoal.make("snake", 1), np.random.default_rng(0)
     twin = Twin({}, seed=3)
-    compare([twin], vec, 60, seed=3, act=lambda t, k: None if rng.random() < 0.03 else player(t.observe(k)))
+    compare([twin], vec, 50, seed=3, act=lambda t, k: None if rng.random() < 0.03 else player(t.observe(k)))
     assert max(len(body) for body in twin.bodies) > 6 or twin.totals["eaten"] > 20
 
 

@@ -84,6 +84,7 @@ ENV_FN void move(Body *b) {
 ENV_FN float meeting(const Body *a, const Body *b, float reach) {
     float x = nearest(a->x - b->x, WIDTH), y = nearest(a->y - b->y, HEIGHT);
     float dx = (a->vx - b->vx) * STEP, dy = (a->vy - b->vy) * STEP, length = dx * dx + dy * dy;
+    if (m_abs(x) > reach + m_abs(dx) + 1.0f || m_abs(y) > reach + m_abs(dy) + 1.0f) return 2.0f;  // far away: most are
     float t = length > 0.0f ? m_clamp(-(x * dx + y * dy) / length, 0.0f, 1.0f) : 0.0f;
     x += t * dx;
     y += t * dy;
