@@ -183,9 +183,13 @@ class Twin(ArcadeTwin):
         ways = [(ship.to(rock), rock) for rock in self.rocks]
         ways.sort(key=lambda way: F(way[0][0] * way[0][0] + way[0][1] * way[0][1]))
         for (x, y), rock in ways[:8]:
-            seen += [1.0, *self.turned(x, y, F(1) / F(500))]
-            seen += [*self.turned(F(rock.vx - ship.vx), F(rock.vy - ship.vy), F(1) / F(600)), RADIUS[rock.kind] / F(40)]
-        seen += [0.0] * (54 - len(seen))
+            vx, vy = F(rock.vx - ship.vx), F(rock.vy - ship.vy)
+            flight = F(np.sqrt(F(x * x + y * y)) / F(500))
+            aim_x, aim_y = F(x + vx * flight), F(y + vy * flight)
+            far = max(np.sqrt(F(aim_x * aim_x + aim_y * aim_y)), F(1))
+            seen += [1.0, *self.turned(x, y, F(1) / F(500)), *self.turned(vx, vy, F(1) / F(300))]
+            seen += [RADIUS[rock.kind] / F(40), *self.turned(aim_x, aim_y, F(F(1) / far))]
+        seen += [0.0] * (70 - len(seen))
         for shot in self.shots:
             seen += [0.0] * 3 if shot is None else [1.0, *self.turned(*ship.to(shot), F(1) / F(500))]
         return seen
@@ -194,11 +198,9 @@ class Twin(ArcadeTwin):
 def player(seen: Any) -> int:
     """Turns to where the nearest rock will be when a shot gets there, and shoots; from what the agent sees."""
     best, aim = math.inf, 0.0
-    for rock in np.asarray(seen[6:54], float).reshape(8, 6):
-        x, y, vx, vy = rock[1] * 500, rock[2] * 500, rock[3] * 600, rock[4] * 600
-        far = math.hypot(x, y) - 40 * rock[5]
-        flight = math.hypot(x, y) / 500
-        if rock[0] and far < best:
-            best, aim = far, math.atan2(y + vy * flight, x + vx * flight)
+    for there, x, y, _, _, radius, ahead, right in np.asarray(seen[6:70], float).reshape(8, 8):
+        far = 500 * math.hypot(x, y) - 40 * radius
+        if there and far < best:
+            best, aim = far, math.atan2(right, ahead)
     turn = 2 if aim > 0.09 else 1 if aim < -0.09 else 0
     return turn + 6 * (abs(aim) < 0.2 and best < 450)

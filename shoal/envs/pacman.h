@@ -379,6 +379,10 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         draw_circle(d, cx, cy, 0.18f, 0x2a45d8);
         if (x + 1 < WIDTH && maze[y][x + 1] == '#') draw_line(d, cx, cy, cx + 1.0f, cy, 0.36f, 0x2a45d8);
         if (y + 1 < HEIGHT && maze[y + 1][x] == '#') draw_line(d, cx, cy, cx, cy + 1.0f, 0.36f, 0x2a45d8);
+        if (x + 1 < WIDTH && y + 1 < HEIGHT && maze[y][x + 1] == '#' && maze[y + 1][x] == '#' &&
+            maze[y + 1][x + 1] == '#') {
+            draw_rect(d, cx, cy, 1.0f, 1.0f, 0x2a45d8);
+        }
     }
     float x = (float)s->x + 0.5f, y = (float)s->y + 0.5f, dx = (float)step_x(s->heading),
           dy = (float)step_y(s->heading);
