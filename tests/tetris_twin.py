@@ -150,9 +150,22 @@ class Twin(ArcadeTwin):
         seen += [F(n) / F(ROWS) for n in (self.x + 2, self.y + 2, self.drop())]
         seen += one_hot(self.held)
         seen += [float(self.may_hold and self.params["hold"]), F(self.timer) / F(self.params["gravity"])]
+        seen += self.foresee()
         for kind in self.queue[: self.params["preview"]]:
             seen += one_hot(kind)
         return seen
+
+    def foresee(self) -> list[float]:
+        """What a hard drop would do: rows that it fills / 4, and empty cells that it covers / 16."""
+        piece = place(self.kind, self.turn, self.x, self.y + self.drop())
+        after = self.locked | piece
+        full = [y for y in {y for _, y in piece} if all((x, y) in after for x in range(COLUMNS))]
+        covered = 0
+        for column in {x for x, _ in piece}:
+            bottom = max(y for x, y in piece if x == column)
+            top = min((y for x, y in self.locked if x == column), default=ROWS)
+            covered += len(range(bottom + 1, top))
+        return [len(full) / 4, min(covered, 16) / 16]
 
 
 def one_hot(kind: str | None) -> list[float]:

@@ -10,14 +10,15 @@
 // obs: 200 cells row by row from the top, 1 where a locked cell is; the height of each column / 22; cells of the
 // falling piece in each column / 4; its kind (7, one-hot: I J L O S T Z) and rotation (4, one-hot); its place x and y,
 // and how far it can drop, / 22; the held kind (7; none: zeros) and 1 if hold is allowed; steps since it last fell /
-// gravity; the next pieces (7 each).
+// gravity; of a hard drop now, the rows that it would fill / 4 and the empty cells that it would cover, up to 16, / 16;
+// the next pieces (7 each).
 // action: 0 nothing, 1 left, 2 right, 3 rotate right, 4 rotate left, 5 soft drop (falls a row, or locks), 6 hard drop,
 // 7 hold. An action that is not possible does nothing.
 // reward: hundredths of the guideline's points: 1, 3, 5, 8 for 1 to 4 rows at once, 0.01 for each row of a soft drop,
 // 0.02 for each of a hard drop.
 // Random play returns 2.6. A player of Dellacherie's kind (tests/tetris_twin.py) survives all 2,000 steps and returns
 // 382: 187 rows, mostly one or two at once.
-#define ENV_OBS OBS_F32(243 + 7 * preview)
+#define ENV_OBS OBS_F32(245 + 7 * preview)
 #define ENV_OBS_LOW 0.0f
 #define ENV_OBS_HIGH 1.0f
 #define ENV_ACTION ACT_DISCRETE(8)
@@ -221,6 +222,22 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     out->stats.height = (float)highest(s);
 }
 
+// What a hard drop would do: the rows that it would fill, and the empty cells that it would cover. tops[c] is the row
+// of the highest cell of column c.
+ENV_FN void foresee(const State *s, const int32_t *tops, int32_t drop, int32_t *filled, int32_t *covered) {
+    uint32_t shape = shapes[s->piece][s->turn], below = 0;
+    for (int32_t k = 3; k >= 0; k--) {
+        uint32_t cells = shape >> 4 * k & 15, lowest = cells & ~below;
+        int32_t row = s->y + drop + k;
+        below |= cells;
+        *filled += cells != 0 && (s->field[row + FRAME] | row_of(shape, k, s->x)) == FULL;
+        for (int32_t j = 0; j < 4; j++) {
+            int32_t c = s->x + j;
+            if (lowest >> j & 1 && c >= 0 && c < COLUMNS) *covered += i_max(tops[c] - 1 - row, 0);
+        }
+    }
+}
+
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)agent;
     for (int32_t row = 0; row < ROWS - HIDDEN; row++) {
@@ -229,29 +246,33 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     }
     Obs *at = obs + 200;
     uint32_t seen = 0, shape = shapes[s->piece][s->turn];
+    int32_t tops[COLUMNS], drop = drop_of(s), filled = 0, covered = 0;
     for (int32_t c = 0; c < OBS_SIZE - 200; c++) at[c] = 0.0f;
+    for (int32_t c = 0; c < COLUMNS; c++) tops[c] = ROWS;
     for (int32_t row = 0; row < ROWS && seen != 0x3ff; row++) {
         uint32_t cells = (uint32_t)s->field[row + FRAME] >> FRAME & 0x3ff, fresh = cells & ~seen;
         seen |= cells;
-        for (int32_t c = 0; fresh; c++, fresh >>= 1) {
-            if (fresh & 1) at[c] = (float)(ROWS - row) / (float)ROWS;
-        }
+        for (int32_t c = 0; fresh; c++, fresh >>= 1) tops[c] = fresh & 1 ? row : tops[c];
     }
+    for (int32_t c = 0; c < COLUMNS; c++) at[c] = (float)(ROWS - tops[c]) / (float)ROWS;
     for (int32_t k = 0; k < 16; k++) {
         int32_t c = s->x + k % 4;
         if (shape >> k & 1 && c >= 0 && c < COLUMNS) at[COLUMNS + c] += 0.25f;
     }
+    foresee(s, tops, drop, &filled, &covered);
     at += 2 * COLUMNS;
     at[s->piece] = 1.0f;
     at[KINDS + s->turn] = 1.0f;
     at += KINDS + 4;
     at[0] = (float)(s->x + 2) / (float)ROWS;
     at[1] = (float)(s->y + 2) / (float)ROWS;
-    at[2] = (float)drop_of(s) / (float)ROWS;
+    at[2] = (float)drop / (float)ROWS;
     if (s->held != NONE) at[3 + s->held] = 1.0f;
     at[10] = (float)(s->may_hold && p->hold);
     at[11] = m_min((float)s->timer / (float)i_max(p->gravity, 1), 1.0f);
-    for (int32_t k = 0; k < preview; k++) at[12 + KINDS * k + s->queue[k]] = 1.0f;
+    at[12] = 0.25f * (float)filled;
+    at[13] = (float)i_min(covered, 16) / 16.0f;
+    for (int32_t k = 0; k < preview; k++) at[14 + KINDS * k + s->queue[k]] = 1.0f;
 }
 
 // The frame is solid and the piece is inside it, so that no kick leaves the array; kinds are kinds.
