@@ -17,14 +17,14 @@
 // reward: hundredths of the guideline's points: 1, 3, 5, 8 for 1 to 4 rows at once, 0.01 for each row of a soft drop,
 // 0.02 for each of a hard drop.
 // Random play returns 2.6. A player of Dellacherie's kind (tests/tetris_twin.py) survives all 2,000 steps and returns
-// 382: 187 rows, mostly one or two at once.
+// 382: 187 rows, mostly one at a time.
 #define ENV_OBS OBS_F32(245 + 7 * preview)
 #define ENV_OBS_LOW 0.0f
 #define ENV_OBS_HIGH 1.0f
 #define ENV_ACTION ACT_DISCRETE(8)
 #define ENV_MAX_STEPS 2000
 #define ENV_HAS_CHECK
-#define ENV_CONSTS(X) X(preview, 3, "next pieces that are observed, 0 to 7")
+#define ENV_CONSTS(X) X(preview, 3, "next pieces that are observed")
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, gravity, 6, "steps per row of falling")                                                                     \
     X(int, hold, 1, "1: a piece can be put aside; 0: hold does nothing")
