@@ -9,7 +9,7 @@ import shoal
 from shoal.errors import ConfigError, SnapshotError
 
 from .arcade_twin import compare, poke
-from .pacman_twin import CELLS, GHOSTS, LAYOUT, MODES, NAMES, OPEN, POWER, Twin, beside, player
+from .pacman_twin import BACK, CELLS, DOOR, GHOSTS, LAYOUT, MODES, NAMES, OPEN, POWER, Twin, beside, player
 
 UP, RIGHT, DOWN, LEFT = range(4)
 
@@ -124,6 +124,21 @@ def test_an_eaten_ghost_goes_home_and_comes_out_normal():
     assert modes[0] == "eaten"
     assert modes.count("home") == 10
     assert modes[-1] == "roams"  # although the others are still frightened
+
+
+def test_an_eaten_ghost_finds_home_from_everywhere():
+    """It takes the way that looks nearest and never turns back: that must not become a circle."""
+    twin = Twin()
+    ghost = twin.ghosts["red"]
+    ghost.mode = "eaten"
+    for start in OPEN:
+        for way in (way for way in NAMES if beside(start, BACK[way]) in OPEN):
+            ghost.at, ghost.way, cells = start, way, 0
+            while ghost.at != DOOR:
+                ghost.way = twin.choose(ghost)
+                ghost.at = beside(ghost.at, ghost.way)
+                cells += 1
+                assert cells < 40
 
 
 def test_a_ghost_kills_and_all_take_their_places_again():
