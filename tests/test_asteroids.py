@@ -168,5 +168,4 @@ def test_the_scripted_player_scores_far_more_than_random_play():
             actions = [act(seen) for seen in obs] if act else rng.integers(0, 12, vec.num_rows)
             obs, *_ = vec.step(np.array(actions))
         stats = vec.drain_stats()
-        print(stats["episodes"], stats["return"], stats["length"], stats["waves"])
         assert low < stats["return"]["mean"] < high

@@ -193,5 +193,4 @@ def test_the_scripted_player_eats_far_more_than_random_play():
             actions = [act(seen) for seen in obs] if act else rng.integers(0, 3, vec.num_rows)
             obs, *_ = vec.step(np.array(actions))
         stats = vec.drain_stats()
-        print(stats["return"], stats["length"], stats["eaten"], stats["longest"])
         assert low < stats["return"]["mean"] < high
