@@ -189,10 +189,16 @@ ENV_FN float lead_of_0(const State *s, const Params *p) {
 
 // ---- scripted robots ----
 
+// The points that are not at the edge.
+ENV_FN Set inner_points(void) {
+    Set all = whole_board();
+    return set_and(set_and(set_up(all, 1), set_down(all, 1)), set_and(set_up(all, stride), set_down(all, stride)));
+}
+
 // Free points all of whose neighbours are own stones, with at most one stone of the other agent diagonally beside them,
 // and none at the edge.
 ENV_FN Set own_eyes(const State *s) {
-    Set own = s->stones[s->turn & 1], other = s->stones[~s->turn & 1], one = set_none(), two = set_none();
+    Set other = s->stones[~s->turn & 1], one = set_none(), two = set_none();
     for (int32_t k = 0; k < 4; k++) {
         Set there = set_up(other, stride + (k & 1 ? 1 : -1));
         if (k & 2) there = set_down(other, stride + (k & 1 ? 1 : -1));
@@ -200,10 +206,7 @@ ENV_FN Set own_eyes(const State *s) {
         one = set_or(one, there);
     }
     Set eyes = set_less(set_less(s->empty, beside(s->empty)), beside(other));
-    Set board = set_or(s->empty, set_or(own, other));
-    Set inner =
-        set_and(set_and(set_up(board, 1), set_down(board, 1)), set_and(set_up(board, stride), set_down(board, stride)));
-    return set_less(eyes, set_or(two, set_less(one, inner)));
+    return set_less(eyes, set_or(two, set_less(one, inner_points())));
 }
 
 // How many liberties the chain of a new stone would have, if it takes nothing off.
@@ -259,6 +262,9 @@ ENV_FN Set scripted_stone(const State *s, const Params *p, int32_t who, Rng *rng
         if (s->last == PASS && is_ahead) return set_none();
         if (!set_any(found)) found = safe_points(s, set_and(s->legal, beside(set_and(own, s->atari))));
         if (!set_any(found)) found = safe_points(s, set_and(points, threats(s)));
+        //        if (!set_any(found)) found = safe_points(s, set_and(set_less(points, beside(own)),
+        //        set_and(inner_points(), beside(set_less(beside(own), own)))));
+        if (!set_any(found)) found = safe_points(s, set_and(set_less(points, beside(own)), inner_points()));
         if (!set_any(found)) found = safe_points(s, points);
         points = found;
     }
