@@ -10,12 +10,13 @@
 // with a limit of moves. Who begins, with black, is drawn for every game.
 //
 // **Turns.** A step is one move. Both agents have a row in it, and the mask of the one that is not on turn allows only
-// a pass, which has no effect. connect4.h says why a waiting row does not disturb learning. Either seat can be played
-// by a scripted robot (`robot_0`, `robot_1`): random, which fills none of its own eyes; tactics, which takes the chain
-// with most stones if it can, else saves an own chain that has one liberty, else leaves a chain of the other agent one
-// liberty, else is random but for moves after which its own chain has one liberty. Robots pass if no such move is left,
-// and tactics if it is ahead after the other one has passed. A robot replies within the learner's step: the learner
-// waits only for its first move, if the robot begins.
+// pass, which has no effect. connect4.h says why a waiting row does not disturb learning. Either seat can be played by
+// a scripted robot (`robot_0`, `robot_1`): random, which fills none of its own eyes; tactics, which takes off as many
+// stones as it can, else saves an own chain that has one liberty, else leaves a chain of the other agent one liberty,
+// else places a stone two points from an own one, not at the edge, else anywhere. But for taking stones it makes no
+// move after which its own chain has one liberty. Robots pass if no move is left, and tactics if it is ahead when the
+// other one has passed. tactics wins 99 % of its games against random. A robot replies within the learner's step: the
+// learner waits only for its first move, if the robot begins.
 //
 // obs: side * side points with 1 for an own stone, as many with 1 for one of the other agent, row by row from the top
 // left; then 1 if the agent is on turn, 1 if the last move was a pass, komi / (side * side) (negative for black), and
@@ -209,7 +210,7 @@ ENV_FN Set own_eyes(const State *s) {
     return set_less(eyes, set_or(two, set_less(one, inner_points())));
 }
 
-// How many liberties the chain of a new stone would have, if it takes nothing off.
+// The liberties that the chain of a new stone would have, if it takes nothing off.
 ENV_FN Set new_liberties(const State *s, Set stone) {
     Set chain = reach(stone, set_or(s->stones[s->turn & 1], stone));
     return set_less(set_and(beside(chain), s->empty), stone);
@@ -253,20 +254,23 @@ ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
     return who >= RANDOM && who <= TACTICS ? who : LEARNER;
 }
 
+// What tactics likes best.
+ENV_FN Set tactical_points(const State *s, Set points) {
+    Set own = s->stones[s->turn & 1], found = best_captures(s);
+    Set apart = set_and(set_less(points, beside(own)), inner_points());
+    if (!set_any(found)) found = safe_points(s, set_and(s->legal, beside(set_and(own, s->atari))));
+    if (!set_any(found)) found = safe_points(s, set_and(points, threats(s)));
+    if (!set_any(found)) found = safe_points(s, set_and(apart, beside(set_and(beside(own), s->empty))));
+    if (!set_any(found)) found = safe_points(s, apart);
+    return set_any(found) ? found : safe_points(s, points);
+}
+
 ENV_FN Set scripted_stone(const State *s, const Params *p, int32_t who, Rng *rng) {
     Set points = set_less(s->legal, own_eyes(s));
     if (who == TACTICS) {
         float lead = lead_of_0(s, p);
-        int32_t is_ahead = s->turn == 0 ? lead > 0.0f : lead < 0.0f;
-        Set captures = best_captures(s), own = s->stones[s->turn & 1], found = captures;
-        if (s->last == PASS && is_ahead) return set_none();
-        if (!set_any(found)) found = safe_points(s, set_and(s->legal, beside(set_and(own, s->atari))));
-        if (!set_any(found)) found = safe_points(s, set_and(points, threats(s)));
-        //        if (!set_any(found)) found = safe_points(s, set_and(set_less(points, beside(own)),
-        //        set_and(inner_points(), beside(set_less(beside(own), own)))));
-        if (!set_any(found)) found = safe_points(s, set_and(set_less(points, beside(own)), inner_points()));
-        if (!set_any(found)) found = safe_points(s, points);
-        points = found;
+        if (s->last == PASS && (s->turn == 0 ? lead > 0.0f : lead < 0.0f)) return set_none();
+        points = tactical_points(s, points);
     }
     return pick(points, rng);
 }
