@@ -1,30 +1,30 @@
 // go.h: two agents place stones on the points of a grid; whoever owns more of the board in the end wins.
 //
 // A board of 9 x 9 points (`side`). Stones of one agent that are neighbours along lines form a chain; the free points
-// beside it are its liberties. A move places a stone; chains of the other agent without a liberty are then taken off.
-// A stone may not be placed where its own chain would have no liberty (no suicide), nor where the board would become
-// one that has been before in this game, whoever is on turn (positional superko). An agent may always pass. Two passes
-// in a row end the game, and so do 2 * side * side moves. Area scoring: a point counts for the owner of its stone, a
-// free point for the agent whose stones alone can be reached from it over free points; stones are never removed as
-// dead. The agent that does not begin (white) gets `komi` points. These are the Tromp-Taylor rules without suicide and
-// with a limit of moves. Who begins, with black, is drawn for every game.
+// beside it are its liberties. A move places a stone; chains of the other agent without a liberty are then taken off. A
+// stone may not be placed where its own chain would have no liberty (no suicide), nor where the board would become one
+// that has been before in this game, whoever is on turn (positional superko). An agent may always pass. Two passes in a
+// row end the game, and so do 2 * side * side moves. Area scoring: a point counts for the owner of its stone, a free
+// point for the agent whose stones alone can be reached from it over free points; stones are never removed as dead. The
+// agent that does not begin (white) gets `komi` points. These are the Tromp-Taylor rules without suicide and with a
+// limit of moves. Who begins, with black, is drawn for every game.
 //
 // **Turns.** A step is one move. Both agents have a row in it, and the mask of the one that is not on turn allows only
-// pass, which has no effect. connect4.h says why a waiting row does not disturb learning. Either seat can be played by
-// a scripted robot (`robot_0`, `robot_1`): random, which fills none of its own eyes; tactics, which takes off as many
-// stones as it can, else saves an own chain that has one liberty, else leaves a chain of the other agent one liberty,
-// else places a stone two points from an own one, not at the edge, else anywhere. But for taking stones it makes no
-// move after which its own chain has one liberty. Robots pass if no move is left, and tactics if it is ahead when the
-// other one has passed. tactics wins 99 % of its games against random. A robot replies within the learner's step: the
-// learner waits only for its first move, if the robot begins.
+// a pass, which has no effect. connect4.h says why a waiting row does not disturb learning. Either seat can be played
+// by a scripted robot (`robot_0`, `robot_1`): random, which fills none of its own eyes; tactics, which takes off as
+// many stones as it can, else saves an own chain that has one liberty, else leaves a chain of the other agent one
+// liberty, else places a stone two points from an own one, not at the edge, else anywhere. But for taking stones it
+// makes no move after which its own chain has one liberty. Robots pass if no move is left, and tactics if it is ahead
+// when the other one has passed. tactics wins 99 % of its games against random. A robot replies within the learner's
+// step: the learner waits only for its first move, if the robot begins.
 //
 // obs: side * side points with 1 for an own stone, as many with 1 for one of the other agent, row by row from the top
 // left; then 1 if the agent is on turn, 1 if the last move was a pass, komi / (side * side) (negative for black), and
 // the share of the moves that have been made. Unless features=0, two times side * side more: 1 for stones whose chain
-// has one liberty; 1 for free points where the agent on turn may not place a stone. action: a point, row by row from
-// the top left, or side * side to pass. For a point that the mask forbids the next allowed point is taken, and after
-// the last the first; a pass if none is allowed. reward: 1 for a win, -1 for a loss, at the end of the game; 0 for a
-// draw, which an integer komi allows.
+// has one liberty; 1 for free points where the agent on turn may not place a stone.
+// action: a point, row by row from the top left, or side * side to pass. For a point that the mask forbids the next
+// allowed point is taken, and after the last the first; a pass if none is allowed.
+// reward: 1 for a win, -1 for a loss, at the end of the game; 0 for a draw, which an integer komi allows.
 #define ENV_OBS OBS_F32(side * side * (2 + 2 * features) + 4)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f
@@ -269,8 +269,8 @@ ENV_FN Set scripted_stone(const State *s, const Params *p, int32_t who, Rng *rng
     Set points = set_less(s->legal, own_eyes(s));
     if (who == TACTICS) {
         float lead = lead_of_0(s, p);
-        if (s->last == PASS && (s->turn == 0 ? lead > 0.0f : lead < 0.0f)) return set_none();
-        points = tactical_points(s, points);
+        int32_t may_end = s->last == PASS && (s->turn == 0 ? lead > 0.0f : lead < 0.0f);
+        points = may_end ? set_none() : tactical_points(s, points);
     }
     return pick(points, rng);
 }
