@@ -1,6 +1,6 @@
 """The rules of go once more, slowly, on a dict of stones: shoal/envs/go.h must agree with it to the bit.
 
-It shares no idea with the header: no bit sets, no hashes. A move is tried on a copy, and boards are compared as a whole.
+It shares no idea with the header: no bit sets, no hashes. A move is tried on a copy; boards are compared as a whole.
 """
 
 from __future__ import annotations
