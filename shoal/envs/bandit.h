@@ -2,19 +2,19 @@
 //
 // The multi-armed bandit (Robbins 1952). An episode has `pulls` pulls; what the arms pay is drawn anew for each episode
 // and stays hidden. A policy must explore, and exploit what it has found: the regret is what the best arm would have
-// paid above the arms that were pulled, in expectation. Kinds of arms: bernoulli: an arm pays 1 with a probability that
-// is uniform in 0 .. 1. The best of n pays n / (n + 1) on average, a random one 0.5. gaussian: an arm pays a normal
-// number with deviation 1 around a mean that is normal with deviation 1. one_good: one arm pays 1 with probability 0.9,
-// all others with 0.1. drifting: as bernoulli, but after every pull each probability takes a step of `drift` up or
-// down, and turns back at 0 and 1. fixed: arm k of n, from 1, pays 1 with probability k / (n + 1) in every episode: a
-// policy without memory learns it.
+// paid above the arms that were pulled, in expectation. Kinds of arms: `bernoulli`: an arm pays 1 with a probability
+// that is uniform in 0 .. 1. The best of n pays n / (n + 1) on average, a random one 0.5. `gaussian`: an arm pays a
+// normal number with deviation 1 around a mean that is normal with deviation 1. `one_good`: one arm pays 1 with
+// probability 0.9, all others with 0.1. `drifting`: as bernoulli, but after every pull each probability takes a step of
+// `drift` up or down, and turns back at 0 and 1. `fixed`: arm k of n, from 1, pays 1 with probability k / (n + 1) in
+// every episode: a policy without memory learns it.
 //
 // obs: the share of the pulls that are left; the reward of the last pull; with tallies=1 then the mean reward of each
 // arm so far and, for each arm, 1 / (1 + its pulls), so that a policy needs no memory; with tallies=0 instead 1 for the
 // arm that was pulled last.
 // action: an arm.
 // reward: what it pays. The episode ends after the last pull. Of bernoulli arms (10 arms, 100 pulls), random play earns
-// 50, Thompson sampling 78.9, and the best arm alone 90.9.
+// 50, Thompson sampling 76.6, and the best arm alone 90.9.
 #define ENV_OBS OBS_F32(2 + (1 + tallies) * arms)
 #define ENV_ACTION ACT_DISCRETE(arms)
 #define ENV_HAS_CHECK
@@ -117,8 +117,8 @@ ENV_FN int env_check(const State *s, const Params *p) {
     return total == s->done && m_abs(s->last_reward) <= 200.0f;
 }
 
-// A column for each arm: the grey bar is what it is expected to pay, the mark what it has paid on average. Below it the
-// pulls. The column of the last pull is lit; a star above the best arm.
+// A column for each arm: the bar is what it is expected to pay, orange for the best, and the line what it has paid on
+// average. Below it its share of the pulls. Above the last one a dot, green if it has paid.
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     const float width = (float)arms, low = p->kind == GAUSSIAN ? -3.0f : 0.0f, high = p->kind == GAUSSIAN ? 3.0f : 1.0f;
     const float height = 0.6f * width, scale = height / (high - low), size = width / 10.0f;

@@ -64,17 +64,17 @@ ENV_FN uint32_t cue_color(int32_t cue) {
 
 // From left to right: the cue, the choice, and the way to the reward, which shows whether the choice was right.
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
-    const float start = 4.2f, end = 11.0f, y = 2.0f;
+    const float start = 4.6f, end = 11.0f, y = 2.0f;
     int32_t delay = i_max(p->delay, 1), done = i_clamp(s->age, 0, delay), is_right = s->chosen == s->cue;
     draw_view(d, 0.0f, 0.0f, 12.5f, 4.0f, 0x0e1726);
     draw_text_centered(d, 1.2f, 3.4f, 0.4f, "cue", 0xb8c4d9);
-    draw_text_centered(d, 3.0f, 3.4f, 0.4f, "choice", 0xb8c4d9);
+    draw_text_centered(d, 3.4f, 3.4f, 0.4f, "choice", 0xb8c4d9);
     draw_text_centered(d, end, 3.4f, 0.4f, "reward", 0xb8c4d9);
     draw_circle(d, 1.2f, y, 0.7f, cue_color(s->cue));
-    draw_circle(d, 3.0f, y, 0.7f, 0x24334d);
-    if (s->chosen >= 0) draw_circle(d, 3.0f, y, 0.62f, cue_color(s->chosen));
+    draw_circle(d, 3.4f, y, 0.7f, 0x24334d);
+    if (s->chosen >= 0) draw_circle(d, 3.4f, y, 0.62f, cue_color(s->chosen));
     draw_value(d, 1.05f, y, 0.45f, "", s->cue, 0x0e1726);
-    if (s->chosen >= 0) draw_value(d, 2.85f, y, 0.45f, "", s->chosen, 0x0e1726);
+    if (s->chosen >= 0) draw_value(d, 3.25f, y, 0.45f, "", s->chosen, 0x0e1726);
     draw_line(d, start, y, end, y, 0.12f, 0x24334d);
     float at = start + (end - start) * (float)done / (float)delay;
     draw_line(d, start, y, at, y, 0.12f, 0x4a5b78);

@@ -56,7 +56,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         draw_triangle(d, x + 0.5f + 0.15f * way, 1.22f, x + 0.5f + 0.15f * way, 1.48f, x + 0.5f + 0.35f * way, 1.35f,
                       0xf2a65a);
     }
-    draw_text_centered(d, 3.5f, 0.5f, 0.3f, "goal", 0x0e1726);
+    draw_text_centered(d, 3.5f, 0.5f, 0.24f, "goal", 0x0e1726);
     draw_circle(d, (float)i_clamp(s->at, 0, cells) + 0.5f, 0.5f, 0.3f, 0xffffff);
     draw_circle(d, (float)i_clamp(s->at, 0, cells) + 0.5f, 0.5f, 0.24f, 0x37c2b3);
 }
