@@ -142,38 +142,58 @@ def test_the_deep_chain_is_as_deep_as_it_says():
 
 
 class Corridor(Twin):
-    limit = 200
+    limit, cells = 500, 8
 
     def start(self):
         self.at = 0
 
     def act(self, action):
-        to = {0: (0, 1), 1: (2, 0), 2: (1, 3)}[self.at][action]  # where left and right lead
-        self.at = to
-        return -1.0, to == 3
+        goes_right = action == (0 if self.at == 1 else 1)
+        self.at = self.at + 1 if goes_right else max(self.at - 1, 0)
+        return -1.0, self.at == self.cells
 
     def observe(self):
         return [1.0]
 
 
-def test_stochastic_equals_the_slow_twin():
-    assert compare("stochastic", Corridor, 250, 2) > 50
+def corridor_value(right, cells):
+    """The expected return of a policy that goes right with a probability, by the linear equations of its cells."""
+    a = np.eye(cells)
+    for k in range(cells):
+        p = 1 - right if k == 1 else right
+        a[k, max(k - 1, 0)] -= 1 - p
+        if k + 1 < cells:
+            a[k, k + 1] -= p
+    return float(np.linalg.solve(a, -np.ones(cells))[0])
 
 
-@pytest.mark.parametrize(
-    ("right", "expected"), [(0.5, -12.0), (2 - math.sqrt(2), -11.657), (0.9, -24.44), (0.3, -16.19)]
-)
-def test_policies_of_the_corridor_need_the_steps_of_the_book(right, expected):
-    assert -2 * (2 - right) / (right * (1 - right)) == pytest.approx(expected, abs=0.01)
+@pytest.mark.parametrize("cells", [3, 8])
+def test_stochastic_equals_the_slow_twin(cells):
+    assert compare("stochastic", Corridor, 400, 2, cells=cells) > 20
+
+
+def test_the_corridor_has_the_values_of_its_page():
+    shares = np.linspace(0.1, 0.9, 801)
+    for cells, share, value, at_random in ((3, 0.586, -11.657, -12.0), (8, 0.785, -23.95, -72.0)):
+        values = [corridor_value(p, cells) for p in shares]
+        assert max(values) == pytest.approx(value, abs=0.01)
+        assert shares[np.argmax(values)] == pytest.approx(share, abs=0.002)
+        assert corridor_value(0.5, cells) == pytest.approx(at_random)
+    assert corridor_value(0.6, 3) == pytest.approx(-2 * (2 - 0.6) / (0.6 * (1 - 0.6)))  # the book's formula
+    assert corridor_value(0.95, 8) == pytest.approx(-49.9, abs=0.1)
+
+
+@pytest.mark.parametrize(("right", "cells"), [(0.5, 3), (0.586, 3), (0.5, 8), (0.785, 8), (0.95, 8)])
+def test_policies_of_the_corridor_need_the_steps_that_they_should(right, cells):
     policy = lambda obs, rng: (rng.random(len(obs)) < right).astype(int)  # noqa: E731
-    stats = returns_of("stochastic", policy, 1000, 256, max_steps=0)
-    assert stats["return"]["mean"] == pytest.approx(expected, rel=0.03)
+    stats = returns_of("stochastic", policy, 2500, 256, max_steps=0, cells=cells)
+    assert stats["return"]["mean"] == pytest.approx(corridor_value(right, cells), rel=0.05)
 
 
 def test_a_policy_that_never_varies_never_leaves_the_corridor():
     for action in (0, 1):
-        stats = returns_of("stochastic", lambda obs, rng, a=action: np.full(len(obs), a), 200, 4)
-        assert stats["return"]["mean"] == -200
+        stats = returns_of("stochastic", lambda obs, rng, a=action: np.full(len(obs), a), 500, 4)
+        assert stats["return"]["mean"] == -500
         assert stats["left_it"]["mean"] == 0
 
 
