@@ -54,7 +54,7 @@ enum { LEARNER, RANDOM, ONE_PLY, SEARCH };
 #define NOT_LEFT 0xfefefefefefefefeULL  // all squares but those of the leftmost column
 #define NOT_RIGHT 0x7f7f7f7f7f7f7f7fULL
 #define HOME_ROW 0xff00000000000000ULL
-#define FAR_ROW 0xffULL  // the row where a piece wins, and the row before it
+#define FAR_ROW 0xffULL  // where a piece wins
 #define LAST_BUT_ONE 0xff00ULL
 
 typedef struct {

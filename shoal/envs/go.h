@@ -268,7 +268,7 @@ ENV_FN Set tactical_points(const State *s, Set points) {
 ENV_FN Set scripted_stone(const State *s, const Params *p, int32_t who, Rng *rng) {
     Set points = set_less(s->legal, own_eyes(s));
     if (who == TACTICS) {
-        float lead = lead_of_0(s, p);
+        float lead = s->last == PASS ? lead_of_0(s, p) : 0.0f;
         int32_t may_end = s->last == PASS && (s->turn == 0 ? lead > 0.0f : lead < 0.0f);
         points = may_end ? set_none() : tactical_points(s, points);
     }

@@ -47,7 +47,7 @@
     X("first", "random agent_0 agent_1")                                                                               \
     X("robot_*", "learner random path")
 #define ENV_PRESETS(X)                                                                                                 \
-    X("small", "side=7", "7 x 7: learned in a minute")                                                                 \
+    X("small", "side=7", "7 x 7: shorter games")                                                                       \
     X("plain", "links=0", "only the stones are observed: harder to learn")
 #define ENV_STATS(X)                                                                                                   \
     X(sum, wins_0, "1 if agent 0 won")                                                                                 \
