@@ -275,10 +275,10 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     } while (replies && !is_over);
 }
 
-// 1 for cells of one set, -1 for those of another.
+// 1 for cells of one set, -1 for those of another, 0 for cells of both.
 ENV_FN void write_links(Set plus, Set minus, Obs *obs) {
     write_floats(plus, obs);
-    for (; set_any(minus); minus = set_less(minus, first_of(minus))) obs[point_of(first_bit(minus))] -= 1.0f;
+    if (set_any(minus)) subtract_floats(minus, obs);
 }
 
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {

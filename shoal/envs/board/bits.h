@@ -166,6 +166,16 @@ ENV_FN void write_floats(Set a, Obs *obs) {
     for (int32_t k = 0; k < num_points % 32; k++) obs[num_points - num_points % 32 + k] = as_float((rest >> k) & 1u);
 }
 
+ENV_FN void subtract_floats(Set a, Obs *obs) {
+    Packed packed = without_gaps(a);
+    for (int32_t at = 0; at < num_points / 32; at++) {
+        uint32_t bits = packed.w[at];
+        for (int32_t k = 0; k < 32; k++) obs[32 * at + k] -= as_float((bits >> k) & 1u);
+    }
+    uint32_t rest = packed.w[num_points / 32];
+    for (int32_t k = 0; k < num_points % 32; k++) obs[num_points - num_points % 32 + k] -= as_float((rest >> k) & 1u);
+}
+
 // One byte for each point, eight at a time: a loop over bits is many times slower.
 ENV_FN void write_bytes(Set a, uint8_t *bytes) {
     Packed packed = without_gaps(a);
