@@ -16,7 +16,7 @@ AROUND = [(0, 1), (1, 0), (1, -1), (0, -1), (-1, 0), (-1, 1)]  # the six neighbo
 
 
 class Hex(BoardTwin):
-    robots = ("random", "path")
+    robots = ("random", "ways", "path")
     stats = ("wins_0", "wins_1", "wins_first", "swaps", "plies")
 
     def __init__(self, params: dict[str, Any], seed: int = 0, see_more: bool = True, side: int = 11) -> None:
@@ -94,12 +94,12 @@ class Hex(BoardTwin):
 
     # ---- the robot: all in the view of the agent on turn ----
 
-    def near_edge(self, edge: Cells, empty: Cells) -> Cells:
-        return {cell for cell in empty if cell in edge or len(self.beside(cell) & edge & empty) >= 2}
+    def near_edge(self, edge: Cells, empty: Cells, bridges: bool) -> Cells:
+        return {cell for cell in empty if cell in edge or (bridges and len(self.beside(cell) & edge & empty) >= 2)}
 
-    def near(self, stones: Cells, empty: Cells) -> Cells:
+    def near(self, stones: Cells, empty: Cells, bridges: bool) -> Cells:
         found = {cell for stone in stones for cell in self.beside(stone)}
-        for y, x in stones:
+        for y, x in stones if bridges else ():
             for (ay, ax), (by, bx) in zip(AROUND, AROUND[1:] + AROUND[:1]):
                 if {(y + ay, x + ax), (y + by, x + bx)} <= empty:
                     found.add((y + ay + by, x + ax + bx))
@@ -108,21 +108,22 @@ class Hex(BoardTwin):
     def and_chains(self, cells: Cells, stones: Cells) -> Cells:
         return cells | self.connected({near for cell in cells for near in self.beside(cell)}, stones)
 
-    def shortest_ways(self, whose: int) -> tuple[Cells, int]:
+    def shortest_ways(self, whose: int, bridges: bool) -> tuple[Cells, int]:
         stones = self.of(self.turn if whose == 0 else 1 - self.turn, self.turn)
         empty = self.board - self.of(0, self.turn) - self.of(1, self.turn)
         starts = [
-            self.near_edge(self.edge(whose, which), empty) | self.near(self.linked(self.turn, whose, which), empty)
+            self.near_edge(self.edge(whose, which), empty, bridges)
+            | self.near(self.linked(self.turn, whose, which), empty, bridges)
             for which in (0, 1)
         ]
         layers, seen = [starts[1]], set(starts[1])
         while not layers[-1] & starts[0] and len(layers) < 24:
-            layers.append(self.near(self.and_chains(layers[-1], stones), empty) - seen)
+            layers.append(self.near(self.and_chains(layers[-1], stones), empty, bridges) - seen)
             seen |= layers[-1]
         here, ways = starts[0], set()
         for layer in reversed(layers):
             ways |= here & layer
-            here = self.near(self.and_chains(here & layer, stones), empty)
+            here = self.near(self.and_chains(here & layer, stones), empty, bridges)
         return ways, len(layers)
 
     def mends(self) -> Cells:
@@ -150,11 +151,11 @@ class Hex(BoardTwin):
             row = self.last[0] if self.turn != self.first else self.last[1]  # in the view of its owner
             if 1 < row < self.side - 2:
                 return [self.swap]
-        ways, length = self.shortest_ways(0)
-        blocks, other_length = self.shortest_ways(1)
+        ways, length = self.shortest_ways(0, robot == "path")
+        blocks, other_length = self.shortest_ways(1, False)
         if length == 1:
             return self.number(ways)
-        mends = self.mends() if self.last is not None else set()
+        mends = self.mends() if robot == "path" and self.last is not None else set()
         better = ways if length <= other_length else blocks
         return self.number(mends or ways & blocks or better) or self.free()
 

@@ -71,7 +71,7 @@ def test_whole_games_of_go_equal_the_slow_twin():
 
 @pytest.mark.parametrize(("side", "steps", "links"), [(3, 30, 1), (5, 30, 1), (11, 8, 1)])
 def test_every_rule_of_hex_equals_the_slow_twin(side, steps, links):
-    params = all_params(("learner", "random", "path"), swap=(0, 1))
+    params = all_params(("learner", "random", "ways", "path"), swap=(0, 1, 1))
     vec = make("hex", params, side=side, links=links)
     twins = [Hex(each, 7 + k, bool(links), side) for k, each in enumerate(params)]
     assert compare(twins, vec, steps, seed=7) >= (0 if side == 11 else 4)
@@ -79,7 +79,7 @@ def test_every_rule_of_hex_equals_the_slow_twin(side, steps, links):
 
 @pytest.mark.slow
 def test_whole_games_of_hex_equal_the_slow_twin():
-    params = all_params(("learner", "random", "path"), swap=(0, 1, 1))
+    params = all_params(("learner", "random", "ways", "path"), swap=(0, 1, 1))
     for side, steps, links in ((7, 60, 0), (11, 60, 1)):
         twins = [Hex(each, 3 + k, bool(links), side) for k, each in enumerate(params)]
         assert compare(twins, make("hex", params, side=side, links=links), steps, seed=3) >= 9
@@ -378,7 +378,8 @@ def test_one_ply_wins_stops_and_takes():
     ("env", "weak", "strong", "steps", "at_least"),
     [
         ("go", "random", "tactics", 120, 0.95),
-        ("hex", "random", "path", 60, 0.99),
+        ("hex", "random", "ways", 60, 0.97),
+        ("hex", "ways", "path", 60, 0.6),
         ("breakthrough", "random", "one_ply", 100, 0.9),
         ("breakthrough", "one_ply", "search2", 70, 0.85),
     ],

@@ -13,11 +13,11 @@
 //
 // **Turns.** A step is one move. Both agents have a row in it, and the mask of the one that is not on turn allows only
 // action side * side, which has no effect. connect4.h says why a waiting row does not disturb learning. Either seat can
-// be played by a scripted robot (`robot_0`, `robot_1`): random; path, which mends a bridge (two stones with two free
-// cells between them) that the other agent has entered, and else plays on the shortest ways to connect, own ones and
-// the other's, where bridges count as connected; it swaps a stone that is not close to its goals. path wins 100 % of
-// its games against random. A robot replies within the learner's step: the learner waits only for its first move, if
-// the robot begins.
+// be played by a scripted robot (`robot_0`, `robot_1`): random; ways, which plays on the shortest ways to connect, own
+// ones and the other's; path, which does so too but counts own bridges (two stones with two free cells between them) as
+// connected, and mends one that the other agent has entered. Both swap a stone that is not close to its goals. ways
+// wins all games against random, path 84 % against ways. A robot replies within the learner's step: the learner waits
+// only for its first move, if the robot begins.
 //
 // obs: side * side cells with 1 for an own stone, as many with 1 for one of the other agent, row by row from the top
 // left; then 1 if the agent is on turn, and 1 if it may swap. Unless links=0, two times side * side more: own stones
@@ -45,7 +45,7 @@
 #define ENV_LIMITS(X) X("side", 3, 19) X("links", 0, 1) X("swap", 0, 1) X("opening_plies", 0, 40)
 #define ENV_CHOICES(X)                                                                                                 \
     X("first", "random agent_0 agent_1")                                                                               \
-    X("robot_*", "learner random path")
+    X("robot_*", "learner random ways path")
 #define ENV_PRESETS(X)                                                                                                 \
     X("small", "side=7", "7 x 7: shorter games")                                                                       \
     X("plain", "links=0", "only the stones are observed: harder to learn")
@@ -60,7 +60,7 @@ ENV_REQUIRE(side >= 3 && side <= 19, "side must be 3 to 19");
 ENV_REQUIRE(links == 0 || links == 1, "links must be 0 or 1");
 #include "board/bits.h"
 enum { SWAP = num_points, most_layers = 24 };
-enum { LEARNER, RANDOM, PATH };
+enum { LEARNER, RANDOM, WAYS, PATH };
 
 typedef struct {
     Set stones[2][2];  // [view][own or the other's]: the board as each agent sees it
@@ -149,20 +149,20 @@ ENV_FN void place(State *s, int32_t move) {
 
 // ---- scripted robots: everything in the view of the agent on turn ----
 
-// The free cells from which one stone, or a stone and a bridge, leads to a side.
-ENV_FN Set near_side(Set edge, Set empty) {
+// The free cells at a side and, with bridges, those from which a bridge leads to it.
+ENV_FN Set near_side(Set edge, Set empty, int32_t bridges) {
     Set one = set_none(), two = set_none(), free_edge = set_and(edge, empty);
     for (int32_t k = 0; k < 6; k++) {
         Set there = shift(free_edge, step_to(k));
         two = set_or(two, set_and(one, there));
         one = set_or(one, there);
     }
-    return set_and(set_or(edge, two), empty);
+    return set_and(bridges ? set_or(edge, two) : edge, empty);
 }
-// The free cells beside stones, and those at the other end of a bridge with two free cells in it.
-ENV_FN Set near_stones(Set stones, Set empty) {
+// The free cells beside stones and, with bridges, those at the other end of a bridge of two free cells.
+ENV_FN Set near_stones(Set stones, Set empty, int32_t bridges) {
     Set found = beside(stones);
-    for (int32_t k = 0; k < 6; k++) {
+    for (int32_t k = 0; k < 6 && bridges; k++) {
         int32_t by = step_to(k), next = step_to(k + 1);
         found = set_or(found, set_and(shift(stones, by + next), set_and(shift(empty, by), shift(empty, next))));
     }
@@ -171,24 +171,25 @@ ENV_FN Set near_stones(Set stones, Set empty) {
 
 // The free cells on shortest ways between the two sides of a player, counted in stones that are still to be placed.
 // `length` is set to that count.
-ENV_FN Set shortest_ways(const State *s, int32_t whose, int32_t *length) {
+ENV_FN Set shortest_ways(const State *s, int32_t whose, int32_t bridges, int32_t *length) {
     int32_t view = s->turn & 1, count = 0;
     Set empty = free_cells(s, view), stones = s->stones[view][whose], layers[most_layers], ways = set_none();
     Set seen = s->linked[view][whose][1],
-        next = set_or(near_side(side_cells(whose, 1), empty), near_stones(seen, empty));
-    Set goal = set_or(near_side(side_cells(whose, 0), empty), near_stones(s->linked[view][whose][0], empty));
+        next = set_or(near_side(side_cells(whose, 1), empty, bridges), near_stones(seen, empty, bridges));
+    Set goal =
+        set_or(near_side(side_cells(whose, 0), empty, bridges), near_stones(s->linked[view][whose][0], empty, bridges));
     while (set_any(next) && count < most_layers) {  // from the far side: layer k needs k + 1 stones
         Set chains = reach(beside(next), stones);
         layers[count++] = next;
         if (set_meets(next, goal)) break;
         seen = set_or(seen, set_or(next, chains));
-        next = set_less(near_stones(set_or(next, chains), empty), seen);
+        next = set_less(near_stones(set_or(next, chains), empty, bridges), seen);
     }
     *length = count;
     for (Set here = goal; count > 0; count--) {  // and back
         Set on = set_and(here, layers[count - 1]);
         ways = set_or(ways, on);
-        here = near_stones(set_or(on, reach(beside(on), stones)), empty);
+        here = near_stones(set_or(on, reach(beside(on), stones)), empty, bridges);
     }
     return ways;
 }
@@ -219,11 +220,11 @@ ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
 // A cell, or SWAP.
 ENV_FN int32_t scripted_move(const State *s, const Params *p, int32_t who, Rng *rng) {
     Set cells = free_cells(s, s->turn & 1);
-    if (who == PATH) {
+    if (who != RANDOM) {
         int32_t row = s->last / side, own_length, other_length;
         if (may_swap(s, p) && row > 1 && row < side - 2) return SWAP;
-        Set ways = shortest_ways(s, 0, &own_length), blocks = shortest_ways(s, 1, &other_length);
-        Set both = set_and(ways, blocks), found = s->last < 0 ? set_none() : mends(s);
+        Set ways = shortest_ways(s, 0, who == PATH, &own_length), blocks = shortest_ways(s, 1, 0, &other_length);
+        Set both = set_and(ways, blocks), found = who == PATH && s->last >= 0 ? mends(s) : set_none();
         Set better = own_length <= other_length ? ways : blocks, liked = set_any(both) ? both : better;
         if (own_length > 1 && set_any(found)) liked = found;
         cells = own_length == 1 ? ways : set_any(liked) ? liked : cells;
