@@ -55,7 +55,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
 // The states as discs in a row, arrows ahead between them, the way back above them, and the rewards at both ends.
 ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
     (void)p;
-    const float last = (float)(states - 1), size = 0.2f * (float)i_max(states, 5);
+    const float last = (float)(states - 1), size = 0.2f * (float)i_max(states, 5), text = 0.3f * size;
     draw_view(d, -0.8f, -1.5f * size - 0.2f, last + 0.8f, 1.3f * size + 0.2f, 0x0e1726);
     draw_line(d, 0.0f, -0.75f * size, last, -0.75f * size, 0.04f * size, 0x4a5b78);
     draw_line(d, 0.0f, -0.75f * size, 0.0f, 0.0f, 0.04f * size, 0x4a5b78);
@@ -71,7 +71,7 @@ ENV_FN void env_draw(const State *s, const Params *p, Draw *d) {
         if (k == s->at) draw_circle(d, (float)k, 0.0f, 0.24f, 0xffffff);
         if (k == s->at) draw_circle(d, (float)k, 0.0f, 0.18f, 0x37c2b3);
     }
-    draw_text_centered(d, 0.0f, 0.8f * size, 0.3f * size, "small", 0xb8c4d9);
-    draw_text_centered(d, last, 0.8f * size, 0.3f * size, "large", 0xf2a65a);
-    draw_text_centered(d, 0.5f * last, -1.1f * size, 0.3f * size, "back", 0xb8c4d9);
+    draw_text(d, -0.6f, 0.8f * size, text, "small", 0xb8c4d9);
+    draw_text(d, last + 0.6f - draw_text_width(text, "large"), 0.8f * size, text, "large", 0xf2a65a);
+    draw_text_centered(d, 0.5f * last, -1.1f * size, text, "back", 0xb8c4d9);
 }
