@@ -23,8 +23,7 @@
 // reward: both cooks get `reward_delivery` for a soup that either of them serves: the return is the game's score. With
 // shaping=1 each also gets the package's shaped rewards for what it does itself (an onion into a pot, a useful dish, a
 // soup out of the pot); a schedule such as --env.shaping "linear(1, 0)" anneals them.
-// Random play scores 0. In cramped_room a soup takes at least 35 steps or so, about 220 points a game; two scripted
-// cooks that keep out of each other's way score 160.
+// In cramped_room random play scores 0.1 points in 400 steps, two scripted cooks 157, learned ones 240.
 #define ENV_OBS OBS_F32(93)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f
