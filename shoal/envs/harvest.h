@@ -4,8 +4,8 @@
 // that rises with the number of apples within a distance of 2: none of them, none ever. An orchard that is eaten bare
 // is gone for the rest of the episode, so everybody loses if everybody takes what is there. After the Harvest game of
 // "A multi-agent reinforcement learning model of common-pool resource appropriation" (Perolat, Leibo et al. 2017), with
-// regrowth as in Melting Pot's commons_harvest. With zap=1 an agent can zap others out of the field for a while, as
-// there: beams of three cells' width that end at the first agent they hit.
+// regrowth as in Melting Pot's commons_harvest. With zap=1 an agent can zap others out of the field for a while: three
+// parallel beams, each of which ends at the first agent that it hits.
 //
 // In a step agents act one after another, and another one is the first in every step; a cell has room for one. Then
 // apples grow, but not under an agent.

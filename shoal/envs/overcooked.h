@@ -16,9 +16,8 @@
 // (floor, free counter, onion, dish, soup on a counter, onion box, dish box, serving place, pot); of two pots the way
 // (columns / 8, rows / 4), whether they hold 1, 2, 3 onions, cook, the share of the time left, are done; the way to the
 // nearest onion box, dish box and serving place; of the nearest onion, dish and soup on a counter whether there is one,
-// and the way; which of the four neighbours are floor; the layout (5). Compact, because it learns several times faster
-// than the package's stack of 26 planes and suits small networks; nothing but the order of things on far counters is
-// left out.
+// and the way; which of the four neighbours are floor; the layout (5). A compact vector suits small networks; the
+// package's 26 planes also show the farther things on counters, and whether fewer than 40 steps are left.
 // action: 0 north, 1 south, 2 east, 3 west, 4 stay, 5 interact, as in the package.
 // reward: both cooks get `reward_delivery` for a soup that either of them serves: the return is the game's score. With
 // shaping=1 each also gets the package's shaped rewards for what it does itself (an onion into a pot, a useful dish, a

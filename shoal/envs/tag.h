@@ -3,18 +3,17 @@
 // The predator-prey task of "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments" (Lowe et al.
 // 2017, simple_tag) with its accelerations, speeds and sizes, in an arena with walls. A prey that is touched is caught:
 // it starts again, at the one of four random places that is farthest from the predators. Predators get through each
-// other, nobody gets through a pillar. A lone predator cannot catch a prey that runs well; three can if they drive it
-// into a corner. Two groups, `predators` and `prey`: each learns a policy of its own, or robots play a side (`robot_0`
-// ..., or
-// --opponents prey=flee): random; chase, straight towards the nearest of the other group; flee, to where the nearest of
-// the other group is farthest.
+// other, nobody gets through a pillar. The prey outruns each of them: they must drive it into a corner. There are two
+// groups, `predators` and `prey`. Each learns a policy of its own, or robots play a side (--opponents prey=flee):
+// random; chase, straight towards the nearest of the other group; flee, to where the nearest of the other group is
+// farthest.
 //
 // obs: 1 for a prey and 0 for a predator; own velocity, as a share of the top speed; own place (x, y); the way to every
 // pillar; then the way to each of the other group and its velocity, and the same for each of the own group.
 // action: 0 nothing, 1 to the left, 2 to the right, 3 down, 4 up. tag_continuous has a push (x, y) instead.
 // reward: 1 to every predator for every catch, -1 to the prey that is caught. With shaping above 0 predators lose, and
 // prey win, `shaping` times their distance to the nearest of the other group.
-// In 200 steps random predators catch a fleeing prey 0.9 times, chasing ones 9 times.
+// In 200 steps three predators at random catch a fleeing prey 0.005 times, chasing ones 2.8 times; learned ones 5.6.
 #define ENV_OBS OBS_F32(5 + 2 * pillars + 4 * (predators + prey - 1))
 #define ENV_OBS_LOW -2.0f
 #define ENV_OBS_HIGH 2.0f

@@ -15,10 +15,11 @@
 // column and row, from 0 to 1; whether it carries a shelf, and a wanted one; its facing (north, east, south, west);
 // whether it may put a shelf down here. Then compasses, as cells ahead and to the right, divided by the length of the
 // hall: whether a wanted shelf stands on the floor, and the way to the nearest; to the nearest goal; to the nearest
-// free place for a shelf. RWARE has no compasses; without them a robot must search. action: 0 wait, 1 ahead, 2 turn
-// left, 3 turn right, 4 load or unload. reward: 1 to the robot that delivers. With shaping above 0 also `shaping` for
-// loading a wanted shelf and for putting down one that is not wanted, and less `shaping` for the opposite. Random play
-// delivers 0.02 per robot in 500 steps; scripted robots that plan the shortest way 7.8.
+// free place for a shelf. RWARE has no compasses; without them a robot must search.
+// action: 0 wait, 1 ahead, 2 turn left, 3 turn right, 4 load or unload.
+// reward: 1 to the robot that delivers. With shaping above 0 also `shaping` for loading a wanted shelf and for putting
+// down one that is not wanted, and less `shaping` for the opposite.
+// At random a robot delivers 0.03 shelves in 500 steps. Scripted ones that plan the shortest way deliver 13.7 each.
 #define ENV_OBS OBS_F32(8 * (2 * sensor + 1) * (2 * sensor + 1) + 16)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f
