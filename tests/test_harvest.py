@@ -16,7 +16,7 @@ from .state_fields import read_state, write_state
 
 DEFAULTS = {
     "max_steps": 1000,
-    "grow_1": 0.0025,
+    "grow_1": 0.001,
     "grow_2": 0.005,
     "grow_3": 0.025,
     "share": 0.0,

@@ -56,7 +56,7 @@ enum { lanes = 4 * streets * (streets - 1), SEEN = 4 };  // a lane: one directio
 #define BLOCK 40.0f
 #define HALF 4.0f  // half the width of a street
 #define STEP 0.2f
-ENV_REQUIRE(cars <= lanes, "there must be a lane for every car");
+ENV_REQUIRE((int)cars <= (int)lanes, "there must be a lane for every car");
 
 typedef struct {
     float x[cars], y[cars];                  // m; street k is at 40 k

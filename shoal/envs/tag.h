@@ -77,7 +77,8 @@ ENV_FN float square_to(const State *s, int32_t i, float x, float y) {
 
 // The nearest to a place among the group that agent i does not belong to.
 ENV_FN int32_t nearest_other(const State *s, int32_t i, float x, float y) {
-    int32_t first = is_prey(i) ? 0 : predators, last = is_prey(i) ? predators : count, nearest = first;
+    int32_t first = is_prey(i) ? 0 : predators, last = is_prey(i) ? (int32_t)predators : (int32_t)count,
+            nearest = first;
     for (int32_t k = first + 1; k < last; k++) {
         if (square_to(s, k, x, y) < square_to(s, nearest, x, y)) nearest = k;
     }
