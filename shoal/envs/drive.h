@@ -142,13 +142,15 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     for (int32_t i = 0; i < cars; i++) place(s, i, rng);
 }
 
+ENV_FN float top_speed(const Params *p) { return m_clamp(p->top_speed, 0.1f, 50.0f); }
+
 ENV_FN void move_car(State *s, const Params *p, int32_t i, int32_t action) {
     int32_t wheel = action % 5, pedal = action / 5;
     float bend = wheel == 0 ? 1.0f : wheel == 1 ? 0.2f : wheel == 3 ? -0.2f : wheel == 4 ? -1.0f : 0.0f;
     float change = pedal == 2 ? p->gas : pedal == 0 ? -p->brake : 0.0f;
-    s->speed[i] = m_clamp(s->speed[i] + change * STEP, 0.0f, p->top_speed);
+    s->speed[i] = m_clamp(s->speed[i] + change * STEP, 0.0f, top_speed(p));
     // The heading turns by 2 atan(t): close to the angle 2 t, without sines.
-    float t = 0.5f * s->speed[i] * STEP * p->turn * bend, d = 1.0f + t * t;
+    float t = 0.5f * s->speed[i] * STEP * m_clamp(p->turn, 0.0f, 1.0f) * bend, d = 1.0f + t * t;
     float c = (1.0f - t * t) / d, r = 2.0f * t / d;
     float x = s->heading_x[i] * c - s->heading_y[i] * r, y = s->heading_x[i] * r + s->heading_y[i] * c;
     float length = m_sqrt(x * x + y * y);
@@ -225,7 +227,7 @@ ENV_FN float goes_on(const State *s, int32_t i, float dx, float dy) {
 }
 
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
-    float x = s->x[agent], y = s->y[agent], top = 1.0f / p->top_speed, street_x = from_street(x),
+    float x = s->x[agent], y = s->y[agent], top = 1.0f / top_speed(p), street_x = from_street(x),
           street_y = from_street(y);
     Way way = way_of(s->heading_x[agent], s->heading_y[agent]);
     obs[0] = m_min(s->speed[agent] * top, 1.0f);
