@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import random
-import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -122,14 +122,13 @@ def test_recorded_games_have_the_rare_events():
     assert ((recorded["actions"] == INTERACT).all(-1) & (recorded["shaped"] > 0).any(-1)).any()
 
 
-def test_new_games_of_the_package_are_the_same_here():
+def test_new_games_of_the_package_are_the_same_here(monkeypatch):
     """Against the package itself, where it is installed."""
-    pytest.importorskip("overcooked_ai_py")
-    folder = Path(__file__).parent
-    sys.path.insert(0, str(folder))
-    spec = importlib.util.spec_from_file_location("record_overcooked", folder / "record_overcooked.py")
-    recorder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recorder)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of the package's imports
+        pytest.importorskip("overcooked_ai_py")
+        recorder = importlib.import_module("record_overcooked")
     for layout in LAYOUTS:
         replay(recorder.record(layout, noise=0.3, seed=random.randrange(10**6)), layout)
 

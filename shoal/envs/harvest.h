@@ -28,7 +28,7 @@
     X(patches, 3, "orchards per side of the field; each takes 7 x 7 cells, 13 of them grow apples")                    \
     X(view, 7, "cells per side of what an agent sees; odd")
 #define ENV_PARAMS(X)                                                                                                  \
-    X(float, grow_1, 0.001f, "probability per step that an apple grows with one apple near")                          \
+    X(float, grow_1, 0.001f, "probability per step that an apple grows with one apple near")                           \
     X(float, grow_2, 0.005f, "the same with two apples near")                                                          \
     X(float, grow_3, 0.025f, "the same with three or more")                                                            \
     X(float, share, 0.0f, "how much of the reward is the mean over all agents")                                        \
@@ -86,7 +86,7 @@ ENV_FN int32_t agent_at(const State *s, int32_t x, int32_t y) {
     return -1;
 }
 
-// Puts an agent on a random cell without agent or apple; where all draws fail, on the first one.
+// Puts an agent on a random free cell outside of the orchards; where all draws fail, on the first one.
 ENV_FN void place(State *s, int32_t i, Rng *rng) {
     for (int32_t k = 0; k < 16; k++) {
         int32_t at = rng_int(rng, side * side), x = at % side, y = at / side;

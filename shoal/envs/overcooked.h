@@ -11,7 +11,7 @@
 // worth nothing. Within a step cook 0 interacts, then cook 1; then both move; then pots cook. Moving into something
 // only turns the cook; if both want one cell, or each other's, nobody moves.
 //
-// obs, 93 numbers, as seen by one cook: for itself and then the other its column (9, one-hot), row (5), facing (north,
+// obs: 93 numbers, as seen by one cook. For itself and then the other its column (9, one-hot), row (5), facing (north,
 // south, east, west) and what it holds (onion, dish, soup, soup of fewer than three onions); what is in front of it
 // (floor, free counter, onion, dish, soup on a counter, onion box, dish box, serving place, pot); of two pots the way
 // (columns / 8, rows / 4), whether they hold 1, 2, 3 onions, cook, the share of the time left, are done; the way to the
