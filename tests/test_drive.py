@@ -19,7 +19,7 @@ DEFAULTS = {
     "brake": 6.0,
     "turn": 0.3,
     "reach": 5.0,
-    "crash_cost": 1.0,
+    "crash_cost": 0.5,
     "wrong_side_cost": 0.02,
     "shaping": 0.0,
 }
@@ -104,7 +104,7 @@ def test_a_goal_is_reached_and_the_next_one_drawn():
 
 def test_cars_that_touch_start_again():
     town = Town((50, 38, *EAST, 5, FAR), (55, 38, *EAST, 0, FAR), (60, 38, *EAST, 0, FAR))
-    assert town.step(ROLL).rewards[:3].tolist() == [-1, -1, 0]  # 4 m: the discs are 1.6 m apart
+    assert town.step(ROLL).rewards[:3].tolist() == [-0.5, -0.5, 0]  # 4 m: the discs are 1.6 m apart
     assert town.stat("collisions") == 2
     assert town.speed[:2] == [0, 0]
     assert town.x[2] == 60
@@ -129,7 +129,7 @@ def test_cars_that_touch_start_again():
 )
 def test_a_car_that_leaves_the_street_starts_again(car, leaves):
     town = Town(car, wrong_side_cost=0.0).step(ROLL)
-    assert town.rewards[0] == -leaves
+    assert town.rewards[0] == -0.5 * leaves
     assert town.stat("left_street") == leaves
 
 
