@@ -82,7 +82,7 @@ def compare(twins: Any, vec: Any, steps: int, seed: int, actions: Any = None) ->
         for k, twin in enumerate(twins):
             rows = slice(k * agents, (k + 1) * agents)
             expected, is_over, stats = twin.step(moves[rows].tolist())
-            assert rewards[rows].tobytes() == np.array(expected, F).tobytes(), (step, k, rewards[rows], expected)
+            assert np.array_equal(rewards[rows], np.array(expected, F)), (step, k, rewards[rows], expected)
             assert truncated[rows].tolist() == [is_over] * agents
             if stats is not None:
                 ended += 1

@@ -54,6 +54,7 @@ class Drive(AgentTwin):
         self.cars = [Car(F(-1000), F(-1000)) for _ in range(self.consts["cars"])]
         for car in self.cars:
             self.place(car)
+            car.goal = self.rng.int(self.lanes)
 
     def lane_point(self, lane: int, along: Any) -> tuple[Any, Any]:
         (way_x, way_y), street = WAYS[lane % 4], BLOCK * F(lane // 4 % self.streets)
@@ -69,7 +70,6 @@ class Drive(AgentTwin):
                 break
         car.heading_x, car.heading_y = (F(value) for value in WAYS[lane % 4])
         car.speed = F(0)
-        car.goal = (lane + 1 + self.rng.int(self.lanes - 1)) % self.lanes
 
     def from_street(self, value: Any) -> Any:
         streets = [BLOCK * F(k) for k in range(self.streets)]
@@ -110,29 +110,31 @@ class Drive(AgentTwin):
 
     def advance(self, actions: Any) -> tuple[list[Any], dict[str, float]]:
         rewards, events = [], dict.fromkeys(self.stats, 0.0)
-        crashed = []
+        before = [sum(map(abs, self.to_goal(car))) for car in self.cars]
         for car, action in zip(self.cars, actions):
-            before = sum(map(abs, self.to_goal(car)))
             self.move(car, action)
-            rewards.append(self.number("shaping") * (before - sum(map(abs, self.to_goal(car)))))
-            crashed.append(not self.is_on_street(car))
-        events["left_street"] = sum(crashed)
-        events["speed"] = sum(float(car.speed) for car in self.cars) / len(self.cars)
+        off = [not self.is_on_street(car) for car in self.cars]
         touched = [any(self.do_touch(car, other) for other in self.cars if other is not car) for car in self.cars]
-        events["collisions"] = sum(touched)
+        events["left_street"], events["collisions"] = sum(off), sum(touched)
+        events["speed"] = sum(float(car.speed) for car in self.cars) / len(self.cars)
         for number, car in enumerate(self.cars):
             along, left = turned(car.way, self.from_street(car.x), self.from_street(car.y))
-            if left > 0 and abs(along) > HALF + F(1):
-                rewards[number] -= self.number("wrong_side_cost")
-                events["wrong_side"] += 1 / len(self.cars)
+            is_wrong = left > 0 and abs(along) > HALF + F(1)
+            has_crashed = off[number] or touched[number]
             dx, dy = self.to_goal(car)
-            if crashed[number] or touched[number]:
-                rewards[number] -= self.number("crash_cost")
+            if has_crashed:
                 self.place(car)
+            reward = self.number("shaping") * (before[number] - sum(map(abs, self.to_goal(car))))
+            if is_wrong:
+                reward -= self.number("wrong_side_cost")
+                events["wrong_side"] += 1 / len(self.cars)
+            if has_crashed:
+                reward -= self.number("crash_cost")
             elif dx * dx + dy * dy < self.number("reach") * self.number("reach"):
-                rewards[number] += F(1)
+                reward += F(1)
                 events["goals"] += 1
                 car.goal = (car.goal + 1 + self.rng.int(self.lanes - 1)) % self.lanes
+            rewards.append(reward)
         return rewards, events
 
     def observe(self, agent: int) -> Any:

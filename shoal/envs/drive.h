@@ -2,7 +2,7 @@
 //
 // The town is a grid of two-way streets, 40 m apart and 8 m wide, with crossings and no traffic lights. A car has a
 // goal in the middle of some lane; near it, in whatever direction it drives, it gets the next one. Cars that touch, or
-// whose centre leaves the street, are taken away and start again in a random lane, with another goal. Driving on the
+// whose centre leaves the street, are taken away and start again in a random lane. Driving on the
 // left of a street costs a little. A step is 0.2 s.
 //
 // A car is a point with a heading and a speed, as in the simple kinematic models of highway-env (Leurent 2018) and
@@ -18,8 +18,9 @@
 // action: wheel + 5 * pedal. wheel: 0 full left, 1 left, 2 straight, 3 right, 4 full right; pedal: 0 brake, 1 none,
 // 2 gas.
 // reward: 1 for a goal, less crash_cost for a crash, less wrong_side_cost in a step on the wrong side of the street;
-// with shaping above 0 also `shaping` for each metre closer to the goal, along the streets.
-// At random a car loses 2.0 in 400 steps. A scripted driver that keeps its lane and gives way returns 3.2.
+// with shaping above 0 also `shaping` for each metre closer to the goal, along the streets. A crash brings a car back
+// from its way: what `shaping` paid for it is lost.
+// At random a car loses 1.9 in 400 steps. A scripted driver that keeps its lane and gives way returns 2.9.
 #define ENV_OBS OBS_F32(13 + 8 * 4)
 #define ENV_OBS_LOW -1.0f
 #define ENV_OBS_HIGH 1.0f
@@ -133,13 +134,15 @@ ENV_FN void place(State *s, int32_t i, Rng *rng) {
     s->heading_x[i] = way.x;
     s->heading_y[i] = way.y;
     s->speed[i] = 0.0f;
-    s->goal[i] = (lane + 1 + rng_int(rng, lanes - 1)) % lanes;
 }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     (void)p;
     for (int32_t i = 0; i < cars; i++) s->x[i] = s->y[i] = -1000.0f;  // out of the way of those placed before
-    for (int32_t i = 0; i < cars; i++) place(s, i, rng);
+    for (int32_t i = 0; i < cars; i++) {
+        place(s, i, rng);
+        s->goal[i] = rng_int(rng, lanes);
+    }
 }
 
 ENV_FN float top_speed(const Params *p) { return m_clamp(p->top_speed, 0.1f, 50.0f); }
@@ -178,13 +181,19 @@ ENV_FN float way_to_goal(const State *s, int32_t i) {
     return m_abs(x - s->x[i]) + m_abs(y - s->y[i]);
 }
 
+ENV_FN int32_t is_at_goal(const State *s, const Params *p, int32_t i) {
+    float x, y;
+    lane_point(s->goal[i], 0.5f * BLOCK, &x, &y);
+    float dx = x - s->x[i], dy = y - s->y[i];
+    return dx * dx + dy * dy < p->reach * p->reach;
+}
+
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     int32_t has_crashed[cars];
-    float total_speed = 0.0f, wrong = 0.0f;
+    float before[cars], total_speed = 0.0f, wrong = 0.0f;
     for (int32_t i = 0; i < cars; i++) {
-        float before = way_to_goal(s, i);
+        before[i] = way_to_goal(s, i);
         move_car(s, p, i, a[i]);
-        out->rewards[i] = p->shaping * (before - way_to_goal(s, i));
         has_crashed[i] = !is_on_street(s->x[i], s->y[i]);
         out->stats.left_street += (float)has_crashed[i];
         total_speed += s->speed[i];
@@ -196,18 +205,15 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
         has_crashed[i] |= touches;
     }
     for (int32_t i = 0; i < cars; i++) {
-        float x, y;
-        lane_point(s->goal[i], 0.5f * BLOCK, &x, &y);
-        float dx = x - s->x[i], dy = y - s->y[i];
-        if (is_on_wrong_side(s, i)) out->rewards[i] -= p->wrong_side_cost, wrong += 1.0f;
-        if (has_crashed[i]) {
-            out->rewards[i] -= p->crash_cost;
-            place(s, i, rng);
-        } else if (dx * dx + dy * dy < p->reach * p->reach) {
-            out->rewards[i] += 1.0f;
-            out->stats.goals += 1.0f;
-            s->goal[i] = (s->goal[i] + 1 + rng_int(rng, lanes - 1)) % lanes;
-        }
+        int32_t is_wrong = is_on_wrong_side(s, i), is_there = !has_crashed[i] && is_at_goal(s, p, i);
+        if (has_crashed[i]) place(s, i, rng);
+        out->rewards[i] = p->shaping * (before[i] - way_to_goal(s, i));  // a new start elsewhere counts, too
+        out->rewards[i] -= is_wrong ? p->wrong_side_cost : 0.0f;
+        out->rewards[i] -= has_crashed[i] ? p->crash_cost : 0.0f;
+        out->rewards[i] += (float)is_there;
+        if (is_there) s->goal[i] = (s->goal[i] + 1 + rng_int(rng, lanes - 1)) % lanes;
+        out->stats.goals += (float)is_there;
+        wrong += (float)is_wrong;
     }
     out->stats.speed = total_speed / (float)cars;
     out->stats.wrong_side = wrong / (float)cars;
