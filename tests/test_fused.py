@@ -68,7 +68,9 @@ def test_kernels_equal_their_twins(group):
         ("breakout", {"nn": {"activation": "gelu"}}, "--nn.activation gelu"),
         ("breakout", {"train": {"precision": "fp32"}}, "--train.precision fp32"),
         ("breakout", {"train": {"priority": 0.5}}, "--train.priority"),
-        ("pendulum", {}, "one Discrete"),
+        ("pendulum", {}, ""),
+        ("pendulum", {"nn": {"std": "state"}}, "--nn.std state"),
+        ("forage", {"nn": {"encoder": "mlp"}, "env": {"view": 5}}, ""),
         ("maze", {}, "numbers"),
     ],
 )
