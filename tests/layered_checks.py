@@ -119,27 +119,28 @@ def check_images() -> None:
 COMPILED: list[tuple[Any, dict[str, Any]]] = [
     ("maze", {"nn": {}, "train": MUON}),
     (partial(Noise, (2048,), MIXED), {"nn": {"hidden": 512, "layers": 3, "std": "state"}}),
-    ("forage", {"nn": {"encoder": "mlp"}, "train": MUON}),
+    ("forage", {"nn": {"encoder": "mlp"}, "rows": 64}),  # as for a card with little shared memory
 ]
 
 
 def check_compiles() -> None:
-    """What a rollout and an update launch compiles for two cards, which needs none, and keeps to their shared memory."""
+    """What a rollout and an update launch compiles, and keeps to the shared memory of small cards; it needs none."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    launches: list[tuple[Any, Any, Any]] = []
+    launches: list[tuple[Any, Any, Any, int]] = []
     for module in (base, layered):
-        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options))
+        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room))
     for env, tables in COMPILED:
+        room = (99 if "rows" in tables else 227) << 10
         learner = with_a_rollout(env, tables).learners[0]
         learner.optimizer.rate = torch.tensor(0.1)
-        learner.fused = layered.Layered(learner)
+        learner.fused = layered.Layered(learner, tables.get("rows", 0))
         learner.fused.act(0)
         ppo.update(learner)
     seen = set()
-    for kernel, args, options in launches:
+    for kernel, args, options, room in launches:
         names = dict(zip(kernel.arg_names, args))
         constants = {name: value for name, value in options.items() if name != "num_warps"}
         constants |= {name: None for name, value in names.items() if value is None}
@@ -152,7 +153,7 @@ def check_compiles() -> None:
         apart = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*"}
         source = ASTSource(kernel, kinds, places, apart)
         made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": options["num_warps"]})
-        assert made.metadata.shared <= 99 << 10, (kernel.__name__, made.metadata.shared)  # an RTX 4090's
+        assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
         print("checked", kernel.__name__, made.metadata.shared)
 
 

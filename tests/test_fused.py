@@ -22,7 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import shoal
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
-from shoal.algos.fast.fused import has_small_shared_memory, not_covered
+from shoal.algos.fast.base import has_small_shared_memory
+from shoal.algos.fast.fused import not_covered
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
 from shoal.train import make_vec, options_for, train
 from shoal.train.graphs import Pace

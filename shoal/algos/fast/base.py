@@ -170,3 +170,9 @@ def width_of(env_actions: Tensor) -> int:
 def triton_size(count: int) -> int:
     """The smallest block size for `count` elements: a power of two, and at least 16, as matrix products need."""
     return max(16, 1 << (count - 1).bit_length())
+
+
+def has_small_shared_memory(device: torch.device) -> bool:
+    """Whether a block has only 99 KB of shared memory, as on an RTX 4090. `learn` needs 132 KB for tiles of 128."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+    return capability in ((8, 6), (8, 9)) or capability >= (12, 0)

@@ -21,7 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fast.base import ACTIVATION_IDS, KernelPPO, activation_of, never_covered, triton_size, width_of
+from shoal.algos.fast.base import (
+    ACTIVATION_IDS,
+    KernelPPO,
+    activation_of,
+    has_small_shared_memory,
+    never_covered,
+    triton_size,
+    width_of,
+)
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import Muon, muon_scale
 from shoal.nn.encoders import Numbers
@@ -179,9 +187,3 @@ class Fused(KernelPPO):
             **sizes, RECURRENT=self.core["RECURRENT"],
             MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
         )  # fmt: skip
-
-
-def has_small_shared_memory(device: torch.device) -> bool:
-    """Whether a block has only 99 KB of shared memory, as on an RTX 4090. `learn` needs 132 KB for tiles of 128."""
-    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
-    return capability in ((8, 6), (8, 9)) or capability >= (12, 0)

@@ -25,7 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.algos.fast.base import ACTIVATION_IDS, KernelPPO, activation_of, never_covered, triton_size, width_of
+from shoal.algos.fast.base import (
+    ACTIVATION_IDS,
+    KernelPPO,
+    activation_of,
+    has_small_shared_memory,
+    never_covered,
+    triton_size,
+    width_of,
+)
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import Muon, muon_scale
 from shoal.nn.encoders import Image, Numbers
@@ -110,7 +118,8 @@ class Layered(KernelPPO):
 
         super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
         self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
-        self.tile_rows, self.tile_columns = rows or 128, columns or 128
+        self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
+        self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
         self.starts_of = _starts(policy)
         self.layers = self._make_layers(policy)

@@ -37,8 +37,8 @@ def _patches(
     elif IC % BK == 0:  # all columns are of one place of the patch
         place = start // IC
         y, x = pixel // OW * STRIDE + place // SIDE - PAD, pixel % OW * STRIDE + place % SIDE - PAD
-        is_within = live & (y >= 0) & (y < IH) & (x >= 0) & (x < IW) & (place < SIDE * SIDE)
-        inside = is_within[:, None] & (k >= 0)[None, :]
+        is_within = live & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
+        inside = is_within[:, None] & (k < K)[None, :]
         element = (y * SY + x * SX)[:, None] + (start % IC + tl.arange(0, BK))[None, :] * SC
     else:
         place, channel = k // IC, k % IC
@@ -237,9 +237,9 @@ def learn_heads(
         total = tl.dot(d_o, tl.load(narrow + column[:, None] * KP + k[None, :]))
         if STATE:
             total = tl.dot(d_s, tl.load(narrow + (OP + column)[:, None] * KP + k[None, :]), total)
-        place, inside = row[:, None] * K + k[None, :], live[:, None] & (k < K)[None, :]
-        before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
-        tl.store(d_h + place, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
+        unit, is_unit = row[:, None] * K + k[None, :], live[:, None] & (k < K)[None, :]
+        before = tl.load(h + unit, mask=is_unit, other=0.0).to(tl.float32)
+        tl.store(d_h + unit, (total * _activation_grad(before, ACT)).to(DTYPE), mask=is_unit)
 
 
 # ---- the optimizer ----
