@@ -106,6 +106,7 @@ def check_wide(cases: Any = WIDE) -> None:
     """Networks that do not fit into one block."""
     muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
     memory, layered.REDUCE_PART, layered.ADAM_PART = layered.MEMORY, 4096, 8192  # few blocks, as in `use_few_blocks`
+    layered.PROCESSORS = 1
     for env, tables in cases:
         layered.MEMORY = tables.get("memory", memory)
         check_one(env, tables, partial(layered.Layered, rows=32, columns=64, exact=True))

@@ -48,10 +48,15 @@ OUTPUTS = 255  # logits, means and the value are at most 256 columns
 LAYERS = 4
 MEMORY = 1 << 31  # bytes of the planes: a larger minibatch is computed in parts
 PROCESSORS = 132  # multiprocessors of a large GPU
+PARTIAL = 1 << 22  # numbers of all parts of a layer's gradient
 MUON_TILE = 64
 REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
 LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
+GRADIENT_ROWS = 64  # of a step of `weight_grads`
+# constants of a layer that is no convolution
+NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
+NO_CONVOLUTION |= dict.fromkeys(("OW", "IH", "IW", "IC", "SY", "SX", "SC", "SIDE", "STRIDE", "PAD"), 1)
 
 
 def not_covered(learner: Any) -> str:
@@ -173,9 +178,7 @@ class Layered(KernelPPO):
         width, outputs = len(order), layer.out_features
         weights = self.starts_of[id(layer.weight)] + torch.arange(outputs * layer.in_features).view(outputs, -1)
         index = torch.where(order >= 0, weights[:, order.clamp(min=0)], -1)
-        constants = {"K": width, "ROW": width, "PIXELS": 1, "OW": 1, "IH": 1, "IW": 1, "IC": 1}
-        constants |= {"SY": 0, "SX": 0, "SC": 0, "SIDE": 1, "STRIDE": 1, "PAD": 0}
-        return self._layer(layer, index, constants, act, own, 64 if width > 32 else 32, is_first=is_first)
+        return self._layer(layer, index, {"K": width, "ROW": width, **NO_CONVOLUTION}, act, own, is_first=is_first)
 
     def _convolution(self, layer: nn.Conv2d, part: Image, obs: Tensor, before: Layer | None, own: Any) -> Layer:
         """A convolution over images: of the observations, or of the layer before."""
@@ -183,11 +186,11 @@ class Layered(KernelPPO):
         if before is None:
             shape = tuple(obs.shape) if obs.ndim == 3 else (1, *obs.shape)
             height, width, _ = shape if part.channels_last else (*shape[1:], channels)
-            places, tile = channels, 32
+            places = channels
             distances = (width * channels, channels, 1) if part.channels_last else (width, 1, height * width)
         else:
             height, width, places = *before.images, before.width
-            tile, distances = min(places, 64), (width * places, places, 1)
+            distances = (width * places, places, 1)
         out = tuple((length + 2 * pad - side) // stride + 1 for length in (height, width))
         outputs, size = layer.out_channels, side * side
         index = torch.full((outputs, size, places), -1)
@@ -195,16 +198,17 @@ class Layered(KernelPPO):
         index[:, :, :channels] = weights.transpose(1, 2)
         constants = {"K": size * places, "ROW": height * width * places, "PIXELS": out[0] * out[1], "OW": out[1]}
         constants |= {"IH": height, "IW": width, "IC": places, **dict(zip(("SY", "SX", "SC"), distances))}
-        constants |= {"SIDE": side, "STRIDE": stride, "PAD": pad}
-        made = self._layer(layer, index.flatten(1), constants, RELU, own, tile, is_first=before is None)
+        constants |= {"SIDE": side, "STRIDE": stride, "PAD": pad, "IS_CONV": True}
+        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=before is None)
         made.images = (out[0], out[1])
         return made
 
     def _layer(
-        self, layer: Any, index: Tensor, constants: dict[str, Any], act: int, own: Any, tile: int, *, is_first: bool
+        self, layer: Any, index: Tensor, constants: dict[str, Any], act: int, own: Any, *, is_first: bool
     ) -> Layer:
         """Pads the index of the weights to whole tiles."""
         outputs, width = index.shape
+        tile = 64 if width > 32 else 32
         rows, columns = _padded(outputs), -(-width // tile) * tile
         padded, biases = torch.full((rows, columns), -1), torch.full((rows,), -1)
         padded[:outputs, :width] = index
@@ -231,8 +235,7 @@ class Layered(KernelPPO):
             else:
                 index[columns + column, :features] = actor + (noise + k) * features + own
                 biases[columns + column] = self.starts_of[id(policy.actor.bias)] + noise + k
-        constants = {"NP": rows, "KP": index.shape[1], "K": width, "ROW": width, "PIXELS": 1, "OW": 1, "IH": 1, "IW": 1}
-        constants |= {"IC": 1, "SY": 0, "SX": 0, "SC": 0, "SIDE": 1, "STRIDE": 1, "PAD": 0, "BK": tile}
+        constants = {"NP": rows, "KP": index.shape[1], "K": width, "ROW": width, "BK": tile, **NO_CONVOLUTION}
         constants |= {"IS_OBS": False, "UNIT": 1.0, "NORM": False, "DTYPE": self.type}
         self.head_constants = {**self.head.constants, "STATE": bool(self.head.numbers and not head.num_free)}
         self.head_constants |= {"MASKED": self.learner.rollout.masks is not None, "OP": columns, "K": width}
@@ -257,7 +260,8 @@ class Layered(KernelPPO):
             if layer is not self.heads:
                 layer.out = before = zeros((rows, layer.width), dtype=self.dtype)
             tiles = layer.width // min(layer.width, 64) * (layer.constants["KP"] // layer.constants["BK"])
-            layer.parts = max(1, min(2 * PROCESSORS // tiles, 64, -(-rows // 256)))
+            blocks = -(-self.chunk // GRADIENT_ROWS) * layer.pixels
+            layer.parts = max(1, min(4 * PROCESSORS // tiles, blocks // 4, PARTIAL // layer.size))
             for first in range(0, layer.size, block):
                 length = min(block, layer.size - first)
                 jobs.append([layer.start + first, length, base + first, layer.size, layer.parts])
@@ -325,7 +329,7 @@ class Layered(KernelPPO):
             is_ordered = order is not None and layer.source is None
             tile = min(layer.width, self.tile_columns)
             launch(
-                self.layer_kernels.forward, (-(-count * layer.pixels // self.tile_rows), layer.width // tile),
+                self.layer_kernels.forward, (-(-count // self.tile_rows) * layer.pixels, layer.width // tile),
                 obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
                 self.weights, self._narrow(layer), layer.biases, layer.out, count,
                 **layer.constants, ORDERED=is_ordered, ACT=layer.act, BM=self.tile_rows, BN=tile,
@@ -364,10 +368,10 @@ class Layered(KernelPPO):
     def _backward(self, count: int) -> None:
         """From the gradient by the last layer to those by all others."""
         for before, layer in zip(self.layers[-2::-1], self.layers[:0:-1]):
-            if layer.constants["PIXELS"] > 1 or layer.constants["SIDE"] > 1:
+            if layer.constants["IS_CONV"]:
                 names = ["NP", "KP", "PIXELS", "OW", "IH", "IW", "IC", "SIDE", "STRIDE", "PAD", "DTYPE"]
                 launch(
-                    self.layer_kernels.conv_backward, (-(-count * before.pixels // self.tile_rows),),
+                    self.layer_kernels.conv_backward, (-(-count // self.tile_rows) * before.pixels,),
                     layer.d_out, self._narrow(layer), before.out, before.d_out, count,
                     **{name: layer.constants[name] for name in names}, ACT=before.act, BM=self.tile_rows, num_warps=4,
                 )  # fmt: skip
@@ -383,15 +387,15 @@ class Layered(KernelPPO):
 
     def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
         for layer in self.matrices:
-            rows, tile = count * layer.pixels, min(layer.width, 64)
-            part_size = -(-rows // (layer.parts * 64)) * 64
+            blocks, tile = -(-count // GRADIENT_ROWS) * layer.pixels, min(layer.width, 64)
+            part_size = -(-blocks // layer.parts)
             is_first = layer.source is None
             tiles = layer.width // tile * (layer.constants["KP"] // layer.constants["BK"])
             launch(
                 self.layer_kernels.weight_grads, (tiles, layer.parts),
                 layer.d_out, obs if is_first else layer.source, order if is_first else None, self.mean, self.scale,
                 layer.partial, count, part_size,
-                **layer.constants, ORDERED=is_first, BM=64, BN=tile, num_warps=4,
+                **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile, num_warps=4,
             )  # fmt: skip
 
     # ---- the optimizer ----

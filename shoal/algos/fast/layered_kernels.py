@@ -4,9 +4,10 @@ A layer computes activation(W x + b). Its outputs are a plane (rows, N) in DTYPE
 each pixel of each image, and x is the patch around the pixel. W is a (NP, KP) matrix of `narrow`: padded with zeros to
 whole tiles, its columns in the order of x. `biases` has the index in `weights` of each row's bias (-1: none).
 
-Constants of a layer: K numbers of x; PIXELS of an output image (1: no convolution), OW of them in a row. Of the source
-of x: ROW numbers of an observation or image; for a convolution IH, IW, IC (height, width, channels) and the distances
-SY, SX, SC between their elements; SIDE, STRIDE and PAD of the kernel. A patch is in the order (ky, kx, channel).
+Constants of a layer: K numbers of x; PIXELS of an output image (1 without a convolution). Of the source of x: ROW
+numbers of an observation or image. With IS_CONV: OW pixels in a row of an output image; IH, IW, IC (height, width,
+channels) of the source, and the distances SY, SX, SC between its elements; SIDE, STRIDE and PAD of the kernel. A patch
+is in the order (ky, kx, channel).
 IS_OBS says whether the source is the observations, ORDERED whether `order` names the rows of it. BM, BN, BK are the
 sizes of a tile over rows, N and K. Other sizes and flags: kernels.py. There are no atomic additions.
 """
@@ -24,38 +25,31 @@ from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add
 
 @triton.jit
 def _patches(
-    source, mean, scale, image, pixel, live, start, K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr,
+    source, mean, scale, image, pixel, live, start, K: tl.constexpr, ROW: tl.constexpr, IS_CONV: tl.constexpr,
     OW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr,
     SC: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr,
     UNIT: tl.constexpr, NORM: tl.constexpr, BK: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """BK columns of x from `start` on, for rows (image, pixel): (rows, BK)."""
+    """BK columns of x from `start` on, for images `image` (rows,) and one pixel of their outputs: (rows, BK).
+
+    One pixel at a time: the places of a patch are then a vector, not a matrix, which saves most index arithmetic.
+    """
     k = start + tl.arange(0, BK)
-    if PIXELS == 1:
-        inside = live[:, None] & (k < K)[None, :]
-        element = k[None, :]
-    elif IC % BK == 0:  # all columns are of one place of the patch
-        place = start // IC
-        y, x = pixel // OW * STRIDE + place // SIDE - PAD, pixel % OW * STRIDE + place % SIDE - PAD
-        is_within = live & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
-        inside = is_within[:, None] & (k < K)[None, :]
-        element = (y * SY + x * SX)[:, None] + (start % IC + tl.arange(0, BK))[None, :] * SC
-    else:
+    if IS_CONV:
         place, channel = k // IC, k % IC
-        y = (pixel // OW * STRIDE - PAD)[:, None] + (place // SIDE)[None, :]
-        x = (pixel % OW * STRIDE - PAD)[:, None] + (place % SIDE)[None, :]
-        inside = live[:, None] & (k < K)[None, :] & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
-        element = y * SY + x * SX + (channel * SC)[None, :]
-    value = tl.load(source + image[:, None] * ROW + element, mask=inside, other=0)
+        y, x = pixel // OW * STRIDE - PAD + place // SIDE, pixel % OW * STRIDE - PAD + place % SIDE
+        exists = (k < K) & (y >= 0) & (y < IH) & (x >= 0) & (x < IW)
+        element = y * SY + x * SX + channel * SC
+    else:
+        exists, element = k < K, k
+    inside = live[:, None] & exists[None, :]
+    value = tl.load(source + image[:, None] * ROW + element[None, :], mask=inside, other=0)
     if IS_OBS:
         value = value.to(tl.float32)
         if NORM:
-            if PIXELS == 1:
-                shift, factor = tl.load(mean + k, mask=k < K, other=0.0), tl.load(scale + k, mask=k < K, other=0.0)
-                value = (value - shift[None, :]) * factor[None, :]
-            else:
-                shift = tl.load(mean + element, mask=inside, other=0.0)
-                value = (value - shift) * tl.load(scale + element, mask=inside, other=0.0)
+            shift = tl.load(mean + element, mask=exists, other=0.0)
+            factor = tl.load(scale + element, mask=exists, other=0.0)
+            value = (value - shift[None, :]) * factor[None, :]
             value = tl.where(value < -10.0, -10.0, tl.where(value > 10.0, 10.0, value))  # nan stays nan
             value = tl.where(inside, value, 0.0)
         value = value * UNIT
@@ -65,28 +59,31 @@ def _patches(
 @triton.jit
 def forward(
     source, order, mean, scale, weights, narrow, biases, out, count, NP: tl.constexpr, KP: tl.constexpr,
-    K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, OW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr,
-    IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-    PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr, ORDERED: tl.constexpr,
-    ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
+    IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of a layer for `count` rows or images."""
-    row, n = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BN + tl.arange(0, BN)
-    live = row < count * PIXELS
-    image, pixel = row // PIXELS, (row % PIXELS).to(tl.int32)
+    """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs."""
+    block, pixel = tl.program_id(0) // PIXELS, tl.program_id(0) % PIXELS
+    row, n = (block * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BN + tl.arange(0, BN)
+    live = row < count
+    image = row
     if ORDERED:
-        image = tl.load(order + image, mask=live, other=0)
+        image = tl.load(order + row, mask=live, other=0)
     total = tl.zeros((BM, BN), tl.float32)
     for start in range(0, KP, BK):
         x = _patches(
-            source, mean, scale, image, pixel, live, start, K, ROW, PIXELS, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
+            source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
             PAD, IS_OBS, UNIT, NORM, BK, DTYPE,
         )  # fmt: skip
         w = tl.load(narrow + n[:, None] * KP + (start + tl.arange(0, BK))[None, :])
         total = tl.dot(x, tl.trans(w), total)
     at = tl.load(biases + n)
     h = _activate(total + tl.load(weights + at, mask=at >= 0, other=0.0)[None, :], ACT).to(DTYPE)
-    tl.store(out + row[:, None] * NP + n[None, :], h, mask=live[:, None] & (n >= 0)[None, :])
+    place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+    tl.store(out + place, h, mask=live[:, None] & (n >= 0)[None, :])
 
 
 @triton.jit
@@ -113,48 +110,51 @@ def conv_backward(
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
     ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """`backward` of a convolution: each pixel of the image before gathers from the outputs that it is part of."""
-    row, n, c = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, NP), tl.arange(0, IC)
-    live = row < count * IH * IW
-    image, pixel = row // (IH * IW), (row % (IH * IW)).to(tl.int32)
+    """`backward` of a convolution: a block has BM images and one pixel, which gathers from the outputs that it is part
+    of.
+    """
+    block, pixel = tl.program_id(0) // (IH * IW), tl.program_id(0) % (IH * IW)
+    row, n, c = (block * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, NP), tl.arange(0, IC)
+    live = row < count
     total = tl.zeros((BM, IC), tl.float32)
     for place in range(SIDE * SIDE):
         y, x = pixel // IW + PAD - place // SIDE, pixel % IW + PAD - place % SIDE
-        inside = live & (y >= 0) & (x >= 0) & (y % STRIDE == 0) & (x % STRIDE == 0)
-        y, x = y // STRIDE, x // STRIDE
-        inside = inside & (y < PIXELS // OW) & (x < OW)
-        at = image * PIXELS + y * OW + x
-        g = tl.load(d_out + at[:, None] * NP + n[None, :], mask=inside[:, None] & (n >= 0)[None, :], other=0.0)
-        total = tl.dot(g, tl.load(narrow + n[:, None] * KP + place * IC + c[None, :]), total)
-    at, inside = row[:, None] * IC + c[None, :], live[:, None] & (c >= 0)[None, :]
-    before = tl.load(h + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(d_h + at, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
+        is_part = (y >= 0) & (x >= 0) & (y % STRIDE == 0) & (x % STRIDE == 0)
+        if is_part & (y // STRIDE < PIXELS // OW) & (x // STRIDE < OW):
+            at = (row * PIXELS + y // STRIDE * OW + x // STRIDE)[:, None] * NP + n[None, :]
+            g = tl.load(d_out + at, mask=live[:, None] & (n >= 0)[None, :], other=0.0)
+            total = tl.dot(g, tl.load(narrow + n[:, None] * KP + place * IC + c[None, :]), total)
+    unit, inside = (row * (IH * IW) + pixel)[:, None] * IC + c[None, :], live[:, None] & (c >= 0)[None, :]
+    before = tl.load(h + unit, mask=inside, other=0.0).to(tl.float32)
+    tl.store(d_h + unit, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
 
 
 @triton.jit
 def weight_grads(
     d_out, source, order, mean, scale, partial, count, part_size, NP: tl.constexpr, KP: tl.constexpr,
-    K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, OW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr,
-    IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-    PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr, ORDERED: tl.constexpr,
-    DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
+    IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
+    SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a layer's weights and biases. Block (tile, part) sums a tile over `part_size` rows into row
-    `part` of `partial`: (NP, KP) and (NP,) numbers.
+    """The gradient of a layer's weights and biases. Block (tile, part) sums a tile over `part_size` times BM rows into
+    row `part` of `partial`: (NP, KP) and (NP,) numbers.
     """
     tile, part = tl.program_id(0), tl.program_id(1)
     n, start = tile // (KP // BK) * BN + tl.arange(0, BN), tile % (KP // BK) * BK
-    low, high = part * part_size, tl.minimum(part * part_size + part_size, count * PIXELS)
+    blocks = (count + BM - 1) // BM * PIXELS
     product, sums = tl.zeros((BN, BK), tl.float32), tl.zeros((BM, BN), tl.float32)
-    for first in range(low, high, BM):
-        row = (first + tl.arange(0, BM)).to(tl.int64)
-        live = row < high
-        image, pixel = row // PIXELS, (row % PIXELS).to(tl.int32)
+    for block in range(part * part_size, tl.minimum(part * part_size + part_size, blocks)):
+        row, pixel = (block // PIXELS * BM + tl.arange(0, BM)).to(tl.int64), block % PIXELS
+        live = row < count
+        image = row
         if ORDERED:
-            image = tl.load(order + image, mask=live, other=0)
-        g = tl.load(d_out + row[:, None] * NP + n[None, :], mask=live[:, None] & (n >= 0)[None, :], other=0.0)
+            image = tl.load(order + row, mask=live, other=0)
+        place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+        g = tl.load(d_out + place, mask=live[:, None] & (n >= 0)[None, :], other=0.0)
         x = _patches(
-            source, mean, scale, image, pixel, live, start, K, ROW, PIXELS, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
+            source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
             PAD, IS_OBS, UNIT, NORM, BK, DTYPE,
         )  # fmt: skip
         product = tl.dot(tl.trans(g), x, product)
@@ -357,10 +357,11 @@ def muon_square(
     total = tl.zeros((B, B), tl.float32)
     if IS_FIRST:
         norm = _factor(matrix, norms, TILES)
-    for first in range(0, width, B):
-        k = first + tl.arange(0, B)
-        a = tl.load(x + start + i[:, None] * width + k[None, :])
-        b = tl.load(x + start + j[:, None] * width + k[None, :])
+    for first in range(0, width, 2 * B):
+        k = first + tl.arange(0, 2 * B)
+        inside = (k < width)[None, :] & (i >= 0)[:, None]
+        a = tl.load(x + start + i[:, None] * width + k[None, :], mask=inside, other=0.0)
+        b = tl.load(x + start + j[:, None] * width + k[None, :], mask=inside, other=0.0)
         if IS_FIRST:
             a, b = (a.to(tl.float32) / norm).to(DTYPE), (b.to(tl.float32) / norm).to(DTYPE)
         total = tl.dot(a, tl.trans(b), total)
