@@ -111,7 +111,7 @@ def with_a_rollout(env: Any, tables: dict[str, Any]) -> Trainer:
     """A trainer that has collected a rollout, with weights that are nowhere zero."""
     train = {"horizon": 8, "minibatches": 3, "epochs": 1, "total_steps": 10**6, **tables.get("train", {})}
     vec = {"num_envs": tables.get("num_envs", 7), "backend": "serial"}  # minibatches of several sizes
-    trainer = make_trainer(env, nn=tables["nn"], train=train, vec=vec)
+    trainer = make_trainer(env, nn=tables["nn"], train=train, vec=vec, env=tables.get("env", {}))
     trainer.start()
     torch.manual_seed(0)
     for learner in trainer.learners:  # biases begin as zeros, in which no mistake would show
@@ -218,15 +218,18 @@ def act_again(learner: Any, has_moved: bool = False) -> None:
     starts, after = ([part.clone() for part in parts] for parts in (rollout.starts, rollout.state))
     for state, start in zip(rollout.state, starts):
         state.copy_(start[0])
-    taken = torch.zeros(rollout.rows, dtype=torch.int32)
+    taken = torch.zeros(rollout.actions[0].shape, dtype=torch.float32 if learner.head.has_box else torch.int32)
     for t in range(rollout.horizon):
         rollout.save_start(t)
         new = kernel.act(t, taken)
-        assert torch.equal(taken.long(), rollout.actions[t, :, 0])
+        torch.testing.assert_close(taken.to(rollout.actions), learner.head.to_device(rollout.actions[t]))
         for k, part in enumerate(new):
             device._carry(rollout, t, k, part)
     kernel.act(rollout.horizon)
-    assert torch.equal(rollout.actions, wanted[2])
+    if learner.head.has_box:
+        torch.testing.assert_close(rollout.actions, wanted[2], rtol=1e-5, atol=1e-5)
+    else:
+        assert torch.equal(rollout.actions, wanted[2])
     for mine, theirs in zip(parts[:2], wanted):
         if not has_moved:
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
@@ -405,13 +408,8 @@ def check_compiles() -> None:
     halves = {"inputs", "first", "second", "out", "gates", "acts", "hidden_in", "planes", "d_heads"}
     halves |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
     numbers = {
-        "clip",
-        "value_clip",
-        "value_coef",
-        "entropy_coef",
         "gamma",
         "lam",
-        "limit",
         "decay",
         "scale_1",
         "scale_2",
@@ -422,17 +420,19 @@ def check_compiles() -> None:
         {"dones", "resets", "next_resets", "alive", "next_alive", "truncated"},
     )
     shape = {"D": 118, "DP": 128, "H": 128, "A": 3, "ACT": 1, "UNIT": 1.0, "NORM": False, "MASKED": False}
-    shape |= {"DTYPE": kernels.BFLOAT16}
+    shape |= {"DTYPE": kernels.BFLOAT16, "SIZE": 1, "PARTS": 1, "table": None, "bounds": None}
+    head = {"NUMBERS": 0, "SQUASH": False}
     sizes = {"D": 118, "DP": 128, "H": 128}
     gates, half = {"H": 128, "G": 4, "RECURRENT": True}, {"H": 128, "DTYPE": kernels.BFLOAT16}
     body, loss = (
         {**half, "DP": 128, "ACT": 1, "G": 4},
-        {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None},
+        {name: shape[name] for name in ("SIZE", "PARTS", "table", "bounds")},
     )
+    loss |= {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
     planes = ("FIRST", "SECOND", "OUT", "HIDDEN_IN", "D_GATES", "D_SECOND", "D_FIRST")
     ours = recurrent_kernels
     jobs = [
-        (ours.act, {**shape, **gates, "BM": 64, "masks": None}, 4),
+        (ours.act, {**shape, **gates, "WIDTH": 1, "BM": 64, "masks": None}, 4),
         (ours.encode, {**body, "D": 118, "UNIT": 1.0, "NORM": False, "BM": 64}, 4),
         (ours.mingru_forward, {"H": 128, "PART": 256, "STAGES": 3}, 4),
         (ours.mingru_backward, {"H": 128, "PART": 256, "STAGES": 3}, 4),
@@ -441,11 +441,19 @@ def check_compiles() -> None:
         (ours.heads_loss, {**half, **loss, "A": 3, "MASKED": False, "BM": 64}, 4),
         (ours.layers_backward, {**body, "SKIP": True, "BM": 64}, 4),
         (ours.weight_grads, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
-        (kernels.act, {**shape, "BM": 64, "masks": None}, 4),
-        (kernels.learn, {**shape, "COUNTED": False, "CLIPPED": False, "BM": 128, "masks": None, "counts": None}, 8),
+        (kernels.act, {**shape, **head, "WIDTH": 1, "BM": 64, "masks": None}, 4),
+        (kernels.learn, {**shape, **head, **loss, "BM": 128}, 8),
         (kernels.reduce, {"BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
-        (kernels.adam, {**sizes, **gates, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256}, 4),
-        (kernels.muon, {**sizes, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "DTYPE": kernels.BFLOAT16}, 8),
+        (
+            kernels.adam,
+            {**sizes, **gates, "NUMBERS": 0, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256},
+            4,
+        ),
+        (
+            kernels.muon,
+            {**sizes, "NUMBERS": 0, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "DTYPE": kernels.BFLOAT16},
+            8,
+        ),
         (kernels.advantage_stats, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
         (kernels.advantages, {"PART": 32, "rho": None, "c": None}, 1),
         (kernels.running_returns, {"PART": 32}, 1),

@@ -25,7 +25,7 @@ import shoal
 from shoal import checkpoint, config, registry
 from shoal.algos import fast
 from shoal.algos.algorithm import ALGORITHMS
-from shoal.algos.fast import fused
+from shoal.algos.fast import fused, layered
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.cli.command import COMMANDS
 from shoal.cli.main import main
@@ -277,6 +277,8 @@ def test_the_fast_paths_do_not_take_over_what_they_do_not_know(registered):
     assert fused.not_covered(learner_of("cartpole", train={**ppo, "optimizer": "lion"})) == "--train.optimizer lion"
     assert "--nn.core" in fused.not_covered(learner_of("cartpole", train=ppo, nn={"core": "gru"}))
     assert "observations" in fused.not_covered(learner_of("glimmer", train=ppo, nn={"encoder": "patches"}))
+    assert "--nn.core" in layered.not_covered(learner_of("cartpole", train=ppo, nn={"core": "gru"}))
+    assert "--nn.encoder" in layered.not_covered(learner_of("glimmer", train=ppo, nn={"encoder": "patches"}))
     reinforce = learner_of("cartpole", algo="reinforce", train={"horizon": 8})
     assert reinforce.fused is None
     assert fast.native_q_learning(learner_of("cartpole", train={**ppo, "optimizer": "lion"}), 16) is None

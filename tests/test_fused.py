@@ -22,7 +22,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import shoal
 from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.collect.host_envs import HostEnvCollector
-from shoal.algos.fast.fused import has_small_shared_memory, not_covered
+from shoal.algos.fast import layered
+from shoal.algos.fast.base import KernelPPO, has_small_shared_memory
+from shoal.algos.fast.fused import not_covered
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
 from shoal.train import make_vec, options_for, train
 from shoal.train.graphs import Pace
@@ -52,6 +54,20 @@ def test_kernels_equal_their_twins(group):
     check_kernels("tests.fused_checks", group)
 
 
+@pytest.mark.skipif(not HAS_TRITON, reason="Triton is not installed")
+@pytest.mark.parametrize(
+    "group",
+    [
+        "heads",
+        pytest.param("wide", marks=pytest.mark.slow),
+        pytest.param("images", marks=pytest.mark.slow),
+        pytest.param("compiles", marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_of_large_networks_equal_their_twins(group):
+    check_kernels("tests.layered_checks", group)
+
+
 @pytest.mark.parametrize(
     ("env", "tables", "reason"),
     [
@@ -68,18 +84,63 @@ def test_kernels_equal_their_twins(group):
         ("breakout", {"nn": {"activation": "gelu"}}, "--nn.activation gelu"),
         ("breakout", {"train": {"precision": "fp32"}}, "--train.precision fp32"),
         ("breakout", {"train": {"priority": 0.5}}, "--train.priority"),
-        ("pendulum", {}, "one Discrete"),
+        ("pendulum", {}, ""),
+        ("pendulum", {"nn": {"std": "state"}}, "--nn.std state"),
+        ("forage", {"nn": {"encoder": "mlp"}, "env": {"view": 5}}, ""),
         ("maze", {}, "numbers"),
     ],
 )
-def test_what_takes_the_plain_path_is_known(env, tables, reason):
-    tables["vec"], tables["train"] = {"num_envs": 8}, {"horizon": 4, **tables.get("train", {})}
-    trainer = make_trainer(env, **tables)
+def test_what_does_not_fit_into_one_block_is_known(env, tables, reason):
+    check_coverage(not_covered, env, tables, reason)
+
+
+def check_coverage(covers, env, tables, reason):
+    train = {"horizon": 4, **tables.get("train", {})}
+    trainer = make_trainer(env, **{**tables, "vec": {"num_envs": 8}, "train": train})
     try:
-        found = not_covered(trainer.learners[0])
+        found = covers(trainer.learners[0])
         assert (reason in found) if reason else not found
     finally:
         trainer.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "tables", "reason"),
+    [
+        ("maze", {}, ""),
+        ("forage", {"nn": {"encoder": "mlp", "hidden": 512, "layers": 3}}, ""),
+        ("forage", {"nn": {"core": "mingru", "hidden": 256}, "train": {"segment": 2}}, "--nn.core"),
+        ("maze", {"nn": {"encoder": "impala"}}, "--nn.encoder"),
+        ("breakout", {"nn": {"layers": 0}}, "--nn.layers"),
+        ("breakout", {"nn": {"hidden": 1024}}, "--nn.hidden"),
+        ("breakout", {"nn": {"separate": True}}, "--nn.separate"),
+        ("breakout", {"train": {"entropy_coef": "linear(0.02, 0.001)", "max_grad_norm": "linear(1.0, 0.5)"}}, ""),
+    ],
+)
+def test_what_takes_the_plain_path_is_known(env, tables, reason):
+    check_coverage(layered.not_covered, env, tables, reason)
+
+
+def test_a_schedule_reaches_the_kernels():
+    """What a graph copies at every replay; a number is written once."""
+    trainer = make_trainer("pendulum", vec={"num_envs": 8}, train={"horizon": 4, "clip": 0.3})
+    kernels = Coefs(trainer.learners[0])
+    assert kernels.coefs.tolist() == pytest.approx([0.3, 0.0, 0.5, 0.01, 0.5])
+    scheduled = torch.tensor(0.25)
+    trainer.learners[0].config = dataclasses.replace(trainer.learners[0].config, entropy_coef=scheduled, clip=0.1)
+    for value in (0.25, 0.125):
+        scheduled.fill_(value)
+        kernels._set_coefs()
+        assert kernels.coefs.tolist() == pytest.approx([0.1, 0.0, 0.5, value, 0.5])
+    trainer.close()
+
+
+class Coefs(KernelPPO):
+    """Only what the kernels read of the options."""
+
+    def __init__(self, learner):
+        self.learner, self.coefs, self._known_coefs = learner, torch.zeros(5), {}
+        self._set_coefs()
 
 
 @pytest.mark.parametrize(

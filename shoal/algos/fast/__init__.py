@@ -18,11 +18,11 @@ def fused_ppo(learner: Any) -> Any:
     """GPU kernels that act and learn for a PPO learner; None if they do not cover it."""
     if learner.device.type != "cuda" or not has_triton():
         return None
-    from shoal.algos.fast import fused, fused_core
+    from shoal.algos.fast import fused, fused_core, layered
 
-    if fused.not_covered(learner):
-        return None
-    return (fused.Fused if learner.actor.policy.core is None else fused_core.FusedCore)(learner)
+    if not fused.not_covered(learner):
+        return (fused.Fused if learner.actor.policy.core is None else fused_core.FusedCore)(learner)
+    return None if layered.not_covered(learner) else layered.Layered(learner)
 
 
 def ppo_loss(learner: Any) -> Callable[..., Any] | None:

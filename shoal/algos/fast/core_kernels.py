@@ -16,7 +16,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.kernels import _activate, _activation_grad, _heads, _load_obs, _loss_grads, _matrix, _sample
+from shoal.algos.fast.head_kernels import loss_grads, sample
+from shoal.algos.fast.kernels import _activate, _activation_grad, _heads, _load_obs, _matrix
 from shoal.nn.kernels import _tanh
 
 
@@ -109,10 +110,10 @@ def _outputs(
 @triton.jit
 def act(
     obs, weights, narrow, mean, scale, noise, masks, hidden, cell, new_hidden, new_cell,
-    logits, values, actions, env_actions, rows,
+    logits, values, actions, env_actions, table, bounds, rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, G: tl.constexpr, RECURRENT: tl.constexpr,
-    BM: tl.constexpr,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """One step of the policy: logits, values, actions and next state for `rows` observations."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -121,7 +122,10 @@ def act(
     outputs = _outputs(
         x, row, live, weights, narrow, hidden, cell, new_hidden, new_cell, D, DP, H, A, ACT, DTYPE, G, RECURRENT, BM
     )
-    _sample(outputs, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
+    sample(
+        outputs, outputs, row, live, noise, masks, logits, values, actions, env_actions, table, bounds,
+        A, SIZE, PARTS, 0, False, WIDTH, MASKED, 16,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -296,10 +300,9 @@ def lstm_backward(
 @triton.jit
 def heads_loss(
     out, weights, narrow, masks, order, actions, logprobs, old_values, advantages, returns, counts, stats,
-    d_heads, d_out, sums, count,
-    clip, value_clip, value_coef, entropy_coef,
+    d_heads, d_out, sums, coefs, table, bounds, count,
     H: tl.constexpr, A: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr,
-    DTYPE: tl.constexpr, BM: tl.constexpr,
+    DTYPE: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The heads and the loss: its gradients by the heads' outputs (count, 16) and by the core's output."""
     block = tl.program_id(0)
@@ -310,10 +313,11 @@ def heads_loss(
     h = tl.load(out + place, mask=inside, other=0.0)
     wo, bo = _heads(weights, narrow, H, A, DTYPE)
     o = tl.dot(h, tl.trans(wo)) + bo[None, :]
-    grads = _loss_grads(
-        o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums,
-        clip, value_clip, value_coef, entropy_coef, A, MASKED, COUNTED, CLIPPED,
-    ).to(DTYPE)  # fmt: skip
+    grads, _ = loss_grads(
+        o, o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs,
+        table, bounds, A, SIZE, PARTS, 0, False, MASKED, COUNTED, CLIPPED, 16, BM,
+    )  # fmt: skip
+    grads = grads.to(DTYPE)
     tl.store(d_heads + row[:, None] * 16 + column[None, :], grads, mask=live[:, None] & (column >= 0)[None, :])
     tl.store(d_out + place, tl.dot(grads, wo).to(DTYPE), mask=inside)
 

@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.algos.fast.base import width_of
 from shoal.algos.fast.fused import Fused
+from shoal.algos.learner import is_on
 from shoal.nn.launch import launch
 from shoal.nn.recurrent import LSTM, State
 
@@ -71,6 +73,9 @@ class FusedCore(Fused):
     def _shape(self, *names: str) -> dict[str, Any]:
         return {name: self.shape[name] for name in names}
 
+    def _head(self, *names: str) -> dict[str, Any]:
+        return {name: self.head.constants[name] for name in names}
+
     def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
         """As `Fused.act`."""
         inputs, outputs = self._act_arguments(t, env_actions, rows)
@@ -78,7 +83,8 @@ class FusedCore(Fused):
         states, count = [state[0], state[-1], new[0], new[-1]], len(inputs[0])
         launch(
             self.core_kernels.act, (-(-count // TILE),),
-            *inputs, *states, *outputs, count, **self.shape, **self.core, BM=TILE, num_warps=4,
+            *inputs, *states, *outputs, self.head.table, self.head.bounds, count, **self.shape, **self.core,
+            **self._head("SIZE", "PARTS"), WIDTH=width_of(outputs[-1]), BM=TILE, num_warps=4,
         )  # fmt: skip
         return tuple(new)
 
@@ -129,10 +135,9 @@ class FusedCore(Fused):
         launch(
             self.core_kernels.heads_loss, (-(-count // self.tile),),
             self.out, *self.heads, batch.masks, order, batch.actions, batch.logprobs, batch.values, batch.advantages,
-            batch.returns, batch.counts, stats, self.d_heads, self.d_out, self.sums, count,
-            config.clip, config.value_clip, config.value_coef, config.entropy_coef,
-            **self._shape("H", "A", "MASKED", "DTYPE"), COUNTED=batch.counts is not None,
-            CLIPPED=config.value_clip > 0.0, BM=self.tile, num_warps=4,
+            batch.returns, batch.counts, stats, self.d_heads, self.d_out, self.sums, self.coefs, self.head.table,
+            self.head.bounds, count, **self._shape("H", "A", "MASKED", "DTYPE"), **self._head("SIZE", "PARTS"),
+            COUNTED=batch.counts is not None, CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=4,
         )  # fmt: skip
 
     def _backward(self, segments: Tensor, count: int) -> None:

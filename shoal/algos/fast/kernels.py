@@ -11,7 +11,9 @@ clipped. UNIT is a factor of observations, DTYPE the precision of matrix product
 
 The weights of a policy are one flat tensor, in this order: first layer (H, D) and its biases (H,), second layer (H, H)
 and its biases, recurrent core (core_kernels.py), actor (A, H) and its biases (A,), critic (1, H) and its bias. `narrow`
-is a copy in DTYPE whose first layer is padded to (H, DP), so that its rows are aligned for wide loads.
+is a copy in DTYPE whose first layer is padded to (H, DP), so that its rows are aligned for wide loads. The free log
+standard deviations of continuous actions (NUMBERS of them) come before all of these, and `narrow` is without them.
+Actions and loss: head_kernels.py.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -20,6 +22,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from shoal.algos.fast.head_kernels import loss_grads, sample
 
 FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 
@@ -73,25 +77,6 @@ def _heads(weights, narrow, H: tl.constexpr, A: tl.constexpr, DTYPE: tl.constexp
 
 
 @triton.jit
-def _sample(o, row, live, noise, masks, logits, values, actions, env_actions, A: tl.constexpr, MASKED: tl.constexpr):
-    """Stores values, logits and the actions sampled by `noise`, from the network's outputs `o` (rows, 16)."""
-    column = tl.arange(0, 16)
-    is_choice = (column < A)[None, :]
-    place = row[:, None] * A + column[None, :]
-    inside = live[:, None] & is_choice
-    if MASKED:
-        allowed = tl.load(masks + place, mask=inside, other=1)
-        o = tl.where(is_choice & (allowed == 0), -1e9, o)
-    tl.store(values + row, tl.sum(tl.where((column == A)[None, :], o, 0.0), 1), mask=live)
-    tl.store(logits + place, o, mask=inside)
-    noisy = o + tl.load(noise + place, mask=inside, other=0.0)
-    chosen = tl.argmax(tl.where(is_choice, noisy, -float("inf")), 1)
-    chosen = tl.minimum(chosen, A - 1)  # if all are nan, argmax returns any column, and it is used as an index
-    tl.store(actions + row, chosen.to(tl.int64), mask=live)
-    tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
-
-
-@triton.jit
 def _outputs(
     obs, at, live, weights, narrow, mean, scale,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
@@ -114,85 +99,42 @@ def _outputs(
 
 
 @triton.jit
+def _log_stds(log_std, table, PARTS: tl.constexpr, NUMBERS: tl.constexpr, BM: tl.constexpr):
+    """Free log standard deviations (NUMBERS,) in the columns of their means: (BM, 16)."""
+    column = tl.arange(0, 16)
+    s = tl.zeros((BM, 16), tl.float32)
+    if NUMBERS > 0:
+        at = tl.load(table + 3 * PARTS + 16 + column)  # among the stored logits, after the means
+        first = tl.min(tl.where(at >= 0, at, 1 << 20), 0)
+        s += tl.load(log_std + at - first, mask=at >= 0, other=0.0)[None, :]
+    return s
+
+
+@triton.jit
 def act(
-    obs, weights, narrow, mean, scale, noise, masks, logits, values, actions, env_actions, rows,
+    obs, weights, narrow, mean, scale, noise, masks, logits, values, actions, env_actions, log_std, table, bounds, rows,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+    NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
+    NUMBERS: tl.constexpr, SQUASH: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """One step of the policy: logits, values and actions for `rows` observations."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     live = row < rows
     o = _outputs(obs, row.to(tl.int64), live, weights, narrow, mean, scale, D, DP, H, A, ACT, UNIT, NORM, DTYPE)
-    _sample(o, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED)
-
-
-@triton.jit
-def _loss_grads(
-    o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums,
-    clip, value_clip, value_coef, entropy_coef,
-    A: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr,
-):  # fmt: skip
-    """The gradient of the loss by the network's outputs `o` (rows, 16): see choice_loss.py. Stores the sums of metrics.
-
-    `stats` holds the mean of the advantages, 1 / their standard deviation, and 1 / the transitions that count.
-    """
-    column = tl.arange(0, 16)
-    is_choice, is_value = (column < A)[None, :], (column == A)[None, :]
-    if MASKED:
-        allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=live[:, None] & is_choice, other=1)
-        o = tl.where(is_choice & (allowed == 0), -1e9, o)
-
-    mean, factor, share = tl.load(stats), tl.load(stats + 1), tl.load(stats + 2)
-    weight = tl.where(live, share, 0.0)
-    if COUNTED:
-        weight = weight * tl.load(counts + at, mask=live, other=0.0)
-    z = tl.where(is_choice, o, -float("inf"))
-    z = z - tl.max(z, 1)[:, None]
-    e = tl.exp(z)
-    total = tl.sum(e, 1)
-    p = e / total[:, None]
-    logp = tl.where(is_choice, z - tl.log(total)[:, None], 0.0)
-    entropy = -tl.sum(p * logp, 1)
-    chosen = tl.load(actions + at, mask=live, other=0)
-    is_chosen = column[None, :] == chosen[:, None]
-    log_ratio = tl.sum(tl.where(is_chosen, logp, 0.0), 1) - tl.load(logprobs + at, mask=live, other=0.0)
-    ratio = tl.exp(tl.where(live, log_ratio, 0.0))
-    advantage = (tl.load(advantages + at, mask=live, other=0.0) - mean) * factor
-    surrogate = advantage * ratio
-    clipped = advantage * tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
-    value = tl.sum(tl.where(is_value, o, 0.0), 1)
-    target = tl.load(returns + at, mask=live, other=0.0)
-    error = value - target
-    square, d_value = error * error, error
-    if CLIPPED:
-        old = tl.load(old_values + at, mask=live, other=0.0)
-        change = value - old
-        clipped_change = tl.minimum(tl.maximum(change, -value_clip), value_clip)
-        clipped_error = old + clipped_change - target
-        clipped_square = clipped_error * clipped_error
-        d_clipped = tl.where(change == clipped_change, clipped_error, 0.0)
-        d_value = tl.where(square >= clipped_square, error, d_clipped)
-        square = tl.maximum(square, clipped_square)
-    g = tl.where(surrogate <= clipped, surrogate, 0.0) * weight  # minus the derivative by log p of the action
-    grads = p * g[:, None] - tl.where(is_chosen, g[:, None], 0.0)
-    grads += (entropy_coef * weight)[:, None] * p * (logp + entropy[:, None])
-    grads = tl.where(is_value, (value_coef * weight * d_value)[:, None], tl.where(is_choice, grads, 0.0))
-    tl.store(sums + block * 8 + 0, -tl.sum(tl.minimum(surrogate, clipped) * weight, 0))
-    tl.store(sums + block * 8 + 1, tl.sum(0.5 * square * weight, 0))
-    tl.store(sums + block * 8 + 2, tl.sum(entropy * weight, 0))
-    tl.store(sums + block * 8 + 3, tl.sum((ratio - 1.0 - log_ratio) * weight, 0))
-    tl.store(sums + block * 8 + 4, tl.sum(tl.where(tl.abs(ratio - 1.0) > clip, weight, 0.0), 0))
-    return grads
+    s = _log_stds(log_std, table, PARTS, NUMBERS, BM)
+    sample(
+        o, s, row, live, noise, masks, logits, values, actions, env_actions, table, bounds,
+        A, SIZE, PARTS, NUMBERS, SQUASH, WIDTH, MASKED, 16,
+    )  # fmt: skip
 
 
 @triton.jit
 def learn(
     obs, weights, narrow, mean, scale, masks, order, actions, logprobs, old_values, advantages, returns, counts,
-    stats, partial, sums, count,
-    clip, value_clip, value_coef, entropy_coef,
+    stats, partial, sums, coefs, log_std, table, bounds, count,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, DTYPE: tl.constexpr,
-    BM: tl.constexpr,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, SQUASH: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The gradient on the transitions `order[:count]`. Each block computes BM of them and stores a row of `partial`.
 
@@ -213,17 +155,22 @@ def learn(
     h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(DTYPE)
     h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(DTYPE)
     o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
-    grads = _loss_grads(
-        o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums,
-        clip, value_clip, value_coef, entropy_coef, A, MASKED, COUNTED, CLIPPED,
+    s = _log_stds(log_std, table, PARTS, NUMBERS, BM)
+    grads, d_s = loss_grads(
+        o, s, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs,
+        table, bounds, A, SIZE, PARTS, NUMBERS, SQUASH, MASKED, COUNTED, CLIPPED, 16, BM,
     )  # fmt: skip
 
     # backward through the network
-    size: tl.constexpr = H * D + H + H * H + H + (A + 1) * (H + 1)
-    out_1 = partial + block.to(tl.int64) * size
+    size: tl.constexpr = NUMBERS + H * D + H + H * H + H + (A + 1) * (H + 1)
+    out_1 = partial + block.to(tl.int64) * size + NUMBERS
     out_2 = out_1 + H * D + H
     out_o = out_2 + H * H + H
     unit, place, column = tl.arange(0, H), tl.arange(0, DP), tl.arange(0, 16)
+    if NUMBERS > 0:
+        std_at = tl.load(table + 3 * PARTS + 16 + column)
+        first_std = tl.min(tl.where(std_at >= 0, std_at, 1 << 20), 0)
+        tl.store(out_1 - NUMBERS + std_at - first_std, tl.sum(d_s, 0), mask=std_at >= 0)
     tl.store(out_o + tl.where(column < A, A * H + column, A * H + A + H), tl.sum(grads, 0), mask=column <= A)
     grads = grads.to(DTYPE)
     place_o = tl.where(column < A, column * H, A * H + A)[:, None] + unit[None, :]
@@ -236,6 +183,19 @@ def learn(
     tl.store(out_1 + H * D + unit, tl.sum(grads, 0))
     inside = (place < D)[None, :] & (unit >= 0)[:, None]
     tl.store(out_1 + unit[:, None] * D + place[None, :], tl.dot(tl.trans(grads.to(DTYPE)), x), mask=inside)
+
+
+@triton.jit
+def add_metrics(sums, metrics, step, tiles, END: tl.constexpr, BLOCKS: tl.constexpr):
+    """Adds the metrics of `tiles` tiles, and with END counts the optimizer step."""
+    column, block = tl.arange(0, 8), tl.arange(0, BLOCKS)
+    tile_sums = tl.zeros((BLOCKS, 8), tl.float32)
+    for first in range(0, tiles, BLOCKS):
+        inside = (first + block < tiles)[:, None] & (column < 5)[None, :]
+        tile_sums += tl.load(sums + (first + block)[:, None] * 8 + column[None, :], mask=inside, other=0.0)
+    tl.store(metrics + column, tl.load(metrics + column, mask=column < 5) + tl.sum(tile_sums, 0), mask=column < 5)
+    if END:
+        tl.store(step, tl.load(step) + 1.0)
 
 
 @triton.jit
@@ -260,39 +220,25 @@ def reduce(
     tl.store(gradient + at, grads, mask=at < size)
     tl.store(squares + part, tl.sum(grads * grads, 0))
     if part == 0:
-        column = tl.arange(0, 8)
-        tile_sums = tl.zeros((BLOCKS, 8), tl.float32)
-        for first in range(0, tiles, BLOCKS):
-            inside = (first + block < tiles)[:, None] & (column < 5)[None, :]
-            tile_sums += tl.load(sums + (first + block)[:, None] * 8 + column[None, :], mask=inside, other=0.0)
-        tl.store(metrics + column, tl.load(metrics + column, mask=column < 5) + tl.sum(tile_sums, 0), mask=column < 5)
-        if END:
-            tl.store(step, tl.load(step) + 1.0)
+        add_metrics(sums, metrics, step, tiles, END, BLOCKS)
 
 
 @triton.jit
-def adam(
-    weights, narrow, gradient, mean, square, squares, metrics, step, rate, size, parts,
-    limit, beta1, beta2, eps, decay, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
-    RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+def clip_factor(limit, norm):
+    """The factor that clips a gradient of this norm to the norm `limit` (0: never)."""
+    limit = tl.load(limit)
+    return tl.where(limit > 0.0, tl.minimum(limit / (norm + 1e-6), 1.0), 1.0)
+
+
+@triton.jit
+def adam_step(
+    weights, gradient, mean, square, step, rate, limit, norm, at, inside, beta1, beta2, eps, decay,
+    DECOUPLED: tl.constexpr,
 ):  # fmt: skip
-    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW. Without MATRICES it skips Muon's."""
-    part, index = tl.program_id(0), tl.arange(0, PARTS)
-    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
-    if part == 0:
-        tl.store(metrics + 5, tl.load(metrics + 5) + norm)
-    at = part * PART + tl.arange(0, PART)
-    inside = at < size
-    if not MATRICES:
-        core: tl.constexpr = H * D + H + H * H + H
-        inside = inside & (at >= H * D) & ((at < H * D + H) | (at >= core - H))
-        if G > 0:
-            inside = inside & ((at < core) | (at >= core + G * H * H))
-        if RECURRENT:
-            inside = inside & ((at < core + G * H * H + G * H) | (at >= core + 2 * G * H * H + G * H))
+    """Updates the weights `at` from their gradient; returns them."""
     g, w = tl.load(gradient + at, mask=inside, other=0.0), tl.load(weights + at, mask=inside, other=0.0)
     lr, t = tl.load(rate), tl.load(step)
-    g *= tl.where(limit > 0.0, tl.minimum(limit / (norm + 1e-6), 1.0), 1.0)
+    g *= clip_factor(limit, norm)
     if DECOUPLED:
         w *= 1.0 - lr * decay
     else:
@@ -305,17 +251,45 @@ def adam(
     correction_2 = 1.0 - tl.exp(t * tl.log(beta2))
     w -= lr / correction_1 * m / (tl.sqrt(v) / tl.sqrt(correction_2) + eps)
     tl.store(weights + at, w, mask=inside)
-    copy = tl.where(at < H * D, at // D * DP + at % D, at + H * (DP - D))
-    tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside)
     tl.store(mean + at, m, mask=inside)
     tl.store(square + at, v, mask=inside)
+    return w
+
+
+@triton.jit
+def adam(
+    weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
+    beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
+    G: tl.constexpr, RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr,
+    PART: tl.constexpr,
+):  # fmt: skip
+    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW. Without MATRICES it skips Muon's."""
+    part, index = tl.program_id(0), tl.arange(0, PARTS)
+    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    if part == 0:
+        tl.store(metrics + 5, tl.load(metrics + 5) + norm)
+    at = part * PART + tl.arange(0, PART)
+    inside = at < size
+    own = at - NUMBERS  # the log standard deviations come first
+    if not MATRICES:
+        core: tl.constexpr = H * D + H + H * H + H
+        inside = inside & ((own < 0) | (own >= H * D)) & ((own < H * D + H) | (own >= core - H))
+        if G > 0:
+            inside = inside & ((own < core) | (own >= core + G * H * H))
+        if RECURRENT:
+            inside = inside & ((own < core + G * H * H + G * H) | (own >= core + 2 * G * H * H + G * H))
+    w = adam_step(
+        weights, gradient, mean, square, step, rate, limit, norm, at, inside, beta1, beta2, eps, decay, DECOUPLED
+    )
+    copy = tl.where(own < H * D, own // D * DP + own % D, own + H * (DP - D))
+    tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside & (own >= 0))
 
 
 @triton.jit
 def muon(
-    weights, narrow, gradient, momentum, squares, rate, parts, limit, decay, scale_1, scale_2, D: tl.constexpr,
-    DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr,
-    PARTS: tl.constexpr, DTYPE: tl.constexpr,
+    weights, narrow, gradient, momentum, squares, rate, limit, parts, decay, scale_1, scale_2,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """Muon's update of the two hidden matrices and a core's gates, one block each: see optimizers/muon.py."""
     which, index = tl.program_id(0), tl.arange(0, PARTS)
@@ -325,10 +299,10 @@ def muon(
         start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
     W: tl.constexpr = DP if DP > H else H
     row, column = tl.arange(0, H), tl.arange(0, W)
-    at = start + row[:, None] * width + column[None, :]
+    at = NUMBERS + start + row[:, None] * width + column[None, :]
     inside = (column < width)[None, :] & (row >= 0)[:, None]
     g = tl.load(gradient + at, mask=inside, other=0.0)
-    g *= tl.where(limit > 0.0, tl.minimum(limit / (norm + 1e-6), 1.0), 1.0)
+    g *= clip_factor(limit, norm)
     m = tl.load(momentum + at, mask=inside, other=0.0)
     m += (1.0 - MOMENTUM) * (g - m)
     tl.store(momentum + at, m, mask=inside)
@@ -343,7 +317,7 @@ def muon(
     w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
     w -= x * (lr * tl.where(which == 0, scale_1, scale_2))
     tl.store(weights + at, w, mask=inside)
-    copy = tl.where(which == 0, row[:, None] * DP + column[None, :], at + H * (DP - D))
+    copy = tl.where(which == 0, row[:, None] * DP + column[None, :], at - NUMBERS + H * (DP - D))
     tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside)
 
 

@@ -456,6 +456,6 @@ def make_members(play: Any, vec: Any, runs: Mapping[int, Actor], horizon: int) -
     arguments = learner.actor, play.bank, play.games, vec, play.stream, horizon
     if learner.device.type == "cuda" and not has_triton():
         raise ConfigError("a league on a GPU needs Triton, which is not installed. Install it, or use --device cpu.")
-    if learner.fused is not None:
+    if learner.fused is not None and learner.fused.acts_for_members:
         return FusedMembers(learner.fused, *arguments, runs=runs, robots=play.robots)
     return GroupedMembers(learner.config.precision, *arguments, runs=runs, robots=play.robots)

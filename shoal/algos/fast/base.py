@@ -1,0 +1,178 @@
+"""What PPO's ways in GPU kernels share: fused.py (a network in one block) and layered.py (a launch for each layer)."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.algos.fast.heads import HeadTables
+from shoal.algos.learner import is_on
+from shoal.algos.optimizers.adam import Adam
+from shoal.algos.optimizers.adamw import AdamW
+from shoal.algos.optimizers.muon import Muon
+from shoal.nn.distributions import ActionHead
+from shoal.nn.launch import launch
+from shoal.nn.layers import ACTIVATIONS
+from shoal.nn.policy import Policy
+from shoal.nn.recurrent import State
+
+ACTIVATION_IDS = {"relu": 0, "tanh": 1}
+# the exact types that the kernels compute: a subclass may compute something else
+OPTIMIZERS = (Adam, AdamW, Muon)
+COEFS = ("clip", "value_clip", "value_coef", "entropy_coef", "max_grad_norm")  # on the device: they may have schedules
+
+
+def never_covered(learner: Any) -> str:
+    """Why no kernels cover a learner; empty if it depends on the network's sizes."""
+    config, actor = learner.config, learner.actor
+    policy = actor.policy
+    if type(policy) is not Policy:
+        return "a custom policy"
+    if actor.is_compiled:
+        return "--train.compile"
+    if type(learner.optimizer) not in OPTIMIZERS:
+        return f"--train.optimizer {config.optimizer}"
+    if policy.critic_body is not None:
+        return "--nn.separate"
+    if type(actor.head) is not ActionHead:
+        return "a custom action head"
+    if len(policy.body.encoder.parts) != 1:
+        return "observations of several parts"
+    if activation_of(policy) not in ACTIVATION_IDS:
+        return f"--nn.activation {activation_of(policy)}"
+    if config.precision not in ("auto", "bf16"):
+        return f"--train.precision {config.precision}"
+    if is_on(config.priority) or (policy.core is None and learner.rollout.segment != 1):
+        return "--train.priority or --train.segment"
+    if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
+        return "a GPU without bfloat16"
+    return ""
+
+
+def activation_of(policy: Policy) -> str:
+    """The value of --nn.activation."""
+    return next(name for name, call in ACTIVATIONS.items() if call is policy.body.layers._activation)
+
+
+class KernelPPO:
+    """Acts and learns for a learner, and owns the memory that its kernels share."""
+
+    def __init__(self, learner: Any, columns: int, exact: bool) -> None:
+        from shoal.algos.fast import kernels
+
+        self.learner, self.kernels, device = learner, kernels, learner.device
+        actor, config, rollout = learner.actor, learner.config, learner.rollout
+        self.dtype = torch.float32 if exact else torch.bfloat16  # of matrix products
+        self.weights: Tensor = learner.weights
+        self.size = self.weights.numel()
+        self.head = HeadTables(actor.head, columns, device)
+        self.moments = next(iter(actor.moments.values()), None)
+        elements = rollout.obs[0][0, 0].numel()
+        self.mean, self.scale = (torch.zeros(elements, device=device) for _ in range(2))
+        # as torch.tensor_split divides: the first minibatches have one segment more
+        quotient, remainder = divmod(rollout.horizon * rollout.rows // rollout.segment, config.minibatches)
+        self.counts = [(quotient + (k < remainder)) * rollout.segment for k in range(config.minibatches)]
+        self.starts = edges = [0, *accumulate(self.counts)]
+        self.edges = torch.tensor(edges, device=device, dtype=torch.int64)
+        zeros = partial(torch.zeros, device=device)
+        # outputs of `act` that are not needed: logits and actions after the last step, actions in the env's dtype
+        self.unused = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
+        dtype = torch.float32 if actor.head.has_box else torch.int32
+        self.unused_env_actions = torch.empty((rollout.rows, actor.head.size), dtype=dtype, device=device)
+        self.metrics, self.stats = zeros(8), zeros((config.minibatches, 4))
+        self.coefs, self._known_coefs = zeros(len(COEFS)), dict[str, float]()
+        self._set_coefs()
+
+    acts_for_members = False  # whether member_kernels.py acts for such a network
+
+    # ---- collecting ----
+
+    def begin(self) -> None:
+        """Copies the weights, and the mean and variance of observations, which are constant during an iteration."""
+        self._copy_weights()
+        if self.moments is not None:
+            self.mean.copy_(self.moments.mean.reshape(-1))
+            self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
+
+    def _copy_weights(self) -> None:
+        raise NotImplementedError
+
+    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
+        """Stores logits, values and actions of some rows at step t; after the last step, only their values.
+
+        Returns the next state of a recurrent policy, whose memory the next call overwrites.
+        """
+        raise NotImplementedError
+
+    def _step_tensors(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
+        """For `rows` at step t: (observations, noise, masks), and (logits, values, actions, env_actions)."""
+        rollout, masks = self.learner.rollout, self.learner.rollout.masks
+        is_last = t == rollout.horizon
+        # the same kernel after the last step, so that no second one is compiled: its actions are not used
+        noise = rollout.noise[0 if is_last else t, rows]
+        logits, actions = self.unused if is_last else (rollout.logits[t], rollout.actions[t])
+        allowed = None if masks is None else masks[t, rows]
+        if env_actions is None:
+            env_actions = self.unused_env_actions[rows]
+        return [rollout.obs[0][t, rows], noise, allowed], [
+            logits[rows],
+            rollout.values[t, rows],
+            actions[rows],
+            env_actions,
+        ]
+
+    # ---- learning ----
+
+    def epoch(self, batch: Any, order: Tensor) -> Tensor:
+        """One pass over the rollout in minibatches of `order`; returns the sums of STEP_METRICS (algos/ppo.py)."""
+        config = self.learner.config
+        self._set_coefs()
+        launch(
+            self.kernels.advantage_stats, (config.minibatches,),
+            batch.advantages, batch.counts, order, self.stats, self.edges,
+            COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
+            num_warps=8,
+        )  # fmt: skip
+        self.metrics.zero_()
+        for k, count in enumerate(self.counts):
+            self._gradient(batch, order, self.starts[k], count, self.stats[k])
+            self._optimize()
+        return self.metrics[:6]
+
+    def _set_coefs(self) -> None:
+        """Takes the options that the kernels read. With a schedule an option is a tensor, which a graph can copy."""
+        for k, name in enumerate(COEFS):
+            value = getattr(self.learner.config, name)
+            if isinstance(value, Tensor):
+                self.coefs[k].copy_(value)
+            elif self._known_coefs.get(name) != value:
+                self.coefs[k].fill_(value)
+                self._known_coefs[name] = value
+
+    def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:
+        """Computes the gradient of the minibatch `order[first : first + count]` into the weights' `grad`."""
+        raise NotImplementedError
+
+    def _optimize(self) -> None:
+        """Clips the gradient and updates the weights and their copy."""
+        raise NotImplementedError
+
+
+def width_of(env_actions: Tensor) -> int:
+    """Numbers of a row of the env's actions."""
+    return 1 if env_actions.ndim == 1 else int(env_actions.stride(0))
+
+
+def triton_size(count: int) -> int:
+    """The smallest block size for `count` elements: a power of two, and at least 16, as matrix products need."""
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def has_small_shared_memory(device: torch.device) -> bool:
+    """Whether a block has only 99 KB of shared memory, as on an RTX 4090. `learn` needs 132 KB for tiles of 128."""
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else (9, 0)
+    return capability in ((8, 6), (8, 9)) or capability >= (12, 0)

@@ -1,0 +1,457 @@
+"""PPO for networks that do not fit into one block: one GPU kernel for each layer (layered_kernels.py).
+
+    act       each layer: gather -> patches -> product -> activation; then heads -> sample -> store
+    learn     the layers forward; heads -> loss -> gradients; the layers backward; the gradients of each layer's weights
+    reduce    adds up the parts of the gradients, in a fixed order, and sums their squares
+    muon      three kernels for each of five Newton-Schulz steps, for all matrices at once
+    adam      clips the gradient and updates the weights
+
+It covers one to four layers of up to 512 units, observations of up to 2,048 numbers or grids and images before the
+convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices and numbers. A convolution is a layer
+whose rows are pixels and whose inputs are the patches around them; a kernel gathers these itself. Activations go
+through memory once, in bfloat16, and the plain path launches ten times as many kernels.
+
+The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
+the order of the plane that it multiplies: pixels before channels. Two tables translate: `places` from a weight to its
+place in `narrow`, and `inverse` back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.algos.fast.base import (
+    ACTIVATION_IDS,
+    KernelPPO,
+    activation_of,
+    has_small_shared_memory,
+    never_covered,
+    triton_size,
+    width_of,
+)
+from shoal.algos.learner import is_on
+from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.nn.encoders import Image, Numbers
+from shoal.nn.encoders.grid import GridCNN
+from shoal.nn.encoders.nature import NatureCNN
+from shoal.nn.launch import launch
+from shoal.nn.recurrent import State
+
+WIDEST = 512  # units of a layer
+NUMBERS = 2048  # of an observation without convolutions
+OUTPUTS = 255  # logits, means and the value are at most 256 columns
+LAYERS = 4
+MEMORY = 1 << 31  # bytes of the planes: a larger minibatch is computed in parts
+PROCESSORS = 132  # multiprocessors of a large GPU
+PARTIAL = 1 << 22  # numbers of all parts of a layer's gradient
+MUON_TILE = 64
+REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
+LARGE = 1 << 17  # weights
+RELU = ACTIVATION_IDS["relu"]
+GRADIENT_ROWS = 64  # of a step of `weight_grads`
+# constants of a layer that is no convolution
+NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
+NO_CONVOLUTION |= dict.fromkeys(("OW", "IH", "IW", "IC", "SY", "SX", "SC", "SIDE", "STRIDE", "PAD"), 1)
+
+
+def not_covered(learner: Any) -> str:
+    """Why a learner takes the plain path; empty if these kernels cover it."""
+    if reason := never_covered(learner):
+        return reason
+    policy, head = learner.actor.policy, learner.actor.head
+    if policy.core is not None:
+        return "--nn.core with a network that is not small (fused.py)"
+    if head.num_noise > OUTPUTS:
+        return f"actions of more than {OUTPUTS} choices and numbers"
+    widths = [layer.out_features for layer in policy.body.layers.layers]
+    if not 1 <= len(widths) <= LAYERS or max(widths) > WIDEST:
+        return f"--nn.layers other than 1 to {LAYERS}, or --nn.hidden above {WIDEST}"
+    part = policy.body.encoder.parts[0]
+    if type(part) is Image:
+        if type(part.cnn) not in (GridCNN, NatureCNN):
+            return "--nn.encoder other than mlp, grid and nature"
+    elif type(part) is not Numbers or part.features > NUMBERS:
+        return f"observations other than images and up to {NUMBERS} numbers"
+    return ""
+
+
+@dataclass
+class Layer:
+    """A layer: how the kernels see it."""
+
+    constants: dict[str, Any]  # of `forward` and `weight_grads`: see layered_kernels.py
+    index: Tensor  # (NP, KP): the weight at each place of `narrow`; -1: padding
+    bias_index: Tensor  # (NP,)
+    act: int
+    images: tuple[int, int] = (1, 1)  # height and width of the outputs
+    start: int = 0  # in `narrow`
+    source: Tensor | None = None  # plane of the layer before; None: observations
+    out: Tensor = field(default_factory=lambda: torch.empty(0))  # its plane
+    d_out: Tensor = field(default_factory=lambda: torch.empty(0))  # gradients by it, before the activation
+    biases: Tensor = field(default_factory=lambda: torch.empty(0))
+    parts: int = 1  # of its rows in `weight_grads`
+    partial: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def pixels(self) -> int:
+        """Rows of a transition."""
+        height, width = self.images
+        return height * width
+
+    @property
+    def width(self) -> int:
+        """NP: numbers of a row of its plane."""
+        return int(self.constants["NP"])
+
+    @property
+    def size(self) -> int:
+        """Numbers in `narrow`: weights and biases."""
+        return int(self.index.numel() + self.bias_index.numel())
+
+
+class Layered(KernelPPO):
+    """PPO with one kernel for each layer."""
+
+    def __init__(self, learner: Any, rows: int = 0, columns: int = 0, exact: bool = False) -> None:
+        """`rows` and `columns` are the sizes of tiles; 0: chosen for a GPU."""
+        from shoal.algos.fast import layered_kernels
+
+        super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
+        self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
+        self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
+        self.tile_columns = columns or 128
+        self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
+        self.starts_of = _starts(policy)
+        self.layers = self._make_layers(policy)
+        self.heads = self._make_heads(policy, self.layers[-1])
+        self.matrices = [*self.layers, self.heads]
+        at = 0
+        for layer in self.matrices:
+            layer.start, at = at, at + layer.size
+        self.narrow = torch.zeros(at, dtype=self.dtype, device=device)
+        inverse = torch.cat([x.flatten() for layer in self.matrices for x in (layer.index, layer.bias_index)])
+        self.places = torch.full((self.size,), -1, dtype=torch.int64)
+        self.places[inverse[inverse >= 0]] = torch.nonzero(inverse >= 0)[:, 0]
+        assert (self.places >= 0).all()
+        assert int((inverse >= 0).sum()) == self.size
+        self.adam_places, is_muon = self.places.clone(), isinstance(learner.optimizer, Muon)
+        for start, height, width in learner.optimizer.matrices if is_muon else ():
+            self.adam_places[start : start + height * width] = -1
+        self.places, self.adam_places, self.inverse = (
+            x.to(torch.int32).to(device) for x in (self.places, self.adam_places, inverse)
+        )
+        self.taken, self.is_padding = self.inverse.clamp(min=0), self.inverse < 0
+        self._allocate()
+        if is_muon:
+            self._allocate_muon(learner.optimizer)
+
+    # ---- the network ----
+
+    def _make_layers(self, policy: Any) -> list[Layer]:
+        part, body, layers = policy.body.encoder.parts[0], policy.body, list[Layer]()
+        obs = self.learner.rollout.obs[0][0, 0]
+        own = {"UNIT": part.scale, "NORM": self.moments is not None}
+        order = torch.arange(obs.numel()).view(-1, 1)  # (pixels, channels) of the source: the column that torch has
+        if isinstance(part, Image):
+            convolutions = [layer for layer in part.cnn.layers if isinstance(layer, nn.Conv2d)]
+            for layer in convolutions:
+                layers.append(self._convolution(layer, part, obs, layers[-1] if layers else None, own))
+            last = layers[-1]
+            channels = convolutions[-1].out_channels
+            order = torch.full((last.pixels, last.width), -1)
+            order[:, :channels] = torch.arange(channels * last.pixels).view(channels, last.pixels).T
+        act = ACTIVATION_IDS[activation_of(policy)]
+        for layer in body.layers.layers:
+            if layers and layer is not body.layers.layers[0]:
+                order = torch.full((1, layers[-1].width), -1)
+                order[0, : layer.in_features] = torch.arange(layer.in_features)
+            layers.append(self._linear(layer, order.flatten(), act, own, is_first=not layers))
+        return layers
+
+    def _linear(self, layer: nn.Linear, order: Tensor, act: int, own: dict[str, Any], *, is_first: bool) -> Layer:
+        """A linear layer. `order`: for each number of a row of its source, the column of its weights (-1: none)."""
+        width, outputs = len(order), layer.out_features
+        weights = self.starts_of[id(layer.weight)] + torch.arange(outputs * layer.in_features).view(outputs, -1)
+        index = torch.where(order >= 0, weights[:, order.clamp(min=0)], -1)
+        return self._layer(layer, index, {"K": width, "ROW": width, **NO_CONVOLUTION}, act, own, is_first=is_first)
+
+    def _convolution(self, layer: nn.Conv2d, part: Image, obs: Tensor, before: Layer | None, own: Any) -> Layer:
+        """A convolution over images: of the observations, or of the layer before."""
+        channels, side, stride, pad = layer.in_channels, layer.kernel_size[0], layer.stride[0], int(layer.padding[0])
+        if before is None:
+            shape = tuple(obs.shape) if obs.ndim == 3 else (1, *obs.shape)
+            height, width, _ = shape if part.channels_last else (*shape[1:], channels)
+            places = channels
+            distances = (width * channels, channels, 1) if part.channels_last else (width, 1, height * width)
+        else:
+            height, width, places = *before.images, before.width
+            distances = (width * places, places, 1)
+        out = tuple((length + 2 * pad - side) // stride + 1 for length in (height, width))
+        outputs, size = layer.out_channels, side * side
+        index = torch.full((outputs, size, places), -1)
+        weights = torch.arange(layer.weight.numel()).view(outputs, channels, size) + self.starts_of[id(layer.weight)]
+        index[:, :, :channels] = weights.transpose(1, 2)
+        constants = {"K": size * places, "ROW": height * width * places, "PIXELS": out[0] * out[1], "OW": out[1]}
+        constants |= {"IH": height, "IW": width, "IC": places, **dict(zip(("SY", "SX", "SC"), distances))}
+        constants |= {"SIDE": side, "STRIDE": stride, "PAD": pad, "IS_CONV": True}
+        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=before is None)
+        made.images = (out[0], out[1])
+        return made
+
+    def _layer(
+        self, layer: Any, index: Tensor, constants: dict[str, Any], act: int, own: Any, *, is_first: bool
+    ) -> Layer:
+        """Pads the index of the weights to whole tiles."""
+        outputs, width = index.shape
+        tile = 64 if width > 32 else 32
+        rows, columns = _padded(outputs), -(-width // tile) * tile
+        padded, biases = torch.full((rows, columns), -1), torch.full((rows,), -1)
+        padded[:outputs, :width] = index
+        biases[:outputs] = self.starts_of[id(layer.bias)] + torch.arange(outputs)
+        constants = {"NP": rows, "KP": columns, **constants, "IS_OBS": is_first, "DTYPE": self.type, "BK": tile}
+        constants |= own if is_first else {"UNIT": 1.0, "NORM": False}
+        return Layer(constants, padded, biases, act)
+
+    def _make_heads(self, policy: Any, last: Layer) -> Layer:
+        """Actor and critic as one matrix: a row for each column of `o`, and for numbers one for each of `s`."""
+        head, columns = self.learner.actor.head, triton_size(self.learner.actor.head.num_noise + 1)
+        noise, features = head.num_noise, policy.actor.in_features
+        width, tile = last.width, min(last.width, 64)
+        rows = columns * (2 if self.head.numbers else 1)
+        index, biases = torch.full((rows, -(-width // tile) * tile), -1), torch.full((rows,), -1)
+        actor, critic = (self.starts_of[id(x.weight)] for x in (policy.actor, policy.critic))
+        own = torch.arange(features)
+        index[:noise, :features] = actor + torch.arange(noise).view(-1, 1) * features + own
+        index[noise, :features] = critic + own
+        biases[:noise], biases[noise] = self.starts_of[id(policy.actor.bias)] + torch.arange(noise), critic + features
+        for k, column in enumerate(self.head.std_columns):
+            if head.num_free:
+                biases[columns + column] = self.starts_of[id(policy.log_std)] + k
+            else:
+                index[columns + column, :features] = actor + (noise + k) * features + own
+                biases[columns + column] = self.starts_of[id(policy.actor.bias)] + noise + k
+        constants = {"NP": rows, "KP": index.shape[1], "K": width, "ROW": width, "BK": tile, **NO_CONVOLUTION}
+        constants |= {"IS_OBS": False, "UNIT": 1.0, "NORM": False, "DTYPE": self.type}
+        self.head_constants = {**self.head.constants, "STATE": bool(self.head.numbers and not head.num_free)}
+        self.head_constants |= {"MASKED": self.learner.rollout.masks is not None, "OP": columns, "K": width}
+        self.head_constants |= {"KP": index.shape[1], "BK": tile}
+        return Layer(constants, index, biases, last.act)
+
+    # ---- memory ----
+
+    def _allocate(self) -> None:
+        device, rollout = self.learner.device, self.learner.rollout
+        bytes_of_row = sum(2 * layer.pixels * layer.width for layer in self.layers) * self.narrow.element_size()
+        most = max(64, MEMORY // bytes_of_row // 64 * 64)
+        self.chunk = min(max(*self.counts, rollout.rows), most)  # transitions that are computed at a time
+        zeros = partial(torch.zeros, device=device)
+        jobs, base = [], 0
+        block = REDUCE_PART if self.narrow.numel() <= LARGE else 4 * REDUCE_PART
+        before: Tensor | None = None
+        for layer in self.matrices:
+            rows = self.chunk * layer.pixels
+            layer.d_out = zeros((rows, layer.width), dtype=self.dtype)
+            layer.source, layer.biases = before, layer.bias_index.to(torch.int32).to(device)
+            if layer is not self.heads:
+                layer.out = before = zeros((rows, layer.width), dtype=self.dtype)
+            tiles = layer.width // min(layer.width, 64) * (layer.constants["KP"] // layer.constants["BK"])
+            blocks = -(-self.chunk // GRADIENT_ROWS) * layer.pixels
+            layer.parts = max(1, min(4 * PROCESSORS // tiles, blocks // 4, PARTIAL // layer.size))
+            for first in range(0, layer.size, block):
+                length = min(block, layer.size - first)
+                jobs.append([layer.start + first, length, base + first, layer.size, layer.parts])
+            base += layer.parts * layer.size
+        self.partial = zeros(base)
+        at = 0
+        for layer in self.matrices:
+            layer.partial, at = self.partial[at:], at + layer.parts * layer.size
+        self.jobs, self.block = torch.tensor(jobs, dtype=torch.int32, device=device), block
+        self.head_rows = 64 if self.head_constants["OP"] <= 64 else 32
+        self.sums = zeros((-(-self.chunk // self.head_rows), 8))
+        self.squares = zeros(len(jobs))
+
+    def _allocate_muon(self, optimizer: Any) -> None:
+        """Tables of the matrices that Muon updates, and the memory of their Newton-Schulz steps."""
+        device, tile = self.learner.device, MUON_TILE
+        matrices, squares, whole = list[list[int]](), list[list[int]](), list[list[int]]()
+        x_at = square_at = 0
+        for k, (start, rows, columns) in enumerate(optimizer.matrices):
+            short, long = (-(-size // tile) for size in sorted((rows, columns)))
+            matrices.append(
+                [start, rows, columns, short * tile, long * tile, x_at, square_at, len(whole), short * long]
+            )
+            squares += [[k, i, j] for i in range(short) for j in range(short)]
+            whole += [[k, i, j] for i in range(short) for j in range(long)]
+            x_at, square_at = x_at + short * long * tile**2, square_at + short**2 * tile**2
+        as_table = partial(torch.tensor, dtype=torch.int32, device=device)
+        self.muon_matrices, self.square_jobs, self.whole_jobs = (as_table(rows) for rows in (matrices, squares, whole))
+        self.muon_tiles = triton_size(max(row[8] for row in matrices))
+        scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
+        self.muon_scales = torch.tensor(scales, dtype=torch.float32, device=device)
+        zeros = partial(torch.zeros, device=device, dtype=self.dtype)
+        self.x, self.next_x = zeros(x_at), zeros(x_at)
+        self.square, self.polynomial = zeros(square_at), zeros(square_at)
+        self.norms = torch.zeros(len(whole), device=device)
+
+    def _copy_weights(self) -> None:
+        taken = self.weights.detach().index_select(0, self.taken)
+        self.narrow.copy_(taken.masked_fill_(self.is_padding, 0.0))
+
+    # ---- acting ----
+
+    def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
+        """As `KernelPPO.act`."""
+        (obs, noise, masks), outputs = self._step_tensors(t, env_actions, rows)
+        for lo in range(0, len(obs), self.chunk):
+            own = slice(lo, lo + self.chunk)
+            count = len(obs[own])
+            self._forward(obs[own], None, count)
+            to = [x[own] for x in outputs]
+            launch(
+                self.layer_kernels.act_heads, (-(-count // self.head_rows),),
+                self.layers[-1].out, self.weights, self._narrow(self.heads), self.heads.biases, noise[own],
+                None if masks is None else masks[own], *to, self.head.table, self.head.bounds, count,
+                **self.head_constants, WIDTH=width_of(to[-1]), BM=self.head_rows, num_warps=4,
+            )  # fmt: skip
+        return ()
+
+    def _narrow(self, layer: Layer) -> Tensor:
+        return self.narrow[layer.start :]
+
+    def _forward(self, obs: Tensor, order: Tensor | None, count: int) -> None:
+        """The outputs of all layers."""
+        for layer in self.layers:
+            is_ordered = order is not None and layer.source is None
+            tile = min(layer.width, self.tile_columns)
+            launch(
+                self.layer_kernels.forward, (-(-count // self.tile_rows) * layer.pixels, layer.width // tile),
+                obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
+                self.weights, self._narrow(layer), layer.biases, layer.out, count,
+                **layer.constants, ORDERED=is_ordered, ACT=layer.act, BM=self.tile_rows, BN=tile,
+                num_warps=8 if tile > 64 else 4,
+            )  # fmt: skip
+
+    # ---- learning ----
+
+    def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:
+        for lo in range(0, count, self.chunk):
+            size = min(self.chunk, count - lo)
+            own = order[first + lo :]
+            self._forward(batch.obs[0], own, size)
+            self._loss(batch, own, size, stats)
+            self._backward(size)
+            self._weight_grads(batch.obs[0], own, size)
+            launch(
+                self.layer_kernels.reduce, (len(self.jobs),),
+                self.partial, self.jobs, self.inverse, self.sums, self.weights.grad, self.squares, self.metrics,
+                self.learner.optimizer.state["step"], -(-size // self.head_rows),
+                BEGIN=lo == 0, END=lo + size == count, BLOCKS=16, PART=self.block, num_warps=4,
+            )  # fmt: skip
+
+    def _loss(self, batch: Any, order: Tensor, count: int, stats: Tensor) -> None:
+        last, heads = self.layers[-1], self.heads
+        launch(
+            self.layer_kernels.learn_heads, (-(-count // self.head_rows),),
+            last.out, self.weights, self._narrow(heads), heads.biases, batch.masks, order, batch.actions,
+            batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts, stats,
+            heads.d_out, last.d_out, self.sums, self.coefs, self.head.table, self.head.bounds, count,
+            **self.head_constants, COUNTED=batch.counts is not None,
+            CLIPPED=is_on(self.learner.config.value_clip), ACT=last.act, DTYPE=self.type, BM=self.head_rows,
+            num_warps=4,
+        )  # fmt: skip
+
+    def _backward(self, count: int) -> None:
+        """From the gradient by the last layer to those by all others."""
+        for before, layer in zip(self.layers[-2::-1], self.layers[:0:-1]):
+            if layer.constants["IS_CONV"]:
+                names = ["NP", "KP", "PIXELS", "OW", "IH", "IW", "IC", "SIDE", "STRIDE", "PAD", "DTYPE"]
+                launch(
+                    self.layer_kernels.conv_backward, (-(-count // self.tile_rows) * before.pixels,),
+                    layer.d_out, self._narrow(layer), before.out, before.d_out, count,
+                    **{name: layer.constants[name] for name in names}, ACT=before.act, BM=self.tile_rows, num_warps=4,
+                )  # fmt: skip
+                continue
+            names = ["NP", "KP", "K", "DTYPE", "BK"]
+            tile = layer.constants["BK"]
+            launch(
+                self.layer_kernels.backward, (-(-count // self.tile_rows), layer.constants["KP"] // tile),
+                layer.d_out, self._narrow(layer), before.out, before.d_out, count,
+                **{name: layer.constants[name] for name in names}, ACT=before.act, BM=self.tile_rows,
+                BN=min(layer.width, 64), num_warps=4,
+            )  # fmt: skip
+
+    def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
+        for layer in self.matrices:
+            blocks, tile = -(-count // GRADIENT_ROWS) * layer.pixels, min(layer.width, 64)
+            part_size = -(-blocks // layer.parts)
+            is_first = layer.source is None
+            tiles = layer.width // tile * (layer.constants["KP"] // layer.constants["BK"])
+            launch(
+                self.layer_kernels.weight_grads, (tiles, layer.parts),
+                layer.d_out, obs if is_first else layer.source, order if is_first else None, self.mean, self.scale,
+                layer.partial, count, part_size,
+                **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile, num_warps=4,
+            )  # fmt: skip
+
+    # ---- the optimizer ----
+
+    def _optimize(self) -> None:
+        optimizer, limit, parts = self.learner.optimizer, self.coefs[-1:], len(self.squares)
+        step, mean, square = optimizer.state.values()
+        fixed = optimizer.fixed
+        if isinstance(optimizer, Muon):
+            self._muon(optimizer, mean, limit)
+        part = ADAM_PART if self.size <= LARGE else 4 * ADAM_PART
+        launch(
+            self.layer_kernels.adam, (-(-self.size // part),),
+            self.weights, self.narrow, self.adam_places, self.weights.grad, mean, square, self.squares, self.metrics,
+            step, optimizer.rate, limit, self.size, parts,
+            fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
+            DECOUPLED=optimizer.decoupled, PARTS=triton_size(parts), PART=part, num_warps=4,
+        )  # fmt: skip
+
+    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor, steps: int = 5) -> None:
+        kernels, parts = self.layer_kernels, len(self.squares)
+        own = {"DTYPE": self.type, "B": MUON_TILE, "num_warps": 4}
+        launch(
+            kernels.muon_start, (len(self.whole_jobs),),
+            self.muon_matrices, self.whole_jobs, self.weights.grad, momentum, self.squares, limit, self.x, self.norms,
+            parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), **own,
+        )  # fmt: skip
+        x, after = self.x, self.next_x
+        for k in range(steps):
+            options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles, **own}
+            launch(
+                kernels.muon_square, (len(self.square_jobs),),
+                self.muon_matrices, self.square_jobs, x, self.norms, self.square, **options,
+            )  # fmt: skip
+            launch(
+                kernels.muon_polynomial, (len(self.square_jobs),),
+                self.muon_matrices, self.square_jobs, self.square, self.polynomial, **own,
+            )  # fmt: skip
+            launch(
+                kernels.muon_apply, (len(self.whole_jobs),),
+                self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
+                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"],
+                IS_LAST=k == steps - 1, **options,
+            )  # fmt: skip
+            x, after = after, x
+
+
+def _padded(units: int) -> int:
+    """Rows of a matrix: a power of two of at least 16, above 128 a multiple of 128."""
+    return triton_size(units) if units <= 128 else -(-units // 128) * 128
+
+
+def _starts(policy: Any) -> dict[int, int]:
+    """Where each parameter begins in the flat weights, by its id."""
+    starts, at = {}, 0
+    for p in policy.parameters():
+        if p.requires_grad:
+            starts[id(p)], at = at, at + p.numel()
+    return starts

@@ -1,0 +1,173 @@
+"""More checks of the Triton kernels, run by tests/test_fused.py: `layered_checks.py GROUP`.
+
+Action heads of every kind, and networks that do not fit into one block (shoal/algos/fast/layered.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from shoal.algos import ppo
+from shoal.algos.fast import base, fused, layered
+from shoal.algos.optimizers import muon
+from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
+
+MULTI = spaces.MultiDiscrete([3, 1, 5])
+BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
+MIXED = spaces.Dict({"a": BOX, "b": MULTI, "c": spaces.Box(-np.inf, np.inf, (1,)), "d": spaces.Discrete(3)})
+BOUNDED = spaces.Dict({"a": MULTI, "b": BOX})
+
+
+class Noise(gymnasium.Env[Any, Any]):
+    """Random observations of any shape, and rewards for large actions of any space."""
+
+    def __init__(self, shape: tuple[int, ...], actions: Any, dtype: Any = np.float32) -> None:
+        self.observation_space = spaces.Box(0, 255 if dtype is np.uint8 else 1, shape, dtype)
+        self.action_space = actions
+
+    def _look(self) -> Any:
+        numbers = self.np_random.random(self.observation_space.shape) * self.observation_space.high
+        return numbers.astype(self.observation_space.dtype)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action: Any) -> Any:
+        flat = spaces.flatten(self.action_space, action)
+        reward = float(self.np_random.random() + 0.1 * np.clip(flat, -3, 3) @ np.linspace(-1, 1, len(flat)))
+        return self._look(), reward, self.np_random.random() < 0.1, False, {}
+
+
+HEADS: list[tuple[Any, dict[str, Any]]] = [
+    ("pendulum", {"nn": {"hidden": 32, "activation": "tanh"}, "train": {"normalize_obs": True, "entropy_coef": 0.02}}),
+    ("pendulum", {"nn": {**SMALL, "squash": "tanh", "log_std": -1.0}, "train": {"clip": 0.01, "learning_rate": 0.03}}),
+    (partial(Noise, (9,), MULTI), {"nn": SMALL, "train": {"entropy_coef": 0.1, "epochs": 2}}),
+    (partial(Noise, (5,), MULTI), {"nn": {**SMALL, "core": "lstm"}, "train": {"segment": 2}}),
+    (partial(Noise, (6,), MIXED), {"nn": SMALL, "train": {"optimizer": "muon", "learning_rate": 0.02}}),
+    (partial(Noise, (6,), BOUNDED), {"nn": {**SMALL, "squash": "tanh"}, "train": {"value_clip": 0.05}}),
+]
+
+
+def check_one(env: Any, tables: dict[str, Any], kind: Any) -> None:
+    """A rollout and a whole update of the kernels against the plain path's."""
+    plain, fast = with_a_rollout(env, tables), with_a_rollout(env, tables)
+    one, two = plain.learners[0], fast.learners[0]
+    two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
+    two.fused = kind(two)
+    before = two.weights.detach().clone()
+    act_again(two)
+    close = update_both(one, two)
+    assert (before - two.weights).abs().max() > 5 * close["atol"]  # they have moved by more than may differ
+    for trainer in (plain, fast):
+        trainer.close()
+    print("checked", env, tables)
+
+
+def check_heads() -> None:
+    """Actions other than a single choice, in the kernels of small networks."""
+    muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
+    fused.BLOCKS = 8
+    for env, tables in HEADS:
+        from shoal.algos.fast import fused_core
+
+        kind = fused_core.FusedCore if "core" in tables["nn"] else fused.Fused
+        check_one(env, tables, partial(kind, tile=16, exact=True))
+
+
+MUON = {"optimizer": "muon", "learning_rate": 0.02, "minibatches": 1}
+WIDE: list[tuple[Any, dict[str, Any]]] = [
+    ("cartpole", {"nn": {"hidden": 40, "layers": 1, "activation": "tanh"}, "train": {"normalize_obs": True}}),
+    ("pendulum", {"nn": {"hidden": 24, "layers": 3, "std": "state"}, "train": {"entropy_coef": 0.02}}),
+    ("forage", {"nn": {"hidden": 24, "encoder": "mlp"}, "train": MUON, "num_envs": 3}),
+    # a minibatch in parts, and matrices of several tiles
+    (partial(Noise, (70,), MIXED, np.uint8), {"nn": {"hidden": 140}, "train": MUON, "num_envs": 10, "memory": 8192}),
+    (partial(Noise, (5,), spaces.Discrete(90)), {"nn": {"hidden": 16, "layers": 1}, "train": {"optimizer": "adamw"}}),
+]
+IMAGES: list[tuple[Any, dict[str, Any]]] = [
+    ("maze", {"nn": SMALL, "env": {"side": 5}, "train": MUON, "num_envs": 3}),
+    (partial(Noise, (9, 10, 2), MULTI), {"nn": SMALL, "train": {"normalize_obs": True}, "num_envs": 3}),
+    (
+        partial(Noise, (3, 5, 4), BOX, np.uint8),
+        {"nn": {**SMALL, "activation": "tanh"}, "num_envs": 3},
+    ),  # channels first
+    (partial(Noise, (40, 40), BOX, np.uint8), {"nn": {**SMALL, "layers": 1}, "train": {"horizon": 2}, "num_envs": 3}),
+]
+
+
+def check_wide(cases: Any = WIDE) -> None:
+    """Networks that do not fit into one block."""
+    muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
+    memory, layered.REDUCE_PART, layered.ADAM_PART = layered.MEMORY, 4096, 8192  # few blocks, as in `use_few_blocks`
+    layered.PROCESSORS = 1
+    for env, tables in cases:
+        layered.MEMORY = tables.get("memory", memory)
+        check_one(env, tables, partial(layered.Layered, rows=32, columns=64, exact=True))
+
+
+def check_images() -> None:
+    """Convolutions before them."""
+    check_wide(IMAGES)
+
+
+COMPILED: list[tuple[Any, dict[str, Any]]] = [
+    ("maze", {"nn": {}, "train": MUON}),
+    (partial(Noise, (2048,), MIXED), {"nn": {"hidden": 512, "layers": 3, "std": "state"}}),
+    ("forage", {"nn": {"encoder": "mlp"}, "rows": 64}),  # as for a card with little shared memory
+]
+
+
+def check_compiles() -> None:
+    """What a rollout and an update launch compiles, and keeps to the shared memory of small cards; it needs none."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    launches: list[tuple[Any, Any, Any, int]] = []
+    for module in (base, layered):
+        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room))
+    for env, tables in COMPILED:
+        room = (99 if "rows" in tables else 227) << 10
+        learner = with_a_rollout(env, tables).learners[0]
+        learner.optimizer.rate = torch.tensor(0.1)
+        learner.fused = layered.Layered(learner, tables.get("rows", 0))
+        learner.fused.act(0)
+        ppo.update(learner)
+    seen = set()
+    for kernel, args, options, room in launches:
+        names = dict(zip(kernel.arg_names, args))
+        constants = {name: value for name, value in options.items() if name != "num_warps"}
+        constants |= {name: None for name, value in names.items() if value is None}
+        kinds = {name: kind_of(value) for name, value in names.items()} | dict.fromkeys(constants, "constexpr")
+        places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+        key = (kernel, str(kinds), str(constants))
+        if key in seen:
+            continue
+        seen.add(key)
+        apart = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*"}
+        source = ASTSource(kernel, kinds, places, apart)
+        made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": options["num_warps"]})
+        assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
+        print("checked", kernel.__name__, made.metadata.shared)
+
+
+def kind_of(value: Any) -> str:
+    """The type of an argument in Triton's words."""
+    words = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8"}
+    if isinstance(value, torch.Tensor):
+        return "*" + words.get(value.dtype, "i1")
+    return "i32" if isinstance(value, int) else "fp32"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] != "compiles":
+        use_few_blocks()
+        patch_once()
+    globals()[f"check_{sys.argv[1]}"]()
