@@ -1,11 +1,11 @@
 // minatar_asterix.h: collect gold and avoid enemies that cross the board from both sides, faster and faster.
 //
 // MinAtar's Asterix (Young & Tian 2019, arXiv 1903.03176), from its published description; what that leaves open was
-// measured on the package `minatar` 1.0.15 from outside. Eight rows lie between the first and the last. Something
-// enters every `spawn_interval` frames, in a random row that is empty, from the left or from the right; one in three is
-// gold, the others are enemies. All of them move by one cell every `move_interval` frames and leave on the other side.
-// With `ramping`, every ramp_interval + 2 frames the spawn interval shrinks by one, and every second time the move
-// interval too, down to one frame each.
+// checked against the package `minatar` 1.0.15, by what it shows. Eight rows lie between the first and the last.
+// Something enters every `spawn_interval` frames, in a random row that is empty, from the left or from the right; one
+// in three is gold, the others are enemies. All of them move by one cell every `move_interval` frames and leave on the
+// other side. With `ramping`, every ramp_interval + 2 frames the spawn interval shrinks by one, and every second time
+// the move interval too, down to one frame each.
 //
 // obs: 10 x 10 cells with 4 channels: player, enemy, trail (behind enemies and gold), gold.
 // action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire (does nothing here). The player keeps to the eight rows. With

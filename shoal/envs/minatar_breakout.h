@@ -1,11 +1,11 @@
 // minatar_breakout.h: keep a ball in play with a paddle of one cell and break three rows of bricks, again and again.
 //
 // MinAtar's Breakout (Young & Tian 2019, arXiv 1903.03176), from its published description; what that leaves open was
-// measured on the package `minatar` 1.0.15 from outside. The ball moves along diagonals, one cell a frame. A wall or
-// a brick reflects it; a brick that it breaks turns it back up or down. It cannot break a second brick before it has
-// been in a free cell. Off the paddle it goes back the way it came from if it would have landed on the paddle's cell,
-// and on in its direction if it stood above the paddle. When it comes down to the paddle and no brick is left, three
-// new rows appear. There is no ramp: `ramping`, as in the other games of the suite, is missing here.
+// checked against the package `minatar` 1.0.15, by what it shows. The ball moves along diagonals, one cell a frame. A
+// wall or a brick reflects it; a brick that it breaks turns it back up or down. It cannot break a second brick before
+// it has been in a free cell. Off the paddle it goes back the way it came from if it would have landed on the paddle's
+// cell, and on in its direction if it stood above the paddle. When it comes down to the paddle and no brick is left,
+// three new rows appear. There is no ramp: `ramping`, as in the other games of the suite, is missing here.
 //
 // obs: 10 x 10 cells with 4 channels: paddle, ball, trail (where the ball was), brick.
 // action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; up, down and fire do nothing here. With probability `sticky`

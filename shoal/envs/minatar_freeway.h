@@ -1,11 +1,11 @@
 // minatar_freeway.h: lead a chicken over eight lanes of cars, as often as 2,500 frames allow.
 //
 // MinAtar's Freeway (Young & Tian 2019, arXiv 1903.03176), from its published description; what that leaves open was
-// measured on the package `minatar` 1.0.15 from outside. The chicken starts below the lanes, in the fifth column, and
-// moves at most once in three frames. A car of speed k (1 to 5) moves by one cell every k + 1 frames (k in the
-// published text) and comes back on the other side. All cars start in the first column. A car that meets the chicken
-// sends it back to the start. On the other side of the road it is sent back too, and all cars get new random speeds and
-// directions.
+// checked against the package `minatar` 1.0.15, by what it shows. The chicken starts below the lanes, in the fifth
+// column, and moves at most once in three frames. A car of speed k (1 to 5) moves by one cell every k + 1 frames (k in
+// the published text) and comes back on the other side. All cars start in the first column. A car that meets the
+// chicken sends it back to the start. On the other side of the road it is sent back too, and all cars get new random
+// speeds and directions.
 //
 // obs: 10 x 10 cells with 7 channels: chicken, car, and the trails behind the cars, a channel for each speed from 1
 // (the fastest) to 5. action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; only up and down do something here. With

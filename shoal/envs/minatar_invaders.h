@@ -1,11 +1,11 @@
 // minatar_invaders.h: shoot down waves of aliens that march down the board and shoot back.
 //
 // MinAtar's Space Invaders (Young & Tian 2019, arXiv 1903.03176), from its published description; what that leaves open
-// was measured on the package `minatar` 1.0.15 from outside. A wave is 4 rows of 6 aliens. They march sideways; at the
-// edge they step down instead and turn. They move every `move_interval` frames; of fewer aliens than that, every as
-// many frames as there are aliens. Every `shot_interval` frames the alien nearest to the cannon's column (the left one
-// of two) shoots, the lowest of its column. Bullets fly one cell a frame. When a wave is shot, the next one stands
-// there at once; with `ramping`, each moves one frame more often, down to every 6 frames.
+// was checked against the package `minatar` 1.0.15, by what it shows. A wave is 4 rows of 6 aliens. They march
+// sideways; at the edge they step down instead and turn. They move every `move_interval` frames; of fewer aliens than
+// that, every as many frames as there are aliens. Every `shot_interval` frames the alien nearest to the cannon's column
+// (the left one of two) shoots, the lowest of its column. Bullets fly one cell a frame. When a wave is shot, the next
+// one stands there at once; with `ramping`, each moves one frame more often, down to every 6 frames.
 //
 // obs: 10 x 10 cells with 6 channels: cannon, alien, alien that moves left, alien that moves right, own bullet, bullet
 // of an alien. action: 0 stay, 1 left, 2 up, 3 right, 4 down, 5 fire; up and down do nothing here. With probability

@@ -1,14 +1,15 @@
 // minatar_seaquest.h: dive, shoot fish and submarines, pick up divers, and surface before the oxygen ends.
 //
 // MinAtar's Seaquest (Young & Tian 2019, arXiv 1903.03176), from its published description; what that leaves open was
-// measured on the package `minatar` 1.0.15 from outside. An enemy enters every `enemy_interval` frames from a random
-// side in one of eight rows, unless something in that row comes from the other side; one in three is a submarine, which
-// shoots every shot_interval + 1 frames, the others are fish. A diver enters every `diver_interval` frames. Enemies
-// move every move_interval + 1 frames, divers every 6, bullets every frame. Oxygen lasts for `oxygen` frames below the
-// surface. Whoever surfaces with divers on board gets new oxygen: with six of them (the most) for a reward, else for
-// one diver. With `ramping`, each time the enemy interval shrinks by one, down to 1, and every second time the move
-// interval too, down to 2. One thing differs from the published text, as it does in the package: surfacing with six
-// leaves -1 divers, so that the next one found does not count, and below zero surfacing costs nothing.
+// checked against the package `minatar` 1.0.15, by what it shows. An enemy enters every `enemy_interval` frames from a
+// random side in one of eight rows, unless something in that row comes from the other side; one in three is a
+// submarine, which shoots every shot_interval + 1 frames, the others are fish. A diver enters every `diver_interval`
+// frames. Enemies move every move_interval + 1 frames, divers every 6, bullets every frame. Oxygen lasts for `oxygen`
+// frames below the surface. Whoever surfaces with divers on board gets new oxygen: with six of them (the most) for a
+// reward, else for one diver. With `ramping`, each time the enemy interval shrinks by one, down to 1, and every second
+// time the move interval too, down to 2. One thing differs from the published text, as it does in the package:
+// surfacing with six leaves -1 divers, so that the next one found does not count, and below zero surfacing costs
+// nothing.
 //
 // obs: 10 x 10 cells with 10 channels: front and back of the player's submarine, own bullet, trail (behind enemies and
 // divers), bullet of an enemy, fish, enemy submarine, oxygen and divers (two bars in the last row), diver.
