@@ -15,7 +15,7 @@
 // action: 0 stay, 1 ahead, 2 back, 3 to the left, 4 to the right, 5 turn left, 6 turn right, 7 zap. Walking onto an
 // apple eats it.
 // reward: 1 for an apple, less zap_cost for a zap and hit_cost for being hit. `share` divides it: each agent gets
-// (1 - share) of its own and share of the mean over all agents. Selfish agents (share=0) eat the field bare.
+// (1 - share) of its own and share of the mean over all agents. With share=0 what one leaves another takes.
 // Random play eats 59 apples per agent. Scripted agents that go for every apple in sight eat 31, as the field is bare
 // soon; those that leave apples with fewer than four others near them eat 217.
 #define ENV_OBS OBS_U8(view, view, 3)

@@ -6,7 +6,7 @@
 //
 // A cook holds one thing. Interacting with the cell in front of it: takes an onion or a dish from its box; puts a thing
 // on a free counter or takes one from it; adds an onion to a pot that is not cooking and holds fewer than three; starts
-// the cooking of a pot with empty hands (cook_start=auto: the third onion starts it, as in the paper); takes a soup
+// the cooking of a pot with empty hands (cook_start=auto: the third onion starts it); takes a soup
 // that is done out of the pot with a dish; serves a soup. A pot may be started with one or two onions: that soup is
 // worth nothing. Within a step cook 0 interacts, then cook 1; then both move; then pots cook. Moving into something
 // only turns the cook; if both want one cell, or each other's, nobody moves.
