@@ -14,16 +14,16 @@ from pathlib import Path
 # The tests are of the CPU, also where there is a GPU: `--device auto` would take it. benchmarks/gpu.py is of the GPU.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# Headers of tests and changed consts compile in a third of the time with -O1, and give the same bytes.
+# Envs compile in a third of the time with -O1, and give the same bytes. A test of golden rollouts has users' libraries.
 os.environ.setdefault("SHOAL_CFLAGS", "-O1")
 
 import pytest
 
 from shoal import registry
 from shoal.errors import CompilerMissing
-from shoal.native import build
+from shoal.native import build, lib
 
-from .checks import EVERY, STOCK, VARIANTS
+from .checks import EVERY, KINDS, STOCK, VARIANTS
 
 # Workers import the module of their env, and many test modules import torch. The fork server imports it once for all.
 multiprocessing.set_forkserver_preload(["torch", "shoal.vector.worker"])
@@ -48,12 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def compile_stock_envs() -> None:
-    """Each env with the consts of each preset, in each build for this machine, on all cores."""
-    headers = [registry.find(name).resolve() for name in ENVS]
+    """Each env in the build for this machine; one of each kind also in all builds and with all presets."""
+    headers = {name: registry.find(name).resolve() for name in ENVS}
     with ThreadPoolExecutor() as pool:
-        base = list(pool.map(lambda header: _compile(build.Source.env(header), "base"), headers))
-        presets = [source for pair in zip(headers, base) for source in build.preset_sources(*pair)]
-        sources = [*map(build.Source.env, headers), *presets]
+        jobs = [(build.Source.env(header), lib.best_variant()) for header in headers.values()]
+        libraries = dict(zip(headers, pool.map(lambda job: _compile(*job), jobs)))
+        presets = [source for name in KINDS for source in build.preset_sources(headers[name], libraries[name])]
+        sources = [*(build.Source.env(headers[name]) for name in KINDS), *presets]
         list(pool.map(lambda job: _compile(*job), itertools.product(sources, build.variants())))
 
 

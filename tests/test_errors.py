@@ -239,14 +239,14 @@ class TestBuilding:
         (tmp_path / "part.h").write_text("#define PART 2\n")
         assert build.Source.env(tmp_path / "whole.h").digest("base") != first
 
-    def test_flags_of_the_user_are_for_headers_and_consts_that_are_compiled_here(self, tmp_path, monkeypatch):
+    def test_flags_of_the_user_are_for_envs_that_are_compiled_here(self, tmp_path, monkeypatch):
         monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
         header = tmp_path / "mine.h"
         header.write_text((BROKEN / "no_end.h").read_text())
         sources = [build.Source.env(header), build.Source.env(registry.find("maze"), {"side": 9})]
         sources += [build.Source.env(registry.find("maze")), build.CORE_SOURCE]
         monkeypatch.setenv("SHOAL_CFLAGS", "-O1 -g")
-        assert [build.user_flags(source) for source in sources] == [["-O1", "-g"]] * 2 + [[]] * 2
+        assert [build.user_flags(source) for source in sources] == [["-O1", "-g"]] * 3 + [[]]
         path = build.library(sources[0], "base")
         assert path == build.find_library(sources[0], "base")
         assert b".debug_info" in path.read_bytes()

@@ -27,7 +27,6 @@ from shoal.errors import CacheUnwritable, CompileFailed, CompilerMissing
 NATIVE = Path(__file__).parent
 CORE = NATIVE / "core"
 PREBUILT = NATIVE / "lib"
-STOCK = NATIVE.parent / "envs"
 
 # No FMA contraction and no fast-math: the same bits everywhere. The other -f flags let gcc vectorize across envs and
 # change no result: no code reads floating-point exception flags or errno.
@@ -173,12 +172,8 @@ def cache_dir() -> Path:
 
 
 def user_flags(source: Source) -> list[str]:
-    """$SHOAL_CFLAGS: flags for users' headers and for changed consts, such as "-O1 -g" for a debugger.
-
-    Stock envs with their default consts are part of the wheel.
-    """
-    is_stock = source.header is None or (source.header.parent == STOCK and not source.consts)
-    return [] if is_stock else os.environ.get("SHOAL_CFLAGS", "").split()
+    """$SHOAL_CFLAGS: flags for envs that are compiled on this machine, such as "-O1 -g" for a debugger."""
+    return os.environ.get("SHOAL_CFLAGS", "").split() if source.header else []
 
 
 def find_compiler(names: Sequence[str] = ("cc", "gcc", "clang")) -> list[str]:
