@@ -26,7 +26,7 @@ QUICK = (
     "episodes",
     "draw",
 )
-SHORT = ("symbols", "determinism", "initialised", "spaces", "snapshot", "episodes", "draw")  # compile nothing
+SHORT = ("determinism", "initialised", "spaces", "snapshot", "episodes", "draw")  # compile nothing
 
 # One env of each kind: columns, boxes, images and agents, masks and seats, presets and consts. They stand for all envs
 # where a test is of the library more than of the env. The other envs are tested in the same way by the slow tests.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import multiprocessing
 import os
 import signal
@@ -48,14 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def compile_stock_envs() -> None:
-    """Each env in the build for this machine; one of each kind also in all builds and with all presets."""
+    """Each env in the build for this machine, one of each kind also with the consts of its presets, on all cores."""
     headers = {name: registry.find(name).resolve() for name in ENVS}
+    variant = lib.best_variant()
     with ThreadPoolExecutor() as pool:
-        jobs = [(build.Source.env(header), lib.best_variant()) for header in headers.values()]
+        jobs = ((build.Source.env(header), variant) for header in headers.values())
         libraries = dict(zip(headers, pool.map(lambda job: _compile(*job), jobs)))
         presets = [source for name in KINDS for source in build.preset_sources(headers[name], libraries[name])]
-        sources = [*(build.Source.env(headers[name]) for name in KINDS), *presets]
-        list(pool.map(lambda job: _compile(*job), itertools.product(sources, build.variants())))
+        list(pool.map(lambda source: _compile(source, variant), presets))
 
 
 def _compile(source: build.Source, variant: str) -> Path:
@@ -77,6 +76,12 @@ def pytest_collection_finish() -> None:
     """Garbage collections skip what is imported: a few 100,000 objects, which take 0.1 to 0.3 s each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _forget_registered_envs(monkeypatch):
+    """Names that a test registers end with it: other tests list all names."""
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
 
 
 @pytest.fixture(params=STOCK)

@@ -115,7 +115,7 @@ def test_of_two_threads_one_compiles(tmp_path, monkeypatch):
     def slow(source, variant, folder):
         count.append(1)
         time.sleep(0.2)
-        path = folder / source.file_name(variant)
+        path = folder / source.file_name(variant, build.user_flags(source))
         path.write_bytes(b"")
         return path
 

@@ -135,7 +135,9 @@ def test_every_preset_is_built_for_the_wheel(header):
     library = build.library(build.Source.env(header), "base")
     sources = build.preset_sources(header, library)
     assert sources == [build.Source.env(header, {"lives": 2})]
-    assert sources[0].file_name("base") == lib.load(header, {"lives": 2}, "base").path.name
+    assert (
+        sources[0].file_name("base", build.user_flags(sources[0])) == lib.load(header, {"lives": 2}, "base").path.name
+    )
 
 
 def test_shoal_check_takes_a_preset(header, monkeypatch):
