@@ -3,8 +3,8 @@
 //   parent: post(worker, command) -> worker: wait_command ... finish(worker, status) -> parent: wait_ready
 //
 // Both sides watch a word in shared memory for a short while and then sleep in the kernel on it (a futex), so a step
-// starts in a microsecond and an idle worker uses no CPU. A worker that watched in vain sleeps at once the next time.
-// No function blocks for longer than its timeout_us: between calls the caller checks that the other process is alive.
+// starts in a microsecond and an idle worker uses no CPU. No function blocks for longer than its timeout_us: between
+// calls the caller checks that the other process is alive.
 #include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -28,7 +28,6 @@ typedef struct {
     uint32_t ticket;                         // order of completion: lower is earlier
     int32_t current;                         // the env being stepped, for the report of a hang
     int32_t step;                            // the step of that env
-    int32_t sleeps;                          // the worker sleeps at once while it waits for a command
 } Channel;
 
 // Precedes the workers' channels; all workers count into it.
@@ -135,10 +134,9 @@ SHOAL_API int32_t shoal_wait_ready(Channels *channels, const int32_t *workers, i
 SHOAL_API int32_t shoal_wait_command(Channels *channels, int32_t worker, int64_t spin_us, int64_t timeout_us) {
     Channel *channel = channel_of(channels, worker);
     uint32_t done = atomic_load(&channel->finished);
-    int64_t start = now_us();
-    if (!wait_change(&channel->posted, done, &channel->worker_sleeps, channel->sleeps ? 0 : spin_us, timeout_us))
-        return -1;
-    channel->sleeps = spins_in_vain(spin_us, channel->sleeps, now_us() - start);
+    // Unlike env threads, a worker that watched in vain watches again the next time: its parent is often late by a
+    // little (Python, the scheduler), and to sleep at once cost a third of the speed of cheap envs.
+    if (!wait_change(&channel->posted, done, &channel->worker_sleeps, spin_us, timeout_us)) return -1;
     return channel->command;
 }
 
