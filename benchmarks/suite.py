@@ -8,6 +8,7 @@ table of docs/suite.md from the newest line of each env and seed.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -52,6 +53,7 @@ class Goal:
         return cls(**{name: table[name] for name in cls.__dataclass_fields__ if name in table}) if table else None
 
 
+@functools.cache
 def goals(device: str = "cuda") -> dict[str, Goal]:
     """The goals of all stock envs that have one."""
     found = {env: Goal.of(env, device) for env in registry.stock_names()}
