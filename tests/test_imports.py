@@ -164,3 +164,11 @@ def test_the_long_tests_exist():
             file, _, name = line.partition("::")
             function = name.partition("[")[0]
             assert f"def {function}" in (Path(__file__).parents[1] / file).read_text(), line
+
+
+def test_no_test_module_imports_another():
+    """What tests share lives in modules of its own (checks.py, training.py, ...): a test module can be read alone."""
+    for path in Path(__file__).parent.glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert not node.module.rpartition(".")[2].startswith("test_"), f"{path.name} imports {node.module}"
