@@ -8,7 +8,7 @@
 
 It covers one to four layers of up to 512 units, observations of up to 2,048 numbers or grids and images before the
 convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices and numbers. A convolution is a layer
-whose rows are pixels and whose inputs are the patches around them; a kernel gathers these itself. Activations go
+whose rows are pixels and whose inputs are the patches around them; its kernels gather these themselves. Activations go
 through memory once, in bfloat16, and the plain path launches ten times as many kernels.
 
 The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
@@ -53,6 +53,7 @@ MUON_TILE = 64
 REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
 LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
+EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
@@ -127,6 +128,7 @@ class Layered(KernelPPO):
         self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
         self.starts_of = _starts(policy)
+        self.expansion: dict[str, Any] = {}  # constants of `expand`; empty without convolutions
         self.layers = self._make_layers(policy)
         self.heads = self._make_heads(policy, self.layers[-1])
         self.matrices = [*self.layers, self.heads]
@@ -186,20 +188,21 @@ class Layered(KernelPPO):
         if before is None:
             shape = tuple(obs.shape) if obs.ndim == 3 else (1, *obs.shape)
             height, width, _ = shape if part.channels_last else (*shape[1:], channels)
-            places = channels
+            places = 1 << (channels - 1).bit_length()
             distances = (width * channels, channels, 1) if part.channels_last else (width, 1, height * width)
+            self.expansion = {"ROW": obs.numel(), "IH": height, "IW": width, "C": channels, "IC": places}
+            self.expansion |= {**dict(zip(("SY", "SX", "SC"), distances)), **own}
         else:
             height, width, places = *before.images, before.width
-            distances = (width * places, places, 1)
         out = tuple((length + 2 * pad - side) // stride + 1 for length in (height, width))
         outputs, size = layer.out_channels, side * side
         index = torch.full((outputs, size, places), -1)
         weights = torch.arange(layer.weight.numel()).view(outputs, channels, size) + self.starts_of[id(layer.weight)]
         index[:, :, :channels] = weights.transpose(1, 2)
         constants = {"K": size * places, "ROW": height * width * places, "PIXELS": out[0] * out[1], "OW": out[1]}
-        constants |= {"IH": height, "IW": width, "IC": places, **dict(zip(("SY", "SX", "SC"), distances))}
+        constants |= {"IH": height, "IW": width, "IC": places, "SY": width * places, "SX": places, "SC": 1}
         constants |= {"SIDE": side, "STRIDE": stride, "PAD": pad, "IS_CONV": True}
-        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=before is None)
+        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=False)
         made.images = (out[0], out[1])
         return made
 
@@ -246,13 +249,17 @@ class Layered(KernelPPO):
 
     def _allocate(self) -> None:
         device, rollout = self.learner.device, self.learner.rollout
-        bytes_of_row = sum(2 * layer.pixels * layer.width for layer in self.layers) * self.narrow.element_size()
+        image_size = self.expansion["IH"] * self.expansion["IW"] * self.expansion["IC"] if self.expansion else 0
+        numbers_of_row = image_size + sum(2 * layer.pixels * layer.width for layer in self.layers)
+        bytes_of_row = numbers_of_row * self.narrow.element_size()
         most = max(64, MEMORY // bytes_of_row // 64 * 64)
         self.chunk = min(max(*self.counts, rollout.rows), most)  # transitions that are computed at a time
         zeros = partial(torch.zeros, device=device)
         jobs, base = [], 0
         block = REDUCE_PART if self.narrow.numel() <= LARGE else 4 * REDUCE_PART
         before: Tensor | None = None
+        if self.expansion:
+            self.images = before = zeros((self.chunk, image_size), dtype=self.dtype)
         for layer in self.matrices:
             rows = self.chunk * layer.pixels
             layer.d_out = zeros((rows, layer.width), dtype=self.dtype)
@@ -271,6 +278,7 @@ class Layered(KernelPPO):
         for layer in self.matrices:
             layer.partial, at = self.partial[at:], at + layer.parts * layer.size
         self.jobs, self.block = torch.tensor(jobs, dtype=torch.int32, device=device), block
+        self.block_parts = 64 if block == REDUCE_PART else 16  # loaded at once
         self.head_rows = 64 if self.head_constants["OP"] <= 64 else 32
         self.sums = zeros((-(-self.chunk // self.head_rows), 8))
         self.squares = zeros(len(jobs))
@@ -325,6 +333,12 @@ class Layered(KernelPPO):
 
     def _forward(self, obs: Tensor, order: Tensor | None, count: int) -> None:
         """The outputs of all layers."""
+        if self.expansion:
+            launch(
+                self.layer_kernels.expand, (-(-count * self.images.shape[1] // EXPAND_PART),),
+                obs, order, self.mean, self.scale, self.images, count,
+                **self.expansion, ORDERED=order is not None, PART=EXPAND_PART, num_warps=4,
+            )  # fmt: skip
         for layer in self.layers:
             is_ordered = order is not None and layer.source is None
             tile = min(layer.width, self.tile_columns)
@@ -350,7 +364,7 @@ class Layered(KernelPPO):
                 self.layer_kernels.reduce, (len(self.jobs),),
                 self.partial, self.jobs, self.inverse, self.sums, self.weights.grad, self.squares, self.metrics,
                 self.learner.optimizer.state["step"], -(-size // self.head_rows),
-                BEGIN=lo == 0, END=lo + size == count, BLOCKS=16, PART=self.block, num_warps=4,
+                BEGIN=lo == 0, END=lo + size == count, BLOCKS=self.block_parts, PART=self.block, num_warps=8,
             )  # fmt: skip
 
     def _loss(self, batch: Any, order: Tensor, count: int, stats: Tensor) -> None:

@@ -57,6 +57,33 @@ def _patches(
 
 
 @triton.jit
+def expand(
+    obs, order, mean, scale, out, count, ROW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr, C: tl.constexpr,
+    IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr,
+    ORDERED: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Observations as images for the first convolution: C channels last, padded with zeros to IC, so that a patch is
+    loaded several numbers at a time.
+    """
+    at = tl.program_id(0) * PART + tl.arange(0, PART)
+    row, pixel, channel = at // (IH * IW * IC), at // IC % (IH * IW), at % IC
+    live = row < count
+    inside = live & (channel < C)
+    element = pixel // IW * SY + pixel % IW * SX + channel * SC
+    image = row.to(tl.int64)
+    if ORDERED:
+        image = tl.load(order + row, mask=live, other=0)
+    value = tl.load(obs + image * ROW + element, mask=inside, other=0).to(tl.float32)
+    if NORM:
+        value = (value - tl.load(mean + element, mask=inside, other=0.0)) * tl.load(
+            scale + element, mask=inside, other=0.0
+        )
+        value = tl.where(value < -10.0, -10.0, tl.where(value > 10.0, 10.0, value))  # nan stays nan
+        value = tl.where(inside, value, 0.0)
+    tl.store(out + at, (value * UNIT).to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
 def forward(
     source, order, mean, scale, weights, narrow, biases, out, count, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
@@ -306,8 +333,14 @@ def adam(
 @triton.jit
 def _tile(matrices, jobs, job, B: tl.constexpr):
     matrix = matrices + 9 * tl.load(jobs + 3 * job)
-    own = tl.arange(0, B)
-    return matrix, tl.load(jobs + 3 * job + 1) * B + own, tl.load(jobs + 3 * job + 2) * B + own
+    own, row, column = tl.arange(0, B), tl.load(jobs + 3 * job + 1) * B, tl.load(jobs + 3 * job + 2) * B
+    return matrix, row + own, column + own
+
+
+@triton.jit
+def _size(matrix, k: tl.constexpr, B: tl.constexpr):
+    """A size or place of a matrix that is a multiple of B: Triton then loads several numbers at a time."""
+    return tl.multiple_of(tl.load(matrix + k), B)
 
 
 @triton.jit
@@ -333,8 +366,7 @@ def muon_start(
     m += (1.0 - MOMENTUM) * (g - m)
     tl.store(momentum + at, m, mask=inside)
     value = (g + MOMENTUM * (m - g)).to(DTYPE)
-    width = tl.load(matrix + 4)
-    tl.store(x + tl.load(matrix + 5) + i[:, None] * width + j[None, :], value)
+    tl.store(x + _size(matrix, 5, B) + i[:, None] * _size(matrix, 4, B) + j[None, :], value)
     value = value.to(tl.float32)
     tl.store(norms + job, tl.sum(tl.sum(value * value, 1), 0))
 
@@ -353,26 +385,25 @@ def muon_square(
 ):
     """x x^T. IS_FIRST: x is divided by its norm here and in `muon_apply`."""
     matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    width, start = tl.load(matrix + 4), tl.load(matrix + 5)
+    width, start = _size(matrix, 4, B), _size(matrix, 5, B)
     total = tl.zeros((B, B), tl.float32)
     if IS_FIRST:
         norm = _factor(matrix, norms, TILES)
-    for first in range(0, width, 2 * B):
-        k = first + tl.arange(0, 2 * B)
-        inside = (k < width)[None, :] & (i >= 0)[:, None]
-        a = tl.load(x + start + i[:, None] * width + k[None, :], mask=inside, other=0.0)
-        b = tl.load(x + start + j[:, None] * width + k[None, :], mask=inside, other=0.0)
+    for first in range(0, width, B):
+        k = first + tl.arange(0, B)
+        a = tl.load(x + start + i[:, None] * width + k[None, :])
+        b = tl.load(x + start + j[:, None] * width + k[None, :])
         if IS_FIRST:
             a, b = (a.to(tl.float32) / norm).to(DTYPE), (b.to(tl.float32) / norm).to(DTYPE)
         total = tl.dot(a, tl.trans(b), total)
-    tl.store(out + tl.load(matrix + 6) + i[:, None] * tl.load(matrix + 3) + j[None, :], total.to(DTYPE))
+    tl.store(out + _size(matrix, 6, B) + i[:, None] * _size(matrix, 3, B) + j[None, :], total.to(DTYPE))
 
 
 @triton.jit
 def muon_polynomial(matrices, jobs, square, out, DTYPE: tl.constexpr, B: tl.constexpr):
     """b S + c S S of the symmetric S = x x^T."""
     matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    side, start = tl.load(matrix + 3), tl.load(matrix + 6)
+    side, start = _size(matrix, 3, B), _size(matrix, 6, B)
     total = tl.zeros((B, B), tl.float32)
     for first in range(0, side, B):
         k = first + tl.arange(0, B)
@@ -391,7 +422,7 @@ def muon_apply(
     """a x + P x of the polynomial P; IS_LAST: it updates the weights."""
     job = tl.program_id(0)
     matrix, i, j = _tile(matrices, jobs, job, B)
-    side, width, start, from_ = tl.load(matrix + 3), tl.load(matrix + 4), tl.load(matrix + 5), tl.load(matrix + 6)
+    side, width, start, from_ = _size(matrix, 3, B), _size(matrix, 4, B), _size(matrix, 5, B), _size(matrix, 6, B)
     if IS_FIRST:
         norm = _factor(matrix, norms, TILES)
     total = tl.zeros((B, B), tl.float32)
