@@ -23,9 +23,11 @@ from torch import Tensor
 
 from shoal.algos.fast.base import (
     ACTIVATION_IDS,
+    CORES,
     KernelPPO,
     activation_of,
     has_small_shared_memory,
+    large_lstm_not_covered,
     never_covered,
     triton_size,
     width_of,
@@ -34,14 +36,13 @@ from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import Muon, muon_scale
 from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
-from shoal.nn.recurrent import LSTM, MinGRU, State
+from shoal.nn.recurrent import State
 
 WIDEST = 128  # units of a layer, or numbers of an observation
 CHOICES = 15  # logits and the value are the 16 columns of the last product
 FEW = 64 * 132  # up to this many transitions the tiles have 64 rows (one for each of 132 multiprocessors), above 128
 BLOCKS = 512  # of `learn` at a time: their sums take 70 MB; `reduce` adds them up before the next ones
 REDUCE_PART, ADAM_PART = 32, 256  # weights of one block
-CORES = (LSTM, MinGRU)  # the exact types
 
 
 def not_covered(learner: Any) -> str:
@@ -63,14 +64,7 @@ def not_covered(learner: Any) -> str:
         return "--nn.core other than lstm and mingru"
     if policy.core is not None and not (policy.core.size == policy.body.features == widths[0]):
         return "--nn.core-size other than --nn.hidden"
-    is_large = type(policy.core) is LSTM and widths[0] > 64
-    if (
-        is_large
-        and learner.device.type == "cuda"
-        and torch.cuda.get_device_capability(learner.device)[0] not in (9, 10)
-    ):
-        return "an LSTM of more than 64 units on a GPU with less than 227 KB of shared memory per block"
-    return ""
+    return large_lstm_not_covered(learner)
 
 
 class Fused(KernelPPO):

@@ -5,9 +5,9 @@ There are no atomic additions: the same inputs give the same bits. Plain torch d
 `running_returns` algos/ops.py. tests/test_fused.py compares them, in Triton's interpreter if there is no GPU.
 
 Sizes: D numbers of an observation, padded to DP; H units of a layer; A choices; G gates of a recurrent core (0: none);
-BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1: tanh), NORM whether observations
-are normalized, MASKED whether there are action masks, COUNTED whether there are `counts`, CLIPPED whether values are
-clipped. UNIT is a factor of observations, DTYPE the precision of matrix products.
+BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1: tanh, 2: none), NORM whether
+observations are normalized, MASKED whether there are action masks, COUNTED whether there are `counts`, CLIPPED whether
+values are clipped. UNIT is a factor of observations, DTYPE the precision of matrix products.
 
 The weights of a policy are one flat tensor, in this order: first layer (H, D) and its biases (H,), second layer (H, H)
 and its biases, recurrent core (core_kernels.py), actor (A, H) and its biases (A,), critic (1, H) and its bias. `narrow`
@@ -32,6 +32,8 @@ FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 def _activate(x, ACT: tl.constexpr):
     if ACT == 0:
         return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if ACT == 2:
+        return x
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0  # tanh
 
 
@@ -40,6 +42,8 @@ def _activation_grad(h, ACT: tl.constexpr):
     """The derivative of the activation, from its output."""
     if ACT == 0:
         return tl.where(h > 0.0, 1.0, 0.0)
+    if ACT == 2:
+        return tl.full(h.shape, 1.0, tl.float32)
     return 1.0 - h * h
 
 

@@ -57,6 +57,15 @@ def _patches(
 
 
 @triton.jit
+def _columns(n, plane, NP: tl.constexpr, H: tl.constexpr):
+    """Distance of two rows of a layer's outputs, and the places of columns n. H: each gate has a plane (rows, H)."""
+    if H == 0:
+        return NP, n
+    else:
+        return H, n // H * plane.to(tl.int64) + n % H
+
+
+@triton.jit
 def expand(
     obs, order, mean, scale, out, count, ROW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr, C: tl.constexpr,
     IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr,
@@ -85,12 +94,12 @@ def expand(
 
 @triton.jit
 def forward(
-    source, order, mean, scale, weights, narrow, biases, out, count, NP: tl.constexpr, KP: tl.constexpr,
+    source, order, mean, scale, weights, narrow, biases, out, plane, count, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, ORDERED: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs."""
     block, pixel = tl.program_id(0) // PIXELS, tl.program_id(0) % PIXELS
@@ -109,24 +118,31 @@ def forward(
         total = tl.dot(x, tl.trans(w), total)
     at = tl.load(biases + n)
     h = _activate(total + tl.load(weights + at, mask=at >= 0, other=0.0)[None, :], ACT).to(DTYPE)
-    place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+    width, column = _columns(n, plane, NP, H)
+    place = (row * PIXELS + pixel)[:, None] * width + column[None, :]
     tl.store(out + place, h, mask=live[:, None] & (n >= 0)[None, :])
 
 
 @triton.jit
 def backward(
-    d_out, narrow, h, d_h, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr, ACT: tl.constexpr,
-    DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    d_out, narrow, h, skip, d_h, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
+    ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h."""
+    """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h.
+
+    `skip`: gradients by h through a skip connection, or None.
+    """
     row, k = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BK + tl.arange(0, BK)
     live = row < count
     total = tl.zeros((BM, BK), tl.float32)
     for start in range(0, NP, BN):
         n = start + tl.arange(0, BN)
-        g = tl.load(d_out + row[:, None] * NP + n[None, :], mask=live[:, None] & (n >= 0)[None, :], other=0.0)
+        width, column = _columns(n, plane, NP, H)
+        g = tl.load(d_out + row[:, None] * width + column[None, :], mask=live[:, None] & (n >= 0)[None, :], other=0.0)
         total = tl.dot(g, tl.load(narrow + n[:, None] * KP + k[None, :]), total)
     place, inside = row[:, None] * K + k[None, :], live[:, None] & (k < K)[None, :]
+    if skip is not None:
+        total += tl.load(skip + place, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(d_h + place, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
 
@@ -158,12 +174,12 @@ def conv_backward(
 
 @triton.jit
 def weight_grads(
-    d_out, source, order, mean, scale, partial, count, part_size, NP: tl.constexpr, KP: tl.constexpr,
+    d_out, source, order, mean, scale, partial, plane, count, part_size, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, ORDERED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a layer's weights and biases. Block (tile, part) sums a tile over `part_size` times BM rows into
     row `part` of `partial`: (NP, KP) and (NP,) numbers.
@@ -178,7 +194,8 @@ def weight_grads(
         image = row
         if ORDERED:
             image = tl.load(order + row, mask=live, other=0)
-        place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+        width, column = _columns(n, plane, NP, H)
+        place = (row * PIXELS + pixel)[:, None] * width + column[None, :]
         g = tl.load(d_out + place, mask=live[:, None] & (n >= 0)[None, :], other=0.0)
         x = _patches(
             source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
@@ -206,6 +223,7 @@ def _head_outputs(
     for start in range(0, KP, BK):
         k = start + tl.arange(0, BK)
         x = tl.load(h + row[:, None] * K + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0)
+        x = x.to(narrow.dtype.element_ty)  # an LSTM's state is float32
         o = tl.dot(x, tl.trans(tl.load(narrow + column[:, None] * KP + k[None, :])), o)
         if STATE:
             s = tl.dot(x, tl.trans(tl.load(narrow + (OP + column)[:, None] * KP + k[None, :])), s)
