@@ -28,6 +28,18 @@ def fused_ppo(learner: Any) -> Any:
     return None
 
 
+def fused_q_learning(learner: Any, minibatches: list[int]) -> Any:
+    """GPU kernels that act and learn for a learner of DQN or PQN; None if they do not cover it.
+
+    `minibatches` are the transitions of each gradient step of an epoch.
+    """
+    if learner.device.type != "cuda" or not has_triton():
+        return None
+    from shoal.algos.fast import fused_q
+
+    return None if fused_q.not_covered(learner) else fused_q.FusedQ(learner, minibatches)
+
+
 def ppo_loss(learner: Any) -> Callable[..., Any] | None:
     """PPO's loss with a manual gradient, for a single discrete action; None for other actions."""
     from shoal.algos.fast.choice_loss import choice_loss as loss
