@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fast.fused import ADAM_PART, REDUCE_PART, WIDEST, triton_size
+from shoal.algos.fast.base import ACTIVATION_IDS, triton_size
+from shoal.algos.fast.fused import ADAM_PART, REDUCE_PART, WIDEST
 from shoal.algos.optimizers.adam import Adam
 from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
 from shoal.nn.qnet import QHead, QNet
 
 CHOICES = 16  # columns of the last product
-ACTIVATION_IDS = {"relu": 0, "tanh": 1}
 SMALL_TILE = 32 * 132  # up to this many transitions the tiles have 32 rows, one for each of 132 multiprocessors
 
 
@@ -55,8 +55,6 @@ def not_covered(learner: Any) -> str:
         return "--train.precision fp32"
     if getattr(config, "priority", 0.0):
         return "--train.priority"
-    if "max_grad_norm" in learner.schedules:
-        return "a schedule of --train.max-grad-norm"
     if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
         return "a GPU without bfloat16"
     return ""
@@ -100,6 +98,7 @@ class FusedQ:
         self.partial = torch.zeros((blocks, self.size), device=device)
         self.sums = torch.zeros((blocks, 8), device=device)
         self.squares, self.metrics = torch.zeros(self.parts, device=device), torch.zeros(8, device=device)
+        self.limit = torch.zeros(1, device=device)  # max_grad_norm, which may have a schedule
         self.edges = torch.tensor(self.starts, dtype=torch.int64, device=device)
         self.stats = torch.zeros((len(minibatches), 4), device=device)
         # outputs of `act` that are not needed: Q-values and actions after the last step, actions in the env's dtype
@@ -111,6 +110,11 @@ class FusedQ:
     def begin(self) -> None:
         """Copies the weights, and the mean and variance of observations, which are constant during an iteration."""
         self.narrow.copy_(self.weights.detach())
+        limit = self.learner.config.max_grad_norm
+        if isinstance(limit, Tensor):
+            self.limit.copy_(limit)
+        else:
+            self.limit.fill_(limit)
         if self.moments is not None:
             self.mean.copy_(self.moments.mean.reshape(-1))
             self.scale.copy_((self.moments.var + 1e-8).rsqrt().reshape(-1))
@@ -167,10 +171,10 @@ class FusedQ:
         )  # fmt: skip
         launch(
             self.shared.adam, (-(-self.size // ADAM_PART),),
-            self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, optimizer.rate, self.size,
-            self.parts, config.max_grad_norm, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-            D=1, DP=1, H=1, G=0, RECURRENT=False, MATRICES=True, DECOUPLED=False, PARTS=triton_size(self.parts),
-            PART=ADAM_PART, num_warps=4,
+            self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, optimizer.rate,
+            self.limit, self.size, self.parts, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
+            NUMBERS=0, D=1, DP=1, H=1, G=0, RECURRENT=False, MATRICES=True, DECOUPLED=False,
+            PARTS=triton_size(self.parts), PART=ADAM_PART, num_warps=4,
         )  # fmt: skip
 
     def epoch(self, returns: Tensor, order: Tensor) -> Tensor:
