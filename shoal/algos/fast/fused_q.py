@@ -200,7 +200,7 @@ class FusedQ:
         self.metrics.zero_()
         self.improve(0, batch.obs[0], batch.actions, self.next_values, share, batch.weights)
         self.learner.optimizer.state["step"] *= is_ready  # its other state stays zero: the gradients were zero
-        return self.metrics[[0, 1, 2, 5]]
+        return torch.cat([self.metrics[:3], self.metrics[5:6]])
 
     def target_values(self, batch: Any) -> None:
         """DQN's targets of a batch of the replay, into `next_values`."""
