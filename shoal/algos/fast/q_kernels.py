@@ -41,11 +41,15 @@ def _hidden(
 
 @triton.jit
 def _head(h, weights, narrow, H: tl.constexpr, A: tl.constexpr, DTYPE: tl.constexpr):
-    """The Q-values (rows, 16) of the last layer's outputs, zeros after the A choices; and the head's matrix."""
+    """The Q-values (rows, 16) of the last layer's outputs, zeros after the A choices; and the head's matrix (16, H).
+
+    Transposed, because Triton 3.6 compiles a product with an (H, 16) matrix wrongly on Hopper: it reads beyond the
+    shared memory.
+    """
     unit, column = tl.arange(0, H), tl.arange(0, 16)
-    inside = (column < A)[None, :] & (unit >= 0)[:, None]
-    w = tl.load(narrow + unit[:, None] * A + column[None, :], mask=inside, other=0.0).to(DTYPE)
-    return tl.dot(h, w) + tl.load(weights + H * A + column, mask=column < A, other=0.0)[None, :], w
+    inside = (column < A)[:, None] & (unit >= 0)[None, :]
+    w = tl.load(narrow + unit[None, :] * A + column[:, None], mask=inside, other=0.0).to(DTYPE)
+    return tl.dot(h, tl.trans(w)) + tl.load(weights + H * A + column, mask=column < A, other=0.0)[None, :], w
 
 
 @triton.jit
@@ -187,9 +191,9 @@ def learn(
     d = tl.where(is_chosen, (slope * weight)[:, None], 0.0)
     tl.store(out + third + H * A + column, tl.sum(d, 0), mask=column < A)
     d = d.to(DTYPE)
-    inside = (column < A)[None, :] & (unit >= 0)[:, None]
-    tl.store(out + third + unit[:, None] * A + column[None, :], tl.dot(tl.trans(narrow2), d), mask=inside)
-    d = tl.dot(d, tl.trans(w3))
+    inside = (column < A)[:, None] & (unit >= 0)[None, :]
+    tl.store(out + third + unit[None, :] * A + column[:, None], tl.dot(tl.trans(d), narrow2), mask=inside)
+    d = tl.dot(d, w3)
     d = _hidden_grads(
         d, h2, normal2, factor2, narrow1, w2, weights + second, out + second, H, H, H, LN, ACT, DTYPE
     )  # fmt: skip
