@@ -26,10 +26,15 @@ def _hidden(
     x, weights, narrow, IN: tl.constexpr, INP: tl.constexpr, H: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr,
     DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """A hidden layer of inputs (rows, INP): its outputs, what its gradient needs, and its matrix."""
-    row, unit = tl.arange(0, INP), tl.arange(0, H)
-    w = tl.load(narrow + row[:, None] * H + unit[None, :], mask=(row < IN)[:, None], other=0.0).to(DTYPE)
-    z = tl.dot(x, w) + tl.load(weights + IN * H + unit)[None, :]
+    """A hidden layer of inputs (rows, INP): its outputs, what its gradient needs, and its matrix (H, INP).
+
+    Matrices are loaded transposed: Triton 3.6 compiled products with (inputs, outputs) to reads beyond the shared
+    memory on Hopper.
+    """
+    place, unit = tl.arange(0, INP), tl.arange(0, H)
+    inside = (place < IN)[None, :] & (unit >= 0)[:, None]
+    w = tl.load(narrow + place[None, :] * H + unit[:, None], mask=inside, other=0.0).to(DTYPE)
+    z = tl.dot(x, tl.trans(w)) + tl.load(weights + IN * H + unit)[None, :]
     normal, factor = z, tl.sum(z, 1) * 0.0 + 1.0
     if LN:
         centered = z - (tl.sum(z, 1) / H)[:, None]
@@ -41,11 +46,7 @@ def _hidden(
 
 @triton.jit
 def _head(h, weights, narrow, H: tl.constexpr, A: tl.constexpr, DTYPE: tl.constexpr):
-    """The Q-values (rows, 16) of the last layer's outputs, zeros after the A choices; and the head's matrix (16, H).
-
-    Transposed, because Triton 3.6 compiles a product with an (H, 16) matrix wrongly on Hopper: it reads beyond the
-    shared memory.
-    """
+    """The Q-values (rows, 16) of the last layer's outputs, zeros after the A choices; and the head's matrix (16, H)."""
     unit, column = tl.arange(0, H), tl.arange(0, 16)
     inside = (column < A)[:, None] & (unit >= 0)[None, :]
     w = tl.load(narrow + unit[None, :] * A + column[:, None], mask=inside, other=0.0).to(DTYPE)
@@ -132,7 +133,7 @@ def _hidden_grads(
     LN: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """Stores the gradient of a hidden layer's weights, from `d` by its outputs `h`; returns that by its inputs."""
-    row, unit = tl.arange(0, INP), tl.arange(0, H)
+    place, unit = tl.arange(0, INP), tl.arange(0, H)
     d = d * _activation_grad(h, ACT)
     if LN:
         tl.store(out + IN * H + H + unit, tl.sum(d * normal, 0))
@@ -141,8 +142,9 @@ def _hidden_grads(
         d = (d - (tl.sum(d, 1) / H)[:, None] - normal * (tl.sum(d * normal, 1) / H)[:, None]) * factor[:, None]
     tl.store(out + IN * H + unit, tl.sum(d, 0))
     d = d.to(DTYPE)
-    tl.store(out + row[:, None] * H + unit[None, :], tl.dot(tl.trans(x), d), mask=(row < IN)[:, None])
-    return tl.dot(d, tl.trans(w))
+    inside = (place < IN)[None, :] & (unit >= 0)[:, None]
+    tl.store(out + place[None, :] * H + unit[:, None], tl.dot(tl.trans(d), x), mask=inside)
+    return tl.dot(d, w)
 
 
 @triton.jit
