@@ -67,9 +67,9 @@ class FusedQ:
     reduce_blocks = 128  # rows of `partial` that a block of `reduce` loads at once
 
     def __init__(self, learner: Any, minibatches: list[int], tile: int = 0, exact: bool = False) -> None:
-        from shoal.algos.fast import kernels, q_kernels
+        from shoal.algos.fast import kernels, layered_kernels, q_kernels
 
-        self.learner, self.shared, self.kernels = learner, kernels, q_kernels
+        self.learner, self.shared, self.layered, self.kernels = learner, kernels, layered_kernels, q_kernels
         policy, rollout, device = learner.actor.policy, learner.rollout, learner.device
         encoder = policy.encoder
         self.weights: Tensor = learner.weights
@@ -89,7 +89,10 @@ class FusedQ:
             "DTYPE": kernels.FLOAT32 if wide else kernels.BFLOAT16,
         }
         dtype = torch.float32 if wide else torch.bfloat16
-        self.narrow, self.target_narrow = (torch.zeros(self.size, dtype=dtype, device=device) for _ in range(2))
+        places = self._places()
+        room = int(places.max()) + 1
+        self.places = places.to(torch.int32).to(device)  # in `narrow`
+        self.narrow, self.target_narrow = (torch.zeros(room, dtype=dtype, device=device) for _ in range(2))
         self.next_values = torch.zeros(max(minibatches), device=device)
         self.counts, self.starts = minibatches, [0, *accumulate(minibatches)]
         self.tile = tile or (32 if max(minibatches) <= SMALL_TILE else 64)
@@ -105,11 +108,33 @@ class FusedQ:
         self.unused = torch.empty_like(rollout.logits[0]), torch.empty_like(rollout.actions[0])
         self.unused_env_actions = torch.empty(rollout.rows, dtype=torch.int32, device=device)
 
+    def _places(self) -> Tensor:
+        """The place of each weight in `narrow`: the three matrices as (outputs, inputs), then all other weights."""
+        inputs, padded, units, choices, norm = (self.shape[name] for name in ("D", "DP", "H", "A", "LN"))
+        places, start, at = torch.full((self.size,), -1), 0, 0
+        for rows, width, columns, room in (
+            (inputs, padded, units, units),
+            (units, units, units, units),
+            (units, units, choices, CHOICES),
+        ):
+            own = at + torch.arange(columns).view(1, -1) * width + torch.arange(rows).view(-1, 1)
+            places[start : start + rows * columns] = own.flatten()
+            start, at = start + rows * columns + columns * (1 + 2 * norm), at + room * width
+        rest = places < 0
+        places[rest] = at + torch.arange(int(rest.sum()))
+        return places
+
+    def _copy(self, weights: Tensor, narrow: Tensor) -> None:
+        launch(
+            self.kernels.copy_weights, (-(-self.size // ADAM_PART),),
+            weights, narrow, self.places, self.size, PART=ADAM_PART, num_warps=4,
+        )  # fmt: skip
+
     # ---- collecting ----
 
     def begin(self) -> None:
         """Copies the weights, and the mean and variance of observations, which are constant during an iteration."""
-        self.narrow.copy_(self.weights.detach())
+        self._copy(self.weights.detach(), self.narrow)
         limit = self.learner.config.max_grad_norm
         if isinstance(limit, Tensor):
             self.limit.copy_(limit)
@@ -160,7 +185,7 @@ class FusedQ:
             obs, self.weights, self.narrow, self.mean, self.scale, order, actions, targets, factors, share,
             self.partial, self.sums, count,
             **self.shape, ORDERED=order is not None, WEIGHTED=factors is not None, HUBER=config.loss == "huber",
-            BM=self.tile, num_warps=4,
+            BM=self.tile, num_warps=8 if self.tile > 32 else 4,
         )  # fmt: skip
         step, mean, square = optimizer.state.values()
         grad, fixed = self.weights.grad, optimizer.fixed
@@ -170,11 +195,11 @@ class FusedQ:
             BEGIN=True, END=True, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
         )  # fmt: skip
         launch(
-            self.shared.adam, (-(-self.size // ADAM_PART),),
-            self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, optimizer.rate,
-            self.limit, self.size, self.parts, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-            NUMBERS=0, D=1, DP=1, H=1, G=0, RECURRENT=False, MATRICES=True, DECOUPLED=False,
-            PARTS=triton_size(self.parts), PART=ADAM_PART, num_warps=4,
+            self.layered.adam, (-(-self.size // ADAM_PART),),
+            self.weights, self.narrow, self.places, grad, mean, square, self.squares, self.metrics, step,
+            optimizer.rate, self.limit, self.size, self.parts,
+            fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
+            DECOUPLED=False, PARTS=triton_size(self.parts), PART=ADAM_PART, num_warps=4,
         )  # fmt: skip
 
     def epoch(self, returns: Tensor, order: Tensor) -> Tensor:
@@ -205,7 +230,7 @@ class FusedQ:
     def target_values(self, batch: Any) -> None:
         """DQN's targets of a batch of the replay, into `next_values`."""
         next_obs, target = batch.next_obs[0], self.learner.target.detach()
-        self.target_narrow.copy_(target)
+        self._copy(target, self.target_narrow)
         launch(
             self.kernels.targets, (-(-len(next_obs) // 64),),
             next_obs, self.weights, self.narrow, target, self.target_narrow, self.mean, self.scale, batch.next_masks,

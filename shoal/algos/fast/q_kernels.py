@@ -8,7 +8,9 @@ Sizes and flags are those of kernels.py: D numbers of an observation, padded to 
 rows of a tile; ACT the activation. LN: layer normalization after each hidden layer. HUBER: the loss of a TD error.
 
 The weights of a network are one flat tensor: for each hidden layer the matrix (inputs, H), biases (H,) and with LN
-gains (H,) and shifts (H,); then the head's (H, A) and its biases (A,). `narrow` is a copy in DTYPE.
+gains (H,) and shifts (H,); then the head's (H, A) and its biases (A,). `narrow` is a copy of the matrices in DTYPE as
+(outputs, inputs): (H, DP), (H, H) and (16, H), padded with zeros. In this order their rows are loaded as they are
+multiplied, as in kernels.py; with (inputs, outputs), Triton 3.6 read beyond the shared memory on Hopper.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,22 +20,22 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.kernels import _activate, _activation_grad, _load_obs
+from shoal.algos.fast.kernels import _activate, _activation_grad, _load_obs, _matrix
 
 
 @triton.jit
-def _hidden(
-    x, weights, narrow, IN: tl.constexpr, INP: tl.constexpr, H: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr,
-    DTYPE: tl.constexpr,
-):  # fmt: skip
-    """A hidden layer of inputs (rows, INP): its outputs, what its gradient needs, and its matrix (H, INP).
+def copy_weights(weights, narrow, places, size, PART: tl.constexpr):
+    """Copies the weights to their `places` in `narrow`."""
+    at = tl.program_id(0) * PART + tl.arange(0, PART)
+    place = tl.load(places + at, mask=at < size, other=-1)
+    w = tl.load(weights + at, mask=at < size, other=0.0)
+    tl.store(narrow + place, w.to(narrow.dtype.element_ty), mask=place >= 0)
 
-    Matrices are loaded transposed: Triton 3.6 compiled products with (inputs, outputs) to reads beyond the shared
-    memory on Hopper.
-    """
-    place, unit = tl.arange(0, INP), tl.arange(0, H)
-    inside = (place < IN)[None, :] & (unit >= 0)[:, None]
-    w = tl.load(narrow + place[None, :] * H + unit[:, None], mask=inside, other=0.0).to(DTYPE)
+
+@triton.jit
+def _hidden(x, w, weights, IN: tl.constexpr, H: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr):
+    """A hidden layer of the matrix w (H, INP) and inputs (rows, INP): its outputs, and what its gradient needs."""
+    unit = tl.arange(0, H)
     z = tl.dot(x, tl.trans(w)) + tl.load(weights + IN * H + unit)[None, :]
     normal, factor = z, tl.sum(z, 1) * 0.0 + 1.0
     if LN:
@@ -41,16 +43,14 @@ def _hidden(
         factor = 1.0 / tl.sqrt(tl.sum(centered * centered, 1) / H + 1e-5)
         normal = centered * factor[:, None]
         z = tl.load(weights + IN * H + 2 * H + unit)[None, :] + normal * tl.load(weights + IN * H + H + unit)[None, :]
-    return _activate(z, ACT), normal, factor, w
+    return _activate(z, ACT), normal, factor
 
 
 @triton.jit
-def _head(h, weights, narrow, H: tl.constexpr, A: tl.constexpr, DTYPE: tl.constexpr):
-    """The Q-values (rows, 16) of the last layer's outputs, zeros after the A choices; and the head's matrix (16, H)."""
-    unit, column = tl.arange(0, H), tl.arange(0, 16)
-    inside = (column < A)[:, None] & (unit >= 0)[None, :]
-    w = tl.load(narrow + unit[None, :] * A + column[:, None], mask=inside, other=0.0).to(DTYPE)
-    return tl.dot(h, tl.trans(w)) + tl.load(weights + H * A + column, mask=column < A, other=0.0)[None, :], w
+def _head(h, w, weights, H: tl.constexpr, A: tl.constexpr):
+    """The Q-values (rows, 16) of the last layer's outputs, by the matrix w (16, H); zeros after the A choices."""
+    column = tl.arange(0, 16)
+    return tl.dot(h, tl.trans(w)) + tl.load(weights + H * A + column, mask=column < A, other=0.0)[None, :]
 
 
 @triton.jit
@@ -63,9 +63,9 @@ def _values(
     second: tl.constexpr = D * H + H + 2 * H * LN
     third: tl.constexpr = second + H * H + H + 2 * H * LN
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
-    h = _hidden(x, weights, narrow, D, DP, H, LN, ACT, DTYPE)[0].to(DTYPE)
-    h = _hidden(h, weights + second, narrow + second, H, H, H, LN, ACT, DTYPE)[0].to(DTYPE)
-    return _head(h, weights + third, narrow + third, H, A, DTYPE)[0]
+    h = _hidden(x, _matrix(narrow, H, DP, DTYPE), weights, D, H, LN, ACT)[0].to(DTYPE)
+    h = _hidden(h, _matrix(narrow + H * DP, H, H, DTYPE), weights + second, H, H, LN, ACT)[0].to(DTYPE)
+    return _head(h, _matrix(narrow + H * DP + H * H, 16, H, DTYPE), weights + third, H, A)
 
 
 @triton.jit
@@ -129,10 +129,10 @@ def targets(
 
 @triton.jit
 def _hidden_grads(
-    d, h, normal, factor, x, w, weights, out, IN: tl.constexpr, INP: tl.constexpr, H: tl.constexpr,
+    d, h, normal, factor, x, weights, out, IN: tl.constexpr, INP: tl.constexpr, H: tl.constexpr,
     LN: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Stores the gradient of a hidden layer's weights, from `d` by its outputs `h`; returns that by its inputs."""
+    """Stores the gradient of a hidden layer's weights, from `d` by its outputs `h`; returns that of its products."""
     place, unit = tl.arange(0, INP), tl.arange(0, H)
     d = d * _activation_grad(h, ACT)
     if LN:
@@ -144,7 +144,7 @@ def _hidden_grads(
     d = d.to(DTYPE)
     inside = (place < IN)[None, :] & (unit >= 0)[:, None]
     tl.store(out + place[None, :] * H + unit[:, None], tl.dot(tl.trans(d), x), mask=inside)
-    return tl.dot(d, w)
+    return d
 
 
 @triton.jit
@@ -166,11 +166,13 @@ def learn(
     third: tl.constexpr = second + H * H + H + 2 * H * LN
     size: tl.constexpr = third + H * A + A
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
-    h1, normal1, factor1, w1 = _hidden(x, weights, narrow, D, DP, H, LN, ACT, DTYPE)
+    w1, w2 = _matrix(narrow, H, DP, DTYPE), _matrix(narrow + H * DP, H, H, DTYPE)
+    w3 = _matrix(narrow + H * DP + H * H, 16, H, DTYPE)
+    h1, normal1, factor1 = _hidden(x, w1, weights, D, H, LN, ACT)
     narrow1 = h1.to(DTYPE)
-    h2, normal2, factor2, w2 = _hidden(narrow1, weights + second, narrow + second, H, H, H, LN, ACT, DTYPE)
+    h2, normal2, factor2 = _hidden(narrow1, w2, weights + second, H, H, LN, ACT)
     narrow2 = h2.to(DTYPE)
-    q, w3 = _head(narrow2, weights + third, narrow + third, H, A, DTYPE)
+    q = _head(narrow2, w3, weights + third, H, A)
 
     weight = tl.where(live, tl.load(share), 0.0)
     if WEIGHTED:
@@ -196,7 +198,6 @@ def learn(
     inside = (column < A)[:, None] & (unit >= 0)[None, :]
     tl.store(out + third + unit[None, :] * A + column[:, None], tl.dot(tl.trans(d), narrow2), mask=inside)
     d = tl.dot(d, w3)
-    d = _hidden_grads(
-        d, h2, normal2, factor2, narrow1, w2, weights + second, out + second, H, H, H, LN, ACT, DTYPE
-    )  # fmt: skip
-    _hidden_grads(d, h1, normal1, factor1, x, w1, weights, out, D, DP, H, LN, ACT, DTYPE)
+    d = _hidden_grads(d, h2, normal2, factor2, narrow1, weights + second, out + second, H, H, H, LN, ACT, DTYPE)
+    d = tl.dot(d, w2)
+    _hidden_grads(d, h1, normal1, factor1, x, weights, out, D, DP, H, LN, ACT, DTYPE)
