@@ -33,7 +33,7 @@ from shoal.algos.fast.base import (
     width_of,
 )
 from shoal.algos.learner import is_on
-from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Numbers
 from shoal.nn.launch import launch
 from shoal.nn.recurrent import State
@@ -100,6 +100,8 @@ class Fused(KernelPPO):
         self.narrow = torch.zeros(len(self.body) + padding, dtype=self.dtype, device=device)
         self._allocate()
         self.squares = torch.zeros(self.parts, device=device)
+        if isinstance(learner.optimizer, Muon):
+            self.polynomials = torch.tensor(POLYNOMIALS[learner.optimizer.steps], device=device)
 
     @property
     def acts_for_members(self) -> bool:  # type: ignore[override]
@@ -160,24 +162,23 @@ class Fused(KernelPPO):
 
     def _optimize(self) -> None:
         optimizer, grad, limit = self.learner.optimizer, self.weights.grad, self.coefs[-1:]
-        rate, fixed = optimizer.rate, optimizer.fixed
         step, mean, square = optimizer.state.values()
-        is_muon = isinstance(optimizer, Muon)
-        parts = {"PARTS": triton_size(self.parts)}
-        sizes = {name: self.shape[name] for name in ("D", "DP", "H")}
-        sizes |= {"G": self.core["G"], "NUMBERS": self.head.numbers}
-        if is_muon:
+        state = [self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, optimizer.rate, limit]
+        fixed = [optimizer.fixed[name] for name in ("beta1", "beta2", "eps", "weight_decay")]
+        options = {name: self.shape[name] for name in ("D", "DP", "H")}
+        options |= {**self.core, "NUMBERS": self.head.numbers, "PARTS": triton_size(self.parts), "PART": ADAM_PART}
+        blocks = -(-self.size // ADAM_PART)
+        if isinstance(optimizer, Muon):
             scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]
+            matrices = len(optimizer.matrices)
             launch(
-                self.kernels.muon, (len(optimizer.matrices),),
-                self.weights, self.narrow, grad, mean, self.squares, rate, limit, self.parts,
-                fixed["weight_decay"], *scales, **sizes, MOMENTUM=optimizer.MOMENTUM,
-                STEPS=5, **parts, DTYPE=self.shape["DTYPE"], num_warps=8,
+                self.kernels.muon, (matrices + blocks,),
+                *state, self.polynomials, self.size, self.parts, *fixed, *scales,
+                **options, MATRICES=matrices, MOMENTUM=optimizer.MOMENTUM, STEPS=optimizer.steps,
+                DTYPE=self.shape["DTYPE"], num_warps=8,
             )  # fmt: skip
-        launch(
-            self.kernels.adam, (-(-self.size // ADAM_PART),),
-            self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, rate, limit, self.size,
-            self.parts, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-            **sizes, RECURRENT=self.core["RECURRENT"],
-            MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
-        )  # fmt: skip
+        else:
+            launch(
+                self.kernels.adam, (blocks,), *state, self.size, self.parts, *fixed,
+                **options, DECOUPLED=optimizer.decoupled, num_warps=4,
+            )  # fmt: skip

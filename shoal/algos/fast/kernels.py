@@ -261,15 +261,12 @@ def adam_step(
 
 
 @triton.jit
-def adam(
-    weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
-    beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
-    G: tl.constexpr, RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr,
-    PART: tl.constexpr,
+def _adam_part(
+    part, weights, narrow, gradient, mean, square, metrics, step, rate, limit, norm, size, beta1, beta2, eps, decay,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW. Without MATRICES it skips Muon's."""
-    part, index = tl.program_id(0), tl.arange(0, PARTS)
-    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    """Adam or AdamW for PART weights. Without MATRICES it skips Muon's."""
     if part == 0:
         tl.store(metrics + 5, tl.load(metrics + 5) + norm)
     at = part * PART + tl.arange(0, PART)
@@ -290,14 +287,52 @@ def adam(
 
 
 @triton.jit
-def muon(
-    weights, narrow, gradient, momentum, squares, rate, limit, parts, decay, scale_1, scale_2,
-    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
-    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
+def adam(
+    weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
+    beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
+    G: tl.constexpr, RECURRENT: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Muon's update of the two hidden matrices and a core's gates, one block each: see optimizers/muon.py."""
+    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW."""
+    index = tl.arange(0, PARTS)
+    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    _adam_part(
+        tl.program_id(0), weights, narrow, gradient, mean, square, metrics, step, rate, limit, norm, size,
+        beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, True, DECOUPLED, PART,
+    )  # fmt: skip
+
+
+@triton.jit
+def muon(
+    weights, narrow, gradient, momentum, square, squares, metrics, step, rate, limit, polynomials, size, parts,
+    beta1, beta2, eps, decay, scale_1, scale_2,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    RECURRENT: tl.constexpr, MATRICES: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
+    PART: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Clips the gradient, then Muon for the two hidden matrices and a core's gates, one block each, and AdamW for the
+    other weights in the blocks after those: see optimizers/muon.py.
+    """
     which, index = tl.program_id(0), tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    if which < MATRICES:
+        _muon_matrix(
+            which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
+            NUMBERS, D, DP, H, G, MOMENTUM, STEPS, DTYPE,
+        )  # fmt: skip
+    else:
+        _adam_part(
+            which - MATRICES, weights, narrow, gradient, momentum, square, metrics, step, rate, limit, norm, size,
+            beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, False, True, PART,
+        )  # fmt: skip
+
+
+@triton.jit
+def _muon_matrix(
+    which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Muon's update of matrix number `which`."""
     start, width = tl.where(which == 0, 0, H * D + H), tl.where(which == 0, D, H)
     if which >= 2:
         start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
@@ -312,11 +347,12 @@ def muon(
     tl.store(momentum + at, m, mask=inside)
     x = (g + MOMENTUM * (m - g)).to(DTYPE).to(tl.float32)
     x = x / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
-    for _ in range(STEPS):
+    for k in range(STEPS):
+        a, b, c = tl.load(polynomials + 3 * k), tl.load(polynomials + 3 * k + 1), tl.load(polynomials + 3 * k + 2)
         rounded = x.to(DTYPE)
         square = tl.dot(rounded, tl.trans(rounded)).to(DTYPE)
-        polynomial = (-4.7750 * square.to(tl.float32) + 2.0315 * tl.dot(square, square)).to(DTYPE)
-        x = 3.4445 * rounded.to(tl.float32) + tl.dot(polynomial, rounded)
+        polynomial = (b * square.to(tl.float32) + c * tl.dot(square, square)).to(DTYPE)
+        x = a * rounded.to(tl.float32) + tl.dot(polynomial, rounded)
     lr = tl.load(rate)
     w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
     w -= x * (lr * tl.where(which == 0, scale_1, scale_2))

@@ -37,7 +37,7 @@ from shoal.algos.fast.base import (
     width_of,
 )
 from shoal.algos.learner import is_on
-from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
@@ -476,7 +476,7 @@ class Layered(KernelPPO):
             DECOUPLED=optimizer.decoupled, PARTS=triton_size(parts), PART=part, num_warps=4,
         )  # fmt: skip
 
-    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor, steps: int = 5) -> None:
+    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
         kernels, parts = self.layer_kernels, len(self.squares)
         own = {"DTYPE": self.type, "B": MUON_TILE, "num_warps": 4}
         launch(
@@ -485,7 +485,8 @@ class Layered(KernelPPO):
             parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), **own,
         )  # fmt: skip
         x, after = self.x, self.next_x
-        for k in range(steps):
+        steps = POLYNOMIALS[optimizer.steps]
+        for k, (a, b, c) in enumerate(steps):
             options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles, **own}
             launch(
                 kernels.muon_square, (len(self.square_jobs),),
@@ -493,13 +494,13 @@ class Layered(KernelPPO):
             )  # fmt: skip
             launch(
                 kernels.muon_polynomial, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, self.square, self.polynomial, **own,
+                self.muon_matrices, self.square_jobs, self.square, self.polynomial, b, c, **own,
             )  # fmt: skip
             launch(
                 kernels.muon_apply, (len(self.whole_jobs),),
                 self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
-                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"],
-                IS_LAST=k == steps - 1, **options,
+                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"], a,
+                IS_LAST=k == len(steps) - 1, **options,
             )  # fmt: skip
             x, after = after, x
 

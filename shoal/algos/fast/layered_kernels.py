@@ -183,11 +183,14 @@ def weight_grads(
 ):  # fmt: skip
     """The gradient of a layer's weights and biases. Block (tile, part) sums a tile over `part_size` times BM rows into
     row `part` of `partial`: (NP, KP) and (NP,) numbers.
+
+    Hopper's matrix units need at least 64 rows of a product. Tiles of fewer outputs are computed transposed.
     """
     tile, part = tl.program_id(0), tl.program_id(1)
     n, start = tile // (KP // BK) * BN + tl.arange(0, BN), tile % (KP // BK) * BK
     blocks = (count + BM - 1) // BM * PIXELS
-    product, sums = tl.zeros((BN, BK), tl.float32), tl.zeros((BM, BN), tl.float32)
+    IS_TURNED: tl.constexpr = BN < BK
+    product, sums = tl.zeros((BK, BN) if IS_TURNED else (BN, BK), tl.float32), tl.zeros((BM, BN), tl.float32)
     for block in range(part * part_size, tl.minimum(part * part_size + part_size, blocks)):
         row, pixel = (block // PIXELS * BM + tl.arange(0, BM)).to(tl.int64), block % PIXELS
         live = row < count
@@ -201,10 +204,17 @@ def weight_grads(
             source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
             PAD, IS_OBS, UNIT, NORM, BK, DTYPE,
         )  # fmt: skip
-        product = tl.dot(tl.trans(g), x, product)
+        if IS_TURNED:
+            product = tl.dot(tl.trans(x), g, product)
+        else:
+            product = tl.dot(tl.trans(g), x, product)
         sums += g.to(tl.float32)
     out = partial + part.to(tl.int64) * (NP * KP + NP)
-    tl.store(out + n[:, None] * KP + (start + tl.arange(0, BK))[None, :], product)
+    k = start + tl.arange(0, BK)
+    if IS_TURNED:
+        tl.store(out + n[None, :] * KP + k[:, None], product)
+    else:
+        tl.store(out + n[:, None] * KP + k[None, :], product)
     if start == 0:
         tl.store(out + NP * KP + n, tl.sum(sums, 0))
 
@@ -418,7 +428,7 @@ def muon_square(
 
 
 @triton.jit
-def muon_polynomial(matrices, jobs, square, out, DTYPE: tl.constexpr, B: tl.constexpr):
+def muon_polynomial(matrices, jobs, square, out, b, c, DTYPE: tl.constexpr, B: tl.constexpr):
     """b S + c S S of the symmetric S = x x^T."""
     matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
     side, start = _size(matrix, 3, B), _size(matrix, 6, B)
@@ -429,15 +439,15 @@ def muon_polynomial(matrices, jobs, square, out, DTYPE: tl.constexpr, B: tl.cons
         total = tl.dot(a, tl.load(square + start + k[:, None] * side + j[None, :]), total)
     place = start + i[:, None] * side + j[None, :]
     own = tl.load(square + place).to(tl.float32)
-    tl.store(out + place, (-4.7750 * own + 2.0315 * total).to(DTYPE))
+    tl.store(out + place, (b * own + c * total).to(DTYPE))
 
 
 @triton.jit
 def muon_apply(
-    matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay,
+    matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay, factor,
     IS_FIRST: tl.constexpr, IS_LAST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """a x + P x of the polynomial P; IS_LAST: it updates the weights."""
+    """factor x + P x of the polynomial P; IS_LAST: it updates the weights."""
     job = tl.program_id(0)
     matrix, i, j = _tile(matrices, jobs, job, B)
     side, width, start, from_ = _size(matrix, 3, B), _size(matrix, 4, B), _size(matrix, 5, B), _size(matrix, 6, B)
@@ -455,7 +465,7 @@ def muon_apply(
     own = tl.load(x + place)
     if IS_FIRST:
         own = (own.to(tl.float32) / norm).to(DTYPE)
-    total += 3.4445 * own.to(tl.float32)
+    total += factor * own.to(tl.float32)
     if IS_LAST:
         lr = tl.load(rate)
         at, inside = _index(matrix, i, j)
