@@ -33,7 +33,14 @@ def make(env: Any, algo: str, tables: dict[str, Any]) -> Trainer:
     if algo == "pqn":
         train |= {"horizon": 6, "minibatches": 4, "epochs": 1}  # minibatches of several sizes
     else:
-        train |= {"train_frequency": 6, "gradient_steps": 2, "batch_size": 37, "replay_start": 40, "replay_size": 2000}
+        train |= {
+            "precision": "auto",
+            "train_frequency": 6,
+            "gradient_steps": 2,
+            "batch_size": 37,
+            "replay_start": 40,
+            "replay_size": 2000,
+        }
     vec = {"num_envs": tables.get("num_envs", 7), "backend": "serial"}
     trainer = make_trainer(env, algo=algo, nn=tables["nn"], train={**train, **tables["train"]}, vec=vec)
     trainer.start()
@@ -146,6 +153,7 @@ def check_dqn() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    fused_q.WIDTHS = (16, 32)  # the interpreter is slow
     fused_q.REDUCE_PART, fused_q.ADAM_PART, fused_q.FusedQ.reduce_blocks = 1024, 2048, 8
     assert fused.WIDEST == 128
     patch_once()

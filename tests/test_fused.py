@@ -110,7 +110,8 @@ def check_coverage(covers, env, tables, reason):
     [
         ("maze", {}, ""),
         ("forage", {"nn": {"encoder": "mlp", "hidden": 512, "layers": 3}}, ""),
-        ("forage", {"nn": {"core": "mingru", "hidden": 256}, "train": {"segment": 2}}, ""),
+        ("forage", {"nn": {"core": "mingru"}, "train": {"segment": 2}}, ""),
+        ("forage", {"nn": {"core": "mingru", "hidden": 256}, "train": {"segment": 2}}, "--nn.core-size"),
         ("maze", {"nn": {"core": "lstm", "hidden": 256}}, "--nn.core-size"),
         ("maze", {"nn": {"encoder": "impala"}}, "--nn.encoder"),
         ("pendulum", {"nn": {"std": "state", "core": "lstm"}}, ""),

@@ -144,11 +144,10 @@ class KernelPPO:
         self._set_coefs()
         launch(
             self.kernels.advantage_stats, (config.minibatches,),
-            batch.advantages, batch.counts, order, self.stats, self.edges,
+            batch.advantages, batch.counts, order, self.stats, self.metrics, self.edges,
             COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
             num_warps=8,
         )  # fmt: skip
-        self.metrics.zero_()
         for k, count in enumerate(self.counts):
             self._gradient(batch, order, self.starts[k], count, self.stats[k])
             self._optimize()

@@ -35,7 +35,7 @@ from shoal.algos.fast.base import (
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Numbers
-from shoal.nn.launch import launch
+from shoal.nn.launch import launch, overlap
 from shoal.nn.recurrent import State
 
 WIDEST = 128  # units of a layer, or numbers of an observation
@@ -147,7 +147,7 @@ class Fused(KernelPPO):
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
                 stats, self.partial, self.sums, self.coefs, self.log_std, self.head.table, self.head.bounds, size,
                 **{**self.shape, **self.head.constants}, COUNTED=batch.counts is not None,
-                CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=8,
+                CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=8, **overlap(self.weights.device),
             )  # fmt: skip
             self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + size == count)
 
@@ -158,6 +158,7 @@ class Fused(KernelPPO):
             self.kernels.reduce, (self.parts,),
             self.partial, self.sums, self.weights.grad, self.squares, self.metrics, step, self.size, blocks, tiles,
             BEGIN=is_first, END=is_last, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
+            **overlap(self.weights.device),
         )  # fmt: skip
 
     def _optimize(self) -> None:
@@ -167,6 +168,7 @@ class Fused(KernelPPO):
         fixed = [optimizer.fixed[name] for name in ("beta1", "beta2", "eps", "weight_decay")]
         options = {name: self.shape[name] for name in ("D", "DP", "H")}
         options |= {**self.core, "NUMBERS": self.head.numbers, "PARTS": triton_size(self.parts), "PART": ADAM_PART}
+        options |= overlap(self.weights.device)
         blocks = -(-self.size // ADAM_PART)
         if isinstance(optimizer, Muon):
             scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]

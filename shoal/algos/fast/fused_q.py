@@ -6,9 +6,8 @@
     reduce    adds the blocks' sums to the gradient, in a fixed order, and sums its squares
     adam      clips the gradient and updates the weights
 
-It covers one network of two layers of up to 128 units, with or without layer normalization, up to 16 choices and
-observations of up to 128 numbers. Matrix products are bfloat16 with float32 sums, on a copy of the weights. With
-`--train.precision tf32` they are in that precision; fp32 takes the plain path.
+It covers one network of two layers of 64 or 128 units, with or without layer normalization, up to 16 choices and
+observations of up to 128 numbers. Matrix products are bfloat16 with float32 sums, on a copy of the weights.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from shoal.nn.launch import launch
 from shoal.nn.qnet import QHead, QNet
 
 CHOICES = 16  # columns of the last product
+WIDTHS: tuple[int, ...] = (64, 128)  # units of a layer that were tried on a GPU
 SMALL_TILE = 32 * 132  # up to this many transitions the tiles have 32 rows, one for each of 132 multiprocessors
 
 
@@ -47,12 +47,12 @@ def not_covered(learner: Any) -> str:
     if len(encoder.parts) != 1 or type(encoder.parts[0]) is not Numbers or encoder.features > WIDEST:
         return f"observations other than up to {WIDEST} numbers"
     widths = [layer.weight.shape[2] for layer in policy.layers]
-    if len(widths) != 2 or widths[0] not in (16, 32, 64, 128):
-        return "--nn.layers other than 2, or --nn.hidden other than 16, 32, 64 or 128"
+    if len(widths) != 2 or widths[0] not in WIDTHS:
+        return f"--nn.layers other than 2, or --nn.hidden other than {' and '.join(map(str, WIDTHS))}"
     if policy.activation not in ACTIVATION_IDS:
         return f"--nn.activation {policy.activation}"
-    if config.precision == "fp32":
-        return "--train.precision fp32"
+    if config.precision != "auto":
+        return f"--train.precision {config.precision}"
     if getattr(config, "priority", 0.0):
         return "--train.priority"
     if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
@@ -76,7 +76,6 @@ class FusedQ:
         self.size = self.weights.numel()
         self.moments = next(iter(learner.actor.moments.values()), None)
         self.mean, self.scale = (torch.zeros(encoder.features, device=device) for _ in range(2))
-        wide = exact or learner.config.precision == "tf32"
         self.shape: dict[str, Any] = {  # constants of the kernels, explained in q_kernels.py
             "D": encoder.features,
             "DP": triton_size(encoder.features),
@@ -86,9 +85,9 @@ class FusedQ:
             "ACT": ACTIVATION_IDS[policy.activation],
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
-            "DTYPE": kernels.FLOAT32 if wide else kernels.BFLOAT16,
+            "DTYPE": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
-        dtype = torch.float32 if wide else torch.bfloat16
+        dtype = torch.float32 if exact else torch.bfloat16
         places = self._places()
         room = int(places.max()) + 1
         self.places = places.to(torch.int32).to(device)  # in `narrow`
@@ -209,20 +208,19 @@ class FusedQ:
         counts = None if counted is None else counted.flatten().to(torch.float32)
         launch(  # 1 / the transitions that count, for each minibatch
             self.shared.advantage_stats, (len(self.counts),),
-            returns, counts, order, self.stats, self.edges,
+            returns, counts, order, self.stats, self.metrics, self.edges,
             COUNTED=counts is not None, STANDARDIZE=False, PART=2048, num_warps=8,
         )  # fmt: skip
         obs, actions = rollout.obs[0][:-1].flatten(0, 1), rollout.actions.flatten()
-        self.metrics.zero_()
         for k, start in enumerate(self.starts[:-1]):
             self.improve(k, obs, actions, returns, self.stats[k, 2:], counts, order[start:])
         return self.metrics[::5]
 
     def improve_from_replay(self, batch: Any, is_ready: Tensor) -> Tensor:
         """DQN: one gradient step; returns the means of loss, Q-value and target, and the norm. Not ready: no change."""
+        self.metrics.zero_()
         self.target_values(batch)
         share = is_ready / torch.count_nonzero(batch.weights).clamp(min=1)
-        self.metrics.zero_()
         self.improve(0, batch.obs[0], batch.actions, self.next_values, share, batch.weights)
         self.learner.optimizer.state["step"] *= is_ready  # its other state stays zero: the gradients were zero
         return torch.cat([self.metrics[:3], self.metrics[5:6]])

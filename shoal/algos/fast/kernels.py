@@ -14,6 +14,10 @@ and its biases, recurrent core (core_kernels.py), actor (A, H) and its biases (A
 is a copy in DTYPE whose first layer is padded to (H, DP), so that its rows are aligned for wide loads. The free log
 standard deviations of continuous actions (NUMBERS of them) come before all of these, and `narrow` is without them.
 Actions and loss: head_kernels.py.
+
+OVERLAP: a kernel starts before the one before it has ended, and waits for it where it first needs its results or writes
+something (`overlap` of nn/launch.py). `learn` gathers its observations while the optimizer of the minibatch before
+still runs.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -24,6 +28,11 @@ import triton
 import triton.language as tl
 
 from shoal.algos.fast.head_kernels import loss_grads, sample
+
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton: OVERLAP is False then
+    gdc_launch_dependents = gdc_wait = None
 
 FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 
@@ -139,6 +148,7 @@ def learn(
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, DTYPE: tl.constexpr,
     SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, SQUASH: tl.constexpr, BM: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """The gradient on the transitions `order[:count]`. Each block computes BM of them and stores a row of `partial`.
 
@@ -150,6 +160,8 @@ def learn(
     live = row < count
     at = tl.load(order + row, mask=live, other=0)
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
+    if OVERLAP:
+        gdc_wait()
     w1 = _matrix(narrow, H, DP, DTYPE)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(narrow + H * DP + H, H, H, DTYPE)
@@ -205,12 +217,14 @@ def add_metrics(sums, metrics, step, tiles, END: tl.constexpr, BLOCKS: tl.conste
 @triton.jit
 def reduce(
     partial, sums, gradient, squares, metrics, step, size, blocks, tiles,
-    BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr,
+    BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Adds the blocks' rows of `partial` to the gradient (BEGIN: starts from zero), and sums its squares.
 
     Also adds the metrics of `tiles` tiles, and with END counts the optimizer step.
     """
+    if OVERLAP:
+        gdc_wait()
     part = tl.program_id(0)
     at, block = part * PART + tl.arange(0, PART), tl.arange(0, BLOCKS)
     rows = tl.zeros((BLOCKS, PART), tl.float32)
@@ -291,8 +305,12 @@ def adam(
     weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
     beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
     G: tl.constexpr, RECURRENT: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW."""
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
     index = tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
     _adam_part(
@@ -307,11 +325,14 @@ def muon(
     beta1, beta2, eps, decay, scale_1, scale_2,
     NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
     RECURRENT: tl.constexpr, MATRICES: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
-    PART: tl.constexpr, DTYPE: tl.constexpr,
+    PART: tl.constexpr, DTYPE: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Clips the gradient, then Muon for the two hidden matrices and a core's gates, one block each, and AdamW for the
     other weights in the blocks after those: see optimizers/muon.py.
     """
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
     which, index = tl.program_id(0), tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
     if which < MATRICES:
@@ -336,6 +357,8 @@ def _muon_matrix(
     start, width = tl.where(which == 0, 0, H * D + H), tl.where(which == 0, D, H)
     if which >= 2:
         start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
+    VECTOR: tl.constexpr = 4 if D % 4 == 0 else 2 if D % 2 == 0 else 1  # numbers that are loaded at a time
+    start, width = tl.multiple_of(start, 16), tl.multiple_of(width, VECTOR)
     W: tl.constexpr = DP if DP > H else H
     row, column = tl.arange(0, H), tl.arange(0, W)
     at = NUMBERS + start + row[:, None] * width + column[None, :]
@@ -362,10 +385,15 @@ def _muon_matrix(
 
 
 @triton.jit
-def advantage_stats(advantages, counts, order, stats, edges, COUNTED: tl.constexpr,
+def advantage_stats(advantages, counts, order, stats, metrics, edges, COUNTED: tl.constexpr,
                     STANDARDIZE: tl.constexpr, PART: tl.constexpr):  # fmt: skip
-    """For each minibatch `order[edges[k]:edges[k + 1]]`: mean and 1 / std of its advantages, and 1 / its count."""
+    """For each minibatch `order[edges[k]:edges[k + 1]]`: mean and 1 / std of its advantages, and 1 / its count.
+
+    Also sets the eight metrics to zero.
+    """
     k = tl.program_id(0)
+    if k == 0:
+        tl.store(metrics + tl.arange(0, 8), tl.zeros((8,), tl.float32))
     first, last = tl.load(edges + k), tl.load(edges + k + 1)
     pivot = tl.load(advantages + tl.load(order + first))  # subtracted: sums of numbers far from 0 lose precision
     ones, sums, squares = tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32)

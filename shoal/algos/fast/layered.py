@@ -42,7 +42,7 @@ from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
 from shoal.nn.launch import launch
-from shoal.nn.recurrent import LSTM, State
+from shoal.nn.recurrent import State
 
 WIDEST = 512  # units of a layer
 NUMBERS = 2048  # of an observation without convolutions
@@ -89,8 +89,8 @@ def core_not_covered(learner: Any) -> str:
     core, features = learner.actor.policy.core, learner.actor.policy.body.features
     if type(core) not in CORES:
         return "--nn.core other than lstm and mingru"
-    if core.size != features or core.size not in ((16, 32, 64, 128) if type(core) is LSTM else (16, 32, 64, 128, 256)):
-        return "--nn.core-size other than --nn.hidden, or other than a power of two up to 128 (mingru: 256)"
+    if core.size != features or core.size not in (16, 32, 64, 128):
+        return "--nn.core-size other than --nn.hidden, or other than 16, 32, 64 or 128"
     return large_lstm_not_covered(learner)
 
 
