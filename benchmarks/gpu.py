@@ -2,12 +2,14 @@
 
     python benchmarks/gpu.py [PART ...]          default: all parts
 
-`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs only.
+`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs or cases only. gpu_checks.py has
+the comparisons of kernels.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     q_learning the same for DQN and PQN
     vacuum     DQN as robot 0 against scripted robots, compared with each scripted robot as robot 0
     kernels    the fused kernels compared with the plain path, from the same rollouts
+    odd_settings the same for unusual numbers of envs, minibatches, layers, units, agents, masks and observations
     exact      the same seed gives the same weights, and so does a run that was stopped and resumed
     curriculum the same for a run whose opponents change: a robot, a Python agent, a frozen copy of the learner
     host       envs on CPU threads with the learner on the GPU, and how busy both are
@@ -16,8 +18,8 @@
     envs       steps per second of the envs alone
     parity     every env on the GPU compared with the CPU, byte for byte
 
-Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels, exact,
-curriculum or parity find a difference.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels,
+odd_settings, exact, curriculum or parity find a difference.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_checks import EXACT, KERNELS, ODD, PROBLEMS, exact, kernels, odd_settings
 
 import shoal
 from shoal import registry
-from shoal.algos.algorithm import ALGORITHMS
 from shoal.bench.training import device_times, profile
 from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
@@ -50,7 +52,6 @@ from shoal.train import train as train_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/gpu.jsonl"
-PROBLEMS: list[str] = []  # differences that checks found: the command then exits with 1
 STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
 
 
@@ -95,7 +96,7 @@ def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
     return "" if cpu.snapshot() == gpu.snapshot() else "state after moving snapshots"
 
 
-def odd_settings(env: str) -> dict[str, dict[str, Any]]:
+def rare_options(env: str) -> dict[str, dict[str, Any]]:
     """The env's presets, and options that reach code which random play with the defaults never runs."""
     spec = lib.load(registry.find(env)).spec
     results: dict[str, dict[str, Any]] = {preset.name: {"preset": preset.name} for preset in spec.presets}
@@ -137,7 +138,7 @@ def parity(names: list[str] | None = None) -> dict[str, Any]:
     cases: list[tuple[str, str, int, dict[str, Any]]] = []  # title, env, envs, options
     for env in names or registry.stock_names():
         cases += [(env, env, num_envs, {}) for num_envs in (1, 257, 65536)]
-        cases += [(f"{env}, {name}", env, 257, options) for name, options in odd_settings(env).items()]
+        cases += [(f"{env}, {name}", env, 257, options) for name, options in rare_options(env).items()]
     if not names:
         cases += [(f"{Path(env).stem}, {name}", env, 257, options) for name, (env, options) in OTHER_CASES.items()]
     for title, env, num_envs, options in cases:
@@ -401,197 +402,6 @@ def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str
     return {"return": float(total.mean()), "kills_0": seen.get("kills_0", {"mean": 0.0})["mean"], "games": GAMES}
 
 
-LEAGUE: dict[str, Any] = {"on": True, "pool": 6, "snapshot": 8192, "every": 1}
-EXACT: dict[str, tuple[str, dict[str, Any]]] = {
-    "fused": ("breakout", {}),
-    "fused, Muon": ("breakout", {"train": {"optimizer": "muon"}}),
-    "normalizers, truncation": (
-        "pendulum",
-        {"env": {"max_steps": 10}, "train": {"normalize_reward": True, "normalize_obs": True}},
-    ),
-    "LSTM": ("memory", {"nn": {"core": "lstm"}}),
-    "LSTM, plain path, bf16": ("memory", {"nn": {"core": "lstm", "layers": 1}, "train": {"precision": "bf16"}}),
-    "MinGRU, Muon": ("memory", {"nn": {"core": "mingru"}, "train": {"optimizer": "muon"}}),
-    "MinGRU, plain path": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "tf32"}}),
-    "LSTM, truncation": ("cartpole", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}, "train": {"segment": 4}}),
-    "agents, masks": ("forage", {"nn": {"encoder": "mlp"}}),
-    "CNN": ("maze", {}),
-    "priority": ("cartpole", {"train": {"priority": 0.5}}),
-    "a policy for each agent": ("vacuum", {"nn": {"policies": "per_agent"}}),
-    "scripted opponents": ("vacuum", {"opponents": "1=seek,2=flee,3=random"}),
-    "DQN": ("vacuum", {"algo": "dqn"}),
-    "DQN, priority, C51, truncation": (
-        "cartpole",
-        {"algo": "dqn", "env": {"max_steps": 7}, "train": {"priority": 0.5, "distribution": "c51", "n_step": 3}},
-    ),
-    "DQN, a network for each agent, opponents": (
-        "vacuum",
-        {"algo": "dqn", "opponents": "3=seek", "train": {"policy": "per-agent", "replay": "per-agent"}},
-    ),
-    "PQN": ("breakout", {"algo": "pqn"}),
-    "envs on the host, DQN, scripted opponents": (
-        "vacuum",
-        {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek", "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
-    "envs on the host, MinGRU, truncation": (
-        "cartpole",
-        {"nn": {"core": "mingru"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "envs on the host, LSTM, truncation": (
-        "pendulum",
-        {"nn": {"core": "lstm"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "stacked frames, sticky actions": ("cartpole", {"wrap": ("stack=4", "sticky=0.25"), "env": {"max_steps": 20}}),
-    "schedules": (
-        "cartpole",
-        {
-            "env": {"gravity": "linear(5, 15)", "max_steps": 20},
-            "train": {"entropy_coef": "linear(0.1, 0)", "learning_rate": "cosine(1e-2, 1e-3)"},
-        },
-    ),
-    "drawn params": ("cartpole", {"env": {"dt": "loguniform(0.005, 0.08)", "max_steps": 20}}),
-    "DQN, schedules, wrappers": (
-        "cartpole",
-        {"algo": "dqn", "env": {"max_steps": 20}, "train": {"epsilon": "exp(1, 0.01)"}, "wrap": ("skip=2", "stack=2")},
-    ),
-    "own reward": ("cartpole", {"reward": f"{ROOT / 'examples/own_by_name/mine.py'}:Thrifty"}),
-    "a Python opponent in the graph": ("midrange", {"opponents": f"1={ROOT / 'examples/train_midrange.py'}:Chaser"}),
-    "a Python opponent without a graph": ("forage", {"opponents": "1=random", "nn": {"encoder": "mlp"}}),
-    "groups with a policy each": (str(ROOT / "examples/chase/chase.h"), {"nn": {"hidden": 64}}),
-    "unlike agents": (str(ROOT / "tests/unlike.h"), {"nn": {"hidden": 64}}),
-    "mixed actions": (str(ROOT / "tests/mixture.h"), {"nn": {"hidden": 64}}),
-    "league, robots, fused": (
-        "vacuum",
-        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": {**LEAGUE, "members": ("seek", "random")}},
-    ),
-    "league, LSTM": (
-        "vacuum",
-        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": LEAGUE, "nn": {"core": "lstm"}},
-    ),
-    "league, masks": ("connect4", {"league": LEAGUE}),
-    "league, multi-discrete, exploiters": (
-        "midrange",
-        {"env": {"time_limit": 10.0}, "league": {**LEAGUE, "exploiters": 1}},
-    ),
-}
-
-
-def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: int = 0) -> dict[str, Any]:
-    """All tensors of a checkpoint after `iterations` iterations; with `stop_at`, stopped there and resumed."""
-    if tables.get("algo") == "dqn":
-        train = {"train_frequency": 8, "gradient_steps": 4, "replay_size": 200_000, "replay_start": 5000}
-    else:
-        train = {"horizon": 16, "minibatches": 4}
-    common = {"device": "cuda", "algo": tables.get("algo", "ppo")}
-    own = {"train": {**train, "total_steps": 10**7}, "vec": {"num_envs": 512}}
-    options = options_for("", common, own, tables)
-    trainer = Trainer(env, options)
-    for _ in range(stop_at or iterations):
-        trainer.iterate()
-    if stop_at:
-        state = {name: {k: v.cpu().clone() for k, v in part.items()} for name, part in trainer.state().items()}
-        meta = {**trainer.counters(), "step": trainer.step}
-        trainer.close()
-        trainer = Trainer(env, options)
-        trainer.restore(state, meta)
-        for _ in range(iterations - stop_at):
-            trainer.iterate()
-    results = {f"{name}.{k}": v.cpu() for name, part in trainer.state().items() for k, v in part.items()}
-    trainer.close()
-    return results
-
-
-KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tanh, normalized": ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}),
-    "118 numbers, 128 units": ("breakout", {}),
-    "small minibatches": ("breakout", {"train": {"minibatches": 16}}),
-    "Muon": ("breakout", {"nn": {"activation": "tanh"}, "train": {"optimizer": "muon", "learning_rate": 3e-3}}),
-    "masks, agents that die": ("vacuum", {"nn": {"hidden": 32}}),
-    "MinGRU": ("breakout", {"nn": {"core": "mingru"}, "train": {"segment": 16}}),
-    "LSTM": ("breakout", {"nn": {"core": "lstm"}, "train": {"segment": 16}}),
-    "LSTM, Muon, small": (
-        "cartpole",
-        {"nn": {"core": "lstm", "hidden": 32}, "train": {"optimizer": "muon", "segment": 8, "learning_rate": 3e-3}},
-    ),
-    "MinGRU, masks, agents that die": ("vacuum", {"nn": {"core": "mingru", "hidden": 64}}),
-    "value clip, AdamW": ("pong", {"train": {"value_clip": 0.2, "optimizer": "adamw", "weight_decay": 0.1}}),
-}
-
-
-def kernels() -> dict[str, Any]:
-    """Compares the fused kernels (bfloat16) with the plain path (float32), from the same rollout.
-
-    Compares the logits of the first step, the gradient of the last minibatch, and the direction in which the weights
-    moved. (The tests compare them in float32, in Triton's interpreter.)
-    """
-    results: dict[str, Any] = {}
-    for name, (env, tables) in KERNELS.items():
-        train = {"horizon": 32, "minibatches": 1, "epochs": 1, "total_steps": 10**7, **tables.get("train", {})}
-        sides = []
-        for precision in ("fp32", "bf16"):
-            own = {**tables, "train": {**train, "precision": precision}, "vec": {"num_envs": 2048}}
-            trainer = Trainer(env, options_for("", {"device": "cuda"}, own))
-            trainer.start()
-            sides.append(trainer)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        plain, fast = (side.learners[0] for side in sides)
-        assert plain.fused is None
-        assert fast.fused is not None
-        for side in sides:
-            side.collector.collect()
-        logits_difference = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
-        same = float((plain.rollout.actions[0] == fast.rollout.actions[0]).double().mean())
-        for mine, theirs in zip(fast.rollout.tensors(), plain.rollout.tensors()):
-            mine.copy_(theirs)
-        for key, stream in fast.streams.items():
-            stream.set_state(plain.streams[key].get_state())
-        before, norms = plain.weights.detach().clone(), []
-        for learner in (plain, fast):
-            norms.append(float(ALGORITHMS.find("ppo").update(learner)["grad_norm"]))
-        moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
-        row: dict[str, Any] = {
-            "logits_apart": logits_difference,
-            "actions_same": same,
-            "gradients": _cosine(plain.weights.grad, fast.weights.grad),
-            "norms": norms,
-            "weights": _cosine(*moved),
-        }
-        results[f"{env}, {name}"] = row
-        # Muon orthogonalizes in bfloat16, which amplifies differences in a matrix's small components
-        is_muon = train.get("optimizer") == "muon"
-        good = logits_difference < 0.05 and same > 0.97 and row["weights"] > (0.95 if is_muon else 0.98)
-        if train["minibatches"] == 1:  # otherwise the weights differ before the last minibatch
-            good = good and row["gradients"] > 0.995 and abs(norms[1] / norms[0] - 1) < 0.02
-        PROBLEMS.extend([] if good else [f"kernels {env}, {name}: {row}"])
-        print(
-            f"kernels {env:9} {name:24} {'agrees' if good else 'DIFFERS'}: logits within {logits_difference:.4f}, "
-            f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of weight changes "
-            f"{row['weights']:.4f}, norms {norms[0]:.5f} and {norms[1]:.5f}",
-            flush=True,
-        )
-        for side in sides:
-            side.close()
-    return results
-
-
-def _cosine(one: Any, two: Any) -> float:
-    return float(torch.nn.functional.cosine_similarity(one.flatten().double(), two.flatten().double(), dim=0))
-
-
-def exact() -> dict[str, Any]:
-    """Compares a repeated and a resumed run with the first one, bit for bit."""
-    results: dict[str, Any] = {}
-    for name, (env, tables) in EXACT.items():
-        once, again, resumed = (weights_after(env, tables, 6, stop) for stop in (0, 0, 3))
-        differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
-        words = ["same" if not names else f"differs in {names[:3]}" for names in differ]
-        results[name] = {"repeat": words[0], "resume": words[1]}
-        PROBLEMS.extend(f"exact {name}: {word}" for word in words if word != "same")
-        print(f"exact {env:9} {name:40} repeat {words[0]}, resume {words[1]}", flush=True)
-    return results
-
-
 def curriculum() -> dict[str, Any]:
     """Compares a run whose opponents change (robot, Python agent, frozen self) with its repetition and its resume."""
     iteration = 512 * 16
@@ -721,6 +531,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "q_learning": q_learning,
     "vacuum": vacuum,
     "kernels": kernels,
+    "odd_settings": odd_settings,
     "exact": exact,
     "curriculum": curriculum,
     "host": host,
@@ -734,6 +545,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 def check_words(words: list[str]) -> None:
     """Exits if a part, or an env or case of it, does not exist."""
     known = {"learning": list(CASES), "q_learning": list(Q_CASES)}
+    known |= {"kernels": list(KERNELS), "odd_settings": list(ODD), "exact": list(EXACT)}
     known |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     for word in words:
         part, _, names = word.partition(":")
