@@ -1,7 +1,9 @@
-"""The parts kernels, odd_settings and exact of gpu.py: GPU kernels against the plain path, runs against themselves."""
+"""The parts of gpu.py that compare: GPU kernels with the plain path, runs with their repetition."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from shoal.algos import pqn
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.train import Trainer, options_for
+from shoal.train import train as train_run
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS: list[str] = []  # differences that checks found: the command then exits with 1
@@ -304,3 +307,38 @@ def exact(names: list[str] | None = None) -> dict[str, Any]:
         words = ", ".join(f"{kind} {word}" for kind, word in results[name].items())
         print(f"exact {Path(env).stem:9} {name:40} {words}", flush=True)
     return results
+
+
+def curriculum() -> dict[str, Any]:
+    """Compares a run whose opponents change (robot, Python agent, frozen self) with its repetition and its resume."""
+    iteration = 512 * 16
+    chaser = f"1={ROOT / 'examples/train_midrange.py'}:Chaser"
+    phases = [
+        {"opponents": "1=drone", "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
+        {"opponents": chaser, "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
+        {"opponents": "1=self", "env": {"time_limit": 20.0}, "refresh": 8 * iteration},
+    ]
+    tables: dict[str, Any] = {
+        "device": "cuda",
+        "curriculum": phases,
+        "console": "off",
+        "train": {"total_steps": 64 * iteration, "horizon": 16, "minibatches": 4},
+        "vec": {"num_envs": 512},
+        "eval": {"episodes": 0},
+        "save": {"every_s": 0, "every": 1, "keep": 100},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [train_run("midrange", runs_folder=f"{folder}/{k}", **tables) for k in range(2)]
+        expected, again = (checkpoints_of(run) for run in runs)
+        for path in runs[1].checkpoints()[5:]:  # in the phase of the frozen self
+            shutil.rmtree(path)
+        resumed = checkpoints_of(train_run("midrange", resume=runs[1].folder, console="off"))
+    words = ["same" if other == expected else "differs" for other in (again, resumed)]
+    PROBLEMS.extend(f"curriculum: {what} {word}" for what, word in zip(("repeat", "resume"), words) if word != "same")
+    print(f"curriculum: repeat {words[0]}, resume {words[1]}, {len(expected)} files", flush=True)
+    return {"repeat": words[0], "resume": words[1]}
+
+
+def checkpoints_of(run: Any) -> dict[str, bytes]:
+    """All tensors of a run's checkpoints, by file."""
+    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in sorted(run.folder.rglob("*.safetensors"))}
