@@ -212,6 +212,9 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "breakout": ("breakout", BREAKOUT, {}),
     "breakout MinGRU": ("breakout", BREAKOUT, {"nn": {"core": "mingru"}, "train": CORE}),
     "breakout LSTM": ("breakout", BREAKOUT, {"nn": {"core": "lstm"}, "train": CORE}),
+    "pendulum": ("pendulum", -200.0, {}),
+    "forage": ("forage", 0.5, {}),
+    "maze": ("maze", 0.6, {}),
 }
 
 
@@ -493,8 +496,6 @@ def seconds_to(goal: float, records: Path, games: int, began: float) -> float | 
 def profiles() -> dict[str, Any]:
     """What `shoal bench train` prints, for several envs."""
     cases: dict[str, tuple[str, dict[str, Any]]] = {name: (env, tables) for name, (env, _, tables) in CASES.items()}
-    cases["maze"] = ("maze", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
-    cases["forage"] = ("forage", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
     results: dict[str, Any] = {}
     for name, (env, tables) in cases.items():
         row = results[name] = profile(env, options_for(env, {"device": "cuda"}, tables), seconds=1.5)
@@ -526,20 +527,30 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
+def chosen(part: str, names: str) -> list[str]:
+    """The envs or cases after a part's colon: one, or several between commas or semicolons (names may have commas)."""
+    if names in known_names(part):
+        return [names]
+    return names.split(";" if ";" in names else ",") if names else []
+
+
+def known_names(part: str) -> list[str]:
+    """What may follow a part's colon."""
+    cases: dict[str, Any] = {"learning": CASES, "q_learning": Q_CASES, "kernels": KERNELS, "odd_settings": ODD}
+    cases |= {"exact": EXACT, **dict.fromkeys(("envs", "parity"), registry.stock_names())}
+    return list(cases.get(part, ()))
+
+
 def check_words(words: list[str]) -> None:
     """Exits if a part, or an env or case of it, does not exist."""
-    known = {"learning": list(CASES), "q_learning": list(Q_CASES)}
-    known |= {"kernels": list(KERNELS), "odd_settings": list(ODD), "exact": list(EXACT)}
-    known |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     for word in words:
         part, _, names = word.partition(":")
         if part not in PARTS:
             raise SystemExit(f"{part}: no such part. Known: {', '.join(PARTS)}.")
-        for name in names.split(",") if names else ():
-            if name not in known.get(part, []):
-                raise SystemExit(
-                    f"{part} has no '{name}'. Known: {', '.join(known.get(part, [])) or 'this part takes none'}."
-                )
+        for name in chosen(part, names):
+            if name not in known_names(part):
+                known = "; ".join(known_names(part)) or "this part takes none"
+                raise SystemExit(f"{part} has no '{name}'. Known: {known}.")
 
 
 def main() -> int:
@@ -561,7 +572,7 @@ def main() -> int:
     for word in words:
         name, _, names = word.partition(":")
         began = time.perf_counter()
-        results = PARTS[name](names.split(",")) if names else PARTS[name]()
+        results = PARTS[name](chosen(name, names)) if names else PARTS[name]()
         entry = {"time": time.strftime("%Y-%m-%d %H:%M"), **facts, name: results}
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
