@@ -67,9 +67,7 @@ STATE = np.dtype(  # the header's State
         ("num_plants", "u1"),
         ("asleep", "u1"),
         *[(name, "i1") for name in "row col facing health food drink energy hunger thirst fatigue recover".split()],
-        ("pace", "u1"),
-        ("age", "<u4"),
-        ("unused", "u1", 8),
+        ("unused", "u1", 13),
     ]
 )
 

@@ -60,9 +60,7 @@ typedef struct {
     int8_t row, col, facing;
     int8_t health, food, drink, energy;
     int8_t hunger, thirst, fatigue, recover;  // towards the next point of each; halves of the reference's, less fatigue
-    uint8_t pace;                             // steps for each part of the next world: 1, 2, 4 or 8
-    uint32_t age;                             // steps of all episodes: the same in all envs that began together
-    int8_t unused[8];                         // 64 * 139 bytes: rows of the map are lines of the cache
+    int8_t unused[13];                        // 64 * 139 bytes: rows of the map are lines of the cache
 } State;
 
 ENV_FN int32_t row_step(int32_t way) { return (way == DOWN) - (way == UP); }
