@@ -7,7 +7,7 @@ line of benchmarks/results/suite.jsonl. `write_page` writes the table of docs/su
 and seed.
 
 On a GPU several processes take turns unless NVIDIA's MPS runs (nvidia-cuda-mps-control -d): with it their kernels run
-at the same time, which made the suite about three times as fast on an H200.
+at the same time. The results of docs/suite.md were measured with it.
 """
 
 from __future__ import annotations
