@@ -44,7 +44,8 @@ GYMNASIUM_ENVS = 64
 
 def makers(env: str) -> dict[str, Callable[[], Stepper]]:
     """Ours and the peers that are installed."""
-    task, found = TASKS[env], {"shoal": partial(ours, env, backend="serial")}
+    task = TASKS[env]
+    found: dict[str, Callable[[], Stepper]] = {"shoal": partial(ours, env, backend="serial")}
     if importlib.util.find_spec("envpool"):
         found["EnvPool"] = partial(envpool, task, 1)
     if not env.startswith("minigrid"):
