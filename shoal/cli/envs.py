@@ -26,18 +26,22 @@ def envs(
     Try:
         shoal envs                list all
         shoal envs breakout       the page of one env
+        shoal envs minigrid       list those whose names start with minigrid_
         shoal envs ./my_env.h     the page of your own header
         shoal envs --json         everything as JSON
 
     Args:
-        name: The env to show: a name from the list, or the path of an env header. Without it all are listed.
+        name: The env to show: a name from the list, or the path of an env header. The first part of names lists the
+            envs that share it. Without a name all are listed.
         json: Print JSON: an object for one env, an array for the list.
     """
     from shoal import registry
     from shoal.cli import pages
 
-    if name is None:
-        return list_json() if json else list_table()
+    known = registry.known_names()
+    family = [other for other in known if name not in known and other.startswith(f"{name}_")]
+    if name is None or family:
+        return (list_json if json else list_table)(family or known)
     header = registry.find(name)
     if json:
         print(jsonlib.dumps(pages.describe(header), indent=2))
@@ -70,8 +74,8 @@ def show(markdown: str) -> None:
             out.print(line, soft_wrap=True)
 
 
-def list_table() -> int:
-    """Prints the envs. The row of one that does not compile has the error."""
+def list_table(names: list[str]) -> int:
+    """Prints these envs. The row of one that does not compile has the error."""
     from rich.table import Table
     from rich.text import Text
 
@@ -82,7 +86,6 @@ def list_table() -> int:
     from shoal.native import lib
 
     out = console()
-    names = registry.known_names()
     rows: list[tuple[str, ...]] = []
     with out.status("") as status:
         for name in names:
@@ -114,7 +117,7 @@ def list_table() -> int:
             out.print(line)
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
-    out.print(f"\n{len(names)} envs.")
+    out.print(f"\n{len(names)} env{'' if len(names) == 1 else 's'}.")
     suggest(out, {f"shoal envs {example}": "the page of one env", "shoal new my_env": "write your own env"})
     return 0
 
@@ -127,8 +130,8 @@ def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
     return [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in rendered]
 
 
-def list_json() -> int:
-    """Prints `describe` of every env as JSON; the error of one that does not compile."""
+def list_json(names: list[str]) -> int:
+    """Prints `describe` of these envs as JSON; the error of one that does not compile."""
     from shoal import registry
     from shoal.cli.pages import describe
     from shoal.errors import ShoalError
@@ -139,7 +142,7 @@ def list_json() -> int:
         except ShoalError as error:
             return {"name": name, "error": str(error)}
 
-    print(jsonlib.dumps([entry(name) for name in registry.known_names()], indent=2))
+    print(jsonlib.dumps([entry(name) for name in names], indent=2))
     return 0
 
 
