@@ -30,7 +30,7 @@ WALLS = {
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
     "native": {"errors", "groups", "distributions", "spec", "wrappers"},
-    "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native"},
+    "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native", "config"},
     "entry": {
         "errors",
         "cores",

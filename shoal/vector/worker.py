@@ -104,10 +104,10 @@ def _work(creators: bytes | list[Any], pipe: Any) -> None:
         block = Block(slots[0].agent_spaces, plan.num_envs, memoryview(memory)[plan.block_at :])
         runner = Runner(slots, block, plan.lo, plan.autoreset)
         if plan.replaces:
-            _reset_with(runner, plan.seeds)
+            reset_with(runner, plan.seeds)
     except BaseException as error:
         in_setup = {"env": plan.lo, "seed": None, "step": 0, "doing": "its setup"}
-        report = _report(error, runner, "reset") if runner else {**in_setup, **pack(error)}
+        report = report_of(error, runner, "reset") if runner else {**in_setup, **pack(error)}
         pipe.send_bytes(pickle.dumps(report))
         return
     pipe.send_bytes(pickle.dumps(None))
@@ -163,9 +163,9 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any) -> None:
             else:
                 info_rows = runner.step()
             channel.step = runner.steps
-            packed = _pack_infos(info_rows) if info_rows else b""
+            packed = pack_infos(info_rows) if info_rows else b""
         except BaseException as error:
-            report = _report(error, runner, "reset" if command == RESET else f"step {runner.steps}")
+            report = report_of(error, runner, "reset" if command == RESET else f"step {runner.steps}")
             core.finish(base, worker, RAISED)
             pipe.send_bytes(pickle.dumps(report))
             continue
@@ -182,7 +182,7 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any) -> None:
     core.finish(base, worker, OK)
 
 
-def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
+def reset_with(runner: Runner, seeds: list[int] | None) -> InfoRows:
     """Resets all envs of this worker with their seeds, leaving the shared seeds and mask alone."""
     arrays = runner.arrays
     private = {"seeds": np.zeros_like(arrays["seeds"]), "reset_with": np.array([seeds is not None, False, False])}
@@ -190,12 +190,13 @@ def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
         private["seeds"][runner.lo : runner.hi] = seeds
     runner.arrays = {**arrays, **private}
     try:
-        runner.reset()
+        return runner.reset()
     finally:
         runner.arrays = arrays
 
 
-def _pack_infos(info_rows: InfoRows) -> bytes:
+def pack_infos(info_rows: InfoRows) -> bytes:
+    """The infos as bytes, or BadOutput."""
     try:
         return pickle.dumps(info_rows, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -206,7 +207,8 @@ def _pack_infos(info_rows: InfoRows) -> bytes:
         raise BadOutput(f"an info cannot be sent to another process: {error}") from error
 
 
-def _report(error: BaseException, runner: Runner, doing: str) -> dict[str, Any]:
+def report_of(error: BaseException, runner: Runner, doing: str) -> dict[str, Any]:
+    """What an env raised, and which env it was, as plain data."""
     place = int(runner.place[0])
     return {"env": place, "seed": runner.seeds[place - runner.lo], "step": runner.steps, "doing": doing, **pack(error)}
 
