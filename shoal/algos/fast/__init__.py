@@ -53,10 +53,13 @@ def native_q_acting(actor: Any, rollout: Any) -> Any:
 
 
 def native_q_learning(learner: Any, batch_rows: int) -> Any:
-    """DQN's gradient step in C, for a small Q-network on a CPU; None if C does not cover it."""
+    """DQN's gradient step in C, for a small Q-network on a CPU; None if C does not cover it.
+
+    It does not cover shards: C computes gradient and step in one call, and the gradients of shards are added between.
+    """
     from shoal.algos.fast import q_native
     from shoal.algos.optimizers.adam import Adam
 
-    if type(learner.optimizer) is not Adam or not q_native.covers(learner.actor, batch_rows):
+    if learner.shards is not None or type(learner.optimizer) is not Adam or not q_native.covers(learner.actor, batch_rows):
         return None
     return q_native.NativeLearning(learner, batch_rows)

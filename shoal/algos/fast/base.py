@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shoal.algos import ops
 from shoal.algos.fast.heads import HeadTables
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.adam import Adam
@@ -87,6 +88,7 @@ class KernelPPO:
         self.coefs, self._known_coefs = zeros(len(COEFS)), dict[str, float]()
         self._set_coefs()
 
+    squares: Tensor  # sums over parts of the gradient
     acts_for_members = False  # whether member_kernels.py acts for such a network
 
     # ---- collecting ----
@@ -129,19 +131,46 @@ class KernelPPO:
 
     def epoch(self, batch: Any, order: Tensor) -> Tensor:
         """One pass over the rollout in minibatches of `order`; returns the sums of STEP_METRICS (algos/ppo.py)."""
-        config = self.learner.config
+        config, shards = self.learner.config, self.learner.shards
         self._set_coefs()
-        launch(
-            self.kernels.advantage_stats, (config.minibatches,),
-            batch.advantages, batch.counts, order, self.stats, self.edges,
-            COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
-            num_warps=8,
-        )  # fmt: skip
+        if shards is not None:
+            self._set_whole_stats(batch, order)
+        else:
+            launch(
+                self.kernels.advantage_stats, (config.minibatches,),
+                batch.advantages, batch.counts, order, self.stats, self.edges,
+                COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
+                num_warps=8,
+            )  # fmt: skip
         self.metrics.zero_()
         for k, count in enumerate(self.counts):
             self._gradient(batch, order, self.starts[k], count, self.stats[k])
+            if shards is not None:
+                self._add_shards()
             self._optimize()
+        if shards is not None:  # the gradient norm is that of the sum, the others are of this shard
+            self.metrics[:5] = shards.sum(self.metrics[:5])
         return self.metrics[:6]
+
+    def _set_whole_stats(self, batch: Any, order: Tensor) -> None:
+        """Sets the mean, 1 / std and 1 / count of each minibatch's advantages, over all shards (algos/shards.py)."""
+        sums = []
+        for lo, hi in pairwise(self.starts):
+            counts = None if batch.counts is None else batch.counts[order[lo:hi]]
+            sums.append(ops.moment_sums(batch.advantages[order[lo:hi]], counts))
+        total, mean, variance = ops.moments_of(self.learner.shards.sum(torch.stack(sums))).unbind(-1)
+        self.stats[:, 2] = 1.0 / total
+        if self.learner.config.normalize_advantage == "minibatch":
+            self.stats[:, 0], self.stats[:, 1] = mean, 1.0 / (variance.sqrt() + 1e-8)
+        else:
+            self.stats[:, 0], self.stats[:, 1] = 0.0, 1.0
+
+    def _add_shards(self) -> None:
+        """Replaces the gradient by the sum over all shards, and the squares from which kernels compute its norm."""
+        gradient = self.weights.grad
+        gradient.copy_(self.learner.shards.sum(gradient))
+        self.squares.zero_()
+        self.squares[0] = gradient.square().sum()
 
     def _set_coefs(self) -> None:
         """Takes the options that the kernels read. With a schedule an option is a tensor, which a graph can copy."""
