@@ -91,8 +91,8 @@ def train(
             while training.session.advance():
                 pass
     finally:
-        if world is not None and training.has_session:
-            world.send("end", str(training.run.folder.resolve()))
+        if world is not None and not (training.has_session and training.session.trainer.is_broken):
+            world.send("end", str(training.run.folder.resolve()) if training.has_session else "")
     return training.run
 
 

@@ -21,7 +21,7 @@ from shoal.log import check as check_loggers
 from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis, league_members, named, ranks
+from shoal.train import diagnosis, league_members, named, ranks, shard_options
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
@@ -78,6 +78,7 @@ def open_session(
     old = run_to_resume(env, resume, root)
     if world is not None and (begun := world.recall("run")):  # torchrun has restarted the processes
         old = runs.begun(begun) or old
+        options = shard_options.as_begun(options, old)
     if old is not None:
         given = tables.pop("init", "") if init is None else str(init)
         initial_weights.check_resume(given, old, is_auto=str(resume) == "auto")

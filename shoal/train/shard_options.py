@@ -12,6 +12,7 @@ from shoal.algos.algorithm import ALGORITHMS, Algorithm
 from shoal.algos.shards import Shards, divide
 from shoal.errors import ConfigError
 from shoal.registry import is_native
+from shoal.runs import Run
 from shoal.train.defaults import NATIVE_ENVS, PYTHON_ENVS
 from shoal.train.options import Options
 
@@ -34,13 +35,45 @@ def with_count(options: Options, shards: int) -> Options:
     return dataclasses.replace(options, train=dataclasses.replace(options.train, shards=shards))
 
 
+def as_begun(options: Options | None, run: Run | None) -> Options | None:
+    """The options with the shards of the run that is continued: there may be fewer processes than before."""
+    if options is None or run is None:
+        return options
+    return with_count(options, int(run.config.get("train", {}).get("shards", 0)) or 1)
+
+
+def check_all(env: Any, options: Options, processes: int) -> None:
+    """Raises ConfigError if a run cannot be trained in so many processes: before they are started."""
+    count = count_of(options, processes)
+    check_processes(count, processes)
+    options = with_count(options, count)
+    check_supported(options, count)
+    of_one(env, options, count)
+
+
+def check_processes(shards: int, processes: int) -> None:
+    """Raises ConfigError unless every process has as many shards as any other."""
+    if shards % processes:
+        near = sorted({max(1, shards // processes) * processes, (shards // processes + 1) * processes})
+        raise ConfigError(
+            f"--train.shards {shards} does not divide over {processes} processes. Try --train.shards "
+            f"{' or '.join(str(number) for number in near)}, or a number of processes that divides {shards}."
+        )
+
+
 def check(options: Options, shards: Shards | None) -> None:
-    """Raises ConfigError for options that do not work with shards."""
-    if shards is None:
-        if (count := count_of(options)) > 1:
-            raise ConfigError(
-                f"--train.shards {count}: a Trainer trains one shard. Use shoal.train.make_trainer, which trains all."
-            )
+    """Raises ConfigError for options that do not work with shards, or for shards without a trainer for all."""
+    if shards is not None:
+        check_supported(options, shards.count)
+    elif (count := count_of(options)) > 1:
+        raise ConfigError(
+            f"--train.shards {count}: a Trainer trains one shard. Use shoal.train.make_trainer, which trains all."
+        )
+
+
+def check_supported(options: Options, count: int) -> None:
+    """Raises ConfigError for options that do not work with several shards."""
+    if count == 1:
         return
     refused = {
         "a league (--league)": options.league.on or options.opponents == "pool",
@@ -51,7 +84,7 @@ def check(options: Options, shards: Shards | None) -> None:
     for what, is_given in refused.items():
         if is_given:
             raise ConfigError(
-                f"{what} does not work with --train.shards {shards.count}: it needs all envs in one process. Leave "
+                f"{what} does not work with --train.shards {count}: it needs all envs in one process. Leave "
                 "one of them out."
             )
 

@@ -15,18 +15,20 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from shoal.algos.shards import Exchange
-from shoal.errors import TrainingError
+from shoal.errors import RankError, TrainingError
 from shoal.spec import Array
 from shoal.train import restoring, shard_options
 from shoal.train.health import gpu_errors_explained
@@ -46,10 +48,9 @@ def make_trainer(env: Any, options: Options, *, world: World | None = None, **ar
     """
     processes = 1 if world is None else world.size
     shards = shard_options.count_of(options, processes)
+    shard_options.check_processes(shards, processes)
     options = shard_options.with_count(options, shards)
     if shards == 1:
-        if world is not None:
-            world.own_shards(shards)
         return Trainer(env, options, **arguments)
     return ShardedTrainer(env, options, world=world, **arguments)
 
@@ -98,6 +99,15 @@ class ShardedTrainer(Trainer):
         if self.leads and self.world is not None:
             self.world.send(command, payload)
 
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """What all processes do inside. If it fails here, the others do not listen any more."""
+        try:
+            yield
+        except BaseException:
+            self.is_broken = True
+            raise
+
     def patient(self) -> AbstractContextManager[None]:
         """Lets the other processes wait without a limit."""
         return nullcontext() if self.world is None else self.world.patient()
@@ -114,7 +124,7 @@ class ShardedTrainer(Trainer):
         """One iteration of all shards."""
         self._tell("iterate")
         before = time.perf_counter()
-        with gpu_errors_explained(self.options):
+        with self._together(), gpu_errors_explained(self.options):
             for trainer in self.own:
                 if trainer.on_gpu and not trainer._is_captured:
                     trainer.capture()
@@ -158,7 +168,8 @@ class ShardedTrainer(Trainer):
         for trainer in self.own:
             record = Trainer.drain(trainer)
             own.append((record, trainer.vec.drain_events(), trainer.vec.drained_returns))
-        parts = self._from_all((own, self.exchange.drain()))
+        with self._together():
+            parts = self._from_all((own, self.exchange.drain()))
         if not parts:
             return {}
         shards = [shard for part, _ in parts for shard in part]
@@ -200,7 +211,8 @@ class ShardedTrainer(Trainer):
             shared = trainer._state_tensors()
             record = {name: value.cpu() for name, value in files["state"].items() if name not in shared}
             own.append((record, _digest({**files["weights"], **shared})))
-        parts = self._from_all(own)
+        with self._together():
+            parts = self._from_all(own)
         if not parts:
             return {}
         shards = [shard for part in parts for shard in part]
@@ -219,8 +231,9 @@ class ShardedTrainer(Trainer):
             records = [restoring.of_shard(files["state"], k) for k in range(self.num_shards)]
             chosen = [records[k : k + each] for k in range(0, self.num_shards, each)]
             parts = [(dict(files["weights"]), part, dict(meta)) for part in chosen]
-        part = parts[0] if self.world is None and parts is not None else self._spread(parts)
-        self._restore_own(*part)
+        with self._together():
+            part = parts[0] if self.world is None and parts is not None else self._spread(parts)
+            self._restore_own(*part)
 
     def _spread(self, parts: list[Any] | None) -> Any:
         assert self.world is not None
@@ -234,7 +247,8 @@ class ShardedTrainer(Trainer):
 
     def close(self) -> None:
         """Closes the envs of all shards."""
-        self._tell("close")
+        if not self.is_broken:
+            self._tell("close")
         self._close_own()
 
     def _close_own(self) -> None:
@@ -251,6 +265,10 @@ def follow(world: World, policy: Any = None, reward: Any = None) -> str:
     before = {number: signal.signal(number, signal.SIG_IGN) for number in LEFT_TO_RANK_0} if in_main else {}
     try:
         return _serve(world, policy, reward)
+    except RankError as error:  # rank 0 reports what it knows; if it is gone itself, one of the others does
+        if world.rank == 1 and "rank 0 " in str(error):
+            print(f"shoal: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
     except BaseException as error:
         world.give_up(error)
     finally:

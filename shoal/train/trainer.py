@@ -94,6 +94,7 @@ class Trainer:
         self.wall_s = 0.0
         self.is_resumed = is_resumed
         self.exact = True  # whether all resumes were bit-exact
+        self.is_broken = False  # whether it failed while other processes took part
         self._started = False
         self._updates = 0  # since the last drain
         self._params_now: dict[str, float] = {}  # of the rollout: env params that have a schedule

@@ -26,6 +26,9 @@ def code_hash() -> str:
 
 def check_same(world: World, request: str) -> None:
     """Raises ConfigError on every rank if their code or their requests (command line or arguments) differ."""
+    if world.is_checked:
+        return
+    world.is_checked = True
     own = {
         "Shoal": f"{shoal.__version__}, code {code_hash()}",
         "torch": torch.__version__,

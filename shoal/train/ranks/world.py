@@ -113,6 +113,7 @@ class World:
         self.data = dist.new_group(timeout=datetime.timedelta(seconds=self.timeout_s), backend="gloo")
         self.control = dist.new_group(timeout=datetime.timedelta(days=30), backend="gloo")
         self.nccl: Any = None  # made when it is needed
+        self.is_checked = False  # whether all ranks are known to run the same
         self.watch = Watch(watch_store, f"shoal/{self.job}/{self.attempt}", rank, size, self.timeout_s)
         self.watch.start()
         atexit.register(self.leave)
@@ -124,12 +125,6 @@ class World:
 
     def own_shards(self, shards: int) -> range:
         """The shards of this process: equally many for each."""
-        if shards % self.size:
-            near = sorted({max(1, shards // self.size) * self.size, (shards // self.size + 1) * self.size})
-            raise ConfigError(
-                f"--train.shards {shards} does not divide over {self.size} processes. Try --train.shards "
-                f"{' or '.join(str(number) for number in near)}, or a number of processes that divides {shards}."
-            )
         each = shards // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 
@@ -149,7 +144,8 @@ class World:
 
     def _gather(self, own: Tensor, group: Any) -> Tensor:
         everything = own.new_empty((self.size * own.shape[0], *own.shape[1:]))
-        dist.all_gather_into_tensor(everything, own, group=group)
+        gather_into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before 2.13
+        gather_into(everything, own, group=group)
         return everything
 
     # ---- commands and objects ----
