@@ -58,11 +58,12 @@ class Launch:
             )
         if self.max_restarts and not self.count:
             raise ConfigError(
-                f"--max-restarts {self.max_restarts} is for --gpus and --processes. torchrun has its own --max-restarts."
+                f"--max-restarts {self.max_restarts} is for --gpus and --processes; torchrun has its own. Leave it out."
             )
         if self.gpus and (found := torch.cuda.device_count()) < self.gpus:
-            what = f"{found} GPU" if found == 1 else f"{found} GPUs"
-            raise ConfigError(f"--gpus {self.gpus}: torch finds {what} on this machine. Use --gpus {found or 'on one'}.")
+            what = "no GPU" if not found else "1 GPU" if found == 1 else f"{found} GPUs"
+            instead = f"--gpus {found}" if found else f"--processes {self.gpus}"
+            raise ConfigError(f"--gpus {self.gpus}: torch finds {what} on this machine. Use {instead}.")
 
 
 def run(words: Sequence[str], launch: Launch) -> int:

@@ -85,11 +85,7 @@ class Watch(threading.Thread):
                 self._look()
             if not self.fault:
                 time.sleep(0.2)
-        fault = self.fault or self._slowest()
-        if self.rank == 0:
-            with contextlib.suppress(Exception), self._lock:
-                self.store.set(f"{self.prefix}/heard", "1")
-        return fault
+        return self.fault or self._slowest()
 
     def stop(self) -> None:
         """Ends the watch."""
@@ -141,6 +137,8 @@ class Watch(threading.Thread):
         with self._lock:
             if self.store.check([f"{self.prefix}/fault"]):
                 self.fault = self.store.get(f"{self.prefix}/fault").decode()
+                if self.rank == 0:  # the process that failed may end
+                    self.store.set(f"{self.prefix}/heard", "1")
                 return
             known = [rank for rank in others if rank in self._seen or self.store.check([f"{self.prefix}/beat/{rank}"])]
             texts = self.store.multi_get([f"{self.prefix}/beat/{rank}" for rank in known]) if known else []

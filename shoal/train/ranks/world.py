@@ -244,9 +244,7 @@ def _timeout() -> float:
     try:
         return float(os.environ.get(TIMEOUT_VARIABLE, TIMEOUT_S))
     except ValueError:
-        raise ConfigError(
-            f"{TIMEOUT_VARIABLE}={os.environ[TIMEOUT_VARIABLE]!r} must be a number of seconds."
-        ) from None
+        raise ConfigError(f"{TIMEOUT_VARIABLE}={os.environ[TIMEOUT_VARIABLE]!r} must be a number of seconds.") from None
 
 
 def _as_tensor(data: bytes) -> Tensor:
