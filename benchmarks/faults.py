@@ -91,6 +91,8 @@ class Job:
     def ranks(self) -> dict[int, psutil.Process]:
         """The processes by rank."""
         found: dict[int, psutil.Process] = {}
+        if self.process.poll() is not None:
+            return found
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 rank = child.environ().get("RANK")
@@ -131,7 +133,7 @@ def job(
             left = [path.name for path in Path(name).glob("shoal-ranks-*")]
             assert made.process.returncode == -signal.SIGKILL or not left, f"left: {left}"
         finally:
-            for process in made.seen:
+            for process in (*made.seen, *made.ranks().values()):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             made.process.kill()
@@ -213,7 +215,7 @@ def launcher(victim: int) -> str:
 
 
 def restarted(victim: int) -> str:
-    steps = 8 * 16 * 1000  # of a native env: a Python env cannot give its state
+    steps = 8 * 16 * 200  # of a native env: a Python env cannot give its state
     with job([], "cartpole", steps, [*TORCHRUN, "--max-restarts", "2", *SHOAL]) as made:
         run = made.wait_for_checkpoints(3)
         processes_of(made)[victim].send_signal(signal.SIGKILL)

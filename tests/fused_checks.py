@@ -18,6 +18,7 @@ from shoal.algos.collect.host_envs import HostEnvCollector
 from shoal.algos.fast import core_kernels as recurrent_kernels
 from shoal.algos.fast import fused, fused_core, kernels
 from shoal.algos.optimizers import muon
+from shoal.algos.shards import Exchange
 from shoal.nn import fused as cores
 from shoal.nn import kernels as core_kernels
 from shoal.nn.cores import CORES
@@ -189,6 +190,19 @@ def check_ppo(first: int = 0, last: int = len(PPO) // 2) -> None:
             for learner in (one, two):  # nobody counts
                 learner.rollout.alive[:] = False
             update_both(one, two)
+        print("checked", env)
+
+
+def check_shards() -> None:
+    """An update in shards: here one, whose gradient the kernels compute, and C in the plain path."""
+    for env, tables in (PPO[0], PPO[5], RECURRENT[0]):
+        trainers = with_a_rollout(env, tables), with_a_rollout(env, tables)
+        one, two = (trainer.learners[0] for trainer in trainers)
+        for learner in (one, two):
+            learner.shards = Exchange(1, range(1)).shards()[0]
+        two.optimizer.rate = torch.tensor(two.config.learning_rate)
+        two.fused = (fused_core.FusedCore if two.rollout.state else fused.Fused)(two, tile=16, exact=True)
+        update_both(one, two)
         print("checked", env)
 
 

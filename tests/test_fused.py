@@ -46,6 +46,7 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
         pytest.param("recurrent_ppo", marks=pytest.mark.slow),
         pytest.param("more_recurrent_ppo", marks=pytest.mark.slow),
         pytest.param("collectors", marks=pytest.mark.slow),
+        pytest.param("shards", marks=pytest.mark.slow),
         "parts",
         pytest.param("compiles", marks=pytest.mark.slow),
     ],

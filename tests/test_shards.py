@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ from shoal.algos import fast
 from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.shards import Exchange, Turns, divide, ordered_sum
 from shoal.errors import CheckpointError, ConfigError, RankError
-from shoal.runs import Run
+from shoal.runs import Run, all_runs
 from shoal.train import Trainer, make_trainer, options_for, start, train
 from shoal.train.ranks.launch import Launch
 from shoal.train.ranks.sameness import check_same, code_hash
@@ -277,19 +279,29 @@ def test_any_number_of_processes_gives_the_same_bits(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_python_envs_in_processes(backend, tmp_path):
-    tables = {"vec": {"backend": backend}, "save": {"every": 1, "every_s": 0}}
+def test_the_command_trains_python_envs_in_processes(backend, tmp_path):
+    """`shoal train --processes 2`, whose ranks have workers of their own, against one process."""
+    words = ["tests.test_shards:Walk", "--train.shards", "2", "--vec.num-envs", "16", "--vec.backend", backend]
+    words += ["--train.horizon", "8", "--train.total-steps", "768", "--train.normalize-reward", "True"]
+    words += ["--eval.episodes", "0", "--console", "off", "--device", "cpu"]
+    found = []
+    for name, more in {"1": [], "2": ["--processes", "2"]}.items():
+        command = [sys.executable, "-m", "shoal", "train", *words, *more, "--runs", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        (run,) = all_runs(tmp_path / name)
+        assert run.summary["status"] == "finished"
+        found.append((run.last / "weights.safetensors").read_bytes())
+    assert found[0] == found[1]
 
-    def play(folder: Path) -> str:
-        return str(train_tiny(Walk, folder, **tables, train={"shards": 2, "normalize_reward": True}).folder)
 
-    alone = play(tmp_path / "1")
-    folders = run_ranks(2, play, tmp_path / "2")
-    weights = [
-        [(path / "weights.safetensors").read_bytes() for path in Run(f).checkpoints()] for f in (alone, folders[0])
-    ]
-    assert weights[0]
-    assert weights[0] == weights[1]
+@pytest.mark.slow
+def test_a_mistake_is_one_message_before_anything_starts(tmp_path):
+    words = ["cartpole", "--processes", "2", "--train.shards", "3", "--runs", str(tmp_path / "runs")]
+    done = subprocess.run([sys.executable, "-m", "shoal", "train", *words], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 2
+    assert "--train.shards 3 does not divide over 2 processes" in " ".join(done.stderr.split())
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

@@ -454,6 +454,8 @@ class Trainer:
         updates = [partial(self._update, k) for k in range(len(self.learners))]
         if self.shards is not None:  # an update waits for the other shards: no graph can hold it
             updates = []
+            if not self.vec.is_on_gpu:
+                return
         is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
         collect = self._collect if self.vec.is_on_gpu and is_held else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)

@@ -118,7 +118,7 @@ class Watch(threading.Thread):
         os._exit(1)
 
     def _tell(self) -> None:
-        beat = {"at": time.time(), "n": self.exchanges, "waits": bool(self.waits or self.is_patient)}
+        beat: dict[str, Any] = {"at": time.time(), "n": self.exchanges, "waits": bool(self.waits or self.is_patient)}
         beat |= {"pid": self.pid, "host": self.host, "stack": self._stack()}
         with self._lock:
             self.store.set(f"{self.prefix}/beat/{self.rank}", json.dumps(beat))

@@ -132,8 +132,6 @@ class World:
 
     def gather(self, own: Tensor) -> Tensor:
         """(rows, n) of this process -> (size * rows, n) of all, by rank."""
-        if self.size == 1:
-            return own
         with self._exchange():
             if own.device.type != "cpu" and not os.environ.get("SHOAL_RANKS_SHARE_GPU"):
                 if self.nccl is None:
