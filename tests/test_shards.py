@@ -277,6 +277,21 @@ def test_any_number_of_processes_gives_the_same_bits(name, tmp_path):
         assert contents(Run(folders[0])) == alone
 
 
+def test_a_large_sum_that_processes_divide_is_the_same(monkeypatch):
+    numbers = torch.randn(4, 1001, generator=torch.Generator().manual_seed(0)) * 1e3
+    monkeypatch.setattr("shoal.train.ranks.world.DIVIDE_FROM", 100)
+    for total in run_ranks(4, _sum_row, numbers):
+        assert total == ordered_sum(numbers).tolist()
+
+
+def _sum_row(numbers: Any) -> list[float]:
+    world = join()
+    assert world is not None
+    total = world.sum(numbers[world.rank : world.rank + 1]).tolist()
+    assert world.received < numbers.numel() * 4
+    return total  # type: ignore[no-any-return]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "process"])
 def test_the_command_trains_python_envs_in_processes(backend, tmp_path):

@@ -23,11 +23,16 @@ from torch import Tensor
 from shoal.errors import ConfigError
 
 
-class Gather(Protocol):
+class Between(Protocol):
     """Exchanges tensors between processes."""
 
-    def __call__(self, own: Tensor) -> Tensor:
+    received: int  # bytes, since it was last set to 0
+
+    def gather(self, own: Tensor) -> Tensor:
         """(own shards, n) -> (all shards, n), in the order of the shards."""
+
+    def sum(self, own: Tensor) -> Tensor:
+        """(own shards, n) -> (n,): the sum over all shards, added in their order."""
 
 
 class Shards:
@@ -42,7 +47,7 @@ class Shards:
 
     def sum(self, own: Tensor) -> Tensor:
         """The sum over all shards, added in their order."""
-        return ordered_sum(self.gather(own))
+        return self.exchange.sum(self.index, own.detach())
 
     def mean(self, own: Tensor) -> Tensor:
         """The mean over all shards."""
@@ -72,12 +77,12 @@ class Exchange:
         between: exchanges tensors with other processes; None: this process has all shards.
     """
 
-    def __init__(self, count: int, own: range, between: Gather | None = None) -> None:
+    def __init__(self, count: int, own: range, between: Between | None = None) -> None:
         self.count, self.own, self.between = count, own, between
         self.turns = Turns(len(own))
-        self.calls, self.bytes, self.seconds = 0, 0, 0.0  # since the last `drain`
+        self.calls, self.seconds = 0, 0.0  # since the last `drain`
         self._given: list[Tensor] = []
-        self._gathered: Tensor | None = None
+        self._result: Tensor | None = None
 
     def shards(self) -> list[Shards]:
         """The views of this process's shards."""
@@ -89,31 +94,44 @@ class Exchange:
 
     def gather(self, index: int, own: Tensor) -> Tensor:
         """The tensors of all shards, in their order, once each has given its own."""
+        return self._once(index, own, self._gather).view(self.count, *own.shape)
+
+    def sum(self, index: int, own: Tensor) -> Tensor:
+        """The sum of the tensors of all shards, added in their order. The caller may change it."""
+        return self._once(index, own, self._sum).view(own.shape).clone()
+
+    def _once(self, index: int, own: Tensor, combine: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `combine` makes of the tensors of this process's shards; the last of them calls it."""
         if len(self.own) == 1:
-            return self._across(own.reshape(1, -1)).view(self.count, *own.shape)
+            return combine(own.reshape(1, -1))
         if index == self.own.start:
             self._given = []
         self._given.append(own.reshape(-1).clone())
         if index == self.own.stop - 1:
-            self._gathered = self._across(torch.stack(self._given))
+            self._result = combine(torch.stack(self._given))
         self.turns.next()
-        assert self._gathered is not None
-        return self._gathered.view(self.count, *own.shape)
+        assert self._result is not None
+        return self._result
 
-    def _across(self, own: Tensor) -> Tensor:
-        if self.between is None:
-            return own
+    def _gather(self, own: Tensor) -> Tensor:
+        return own if self.between is None else self._timed(self.between.gather, own)
+
+    def _sum(self, own: Tensor) -> Tensor:
+        return ordered_sum(own) if self.between is None else self._timed(self.between.sum, own)
+
+    def _timed(self, exchange: Callable[[Tensor], Tensor], own: Tensor) -> Tensor:
         began = time.perf_counter()
-        everything = self.between(own)
+        result = exchange(own)
         self.seconds += time.perf_counter() - began
         self.calls += 1
-        self.bytes += everything.numel() * everything.element_size()
-        return everything
+        return result
 
     def drain(self) -> dict[str, float]:
         """Calls, bytes received and seconds of the exchanges with other processes since the last call."""
-        numbers = {"calls": float(self.calls), "bytes": float(self.bytes), "seconds": self.seconds}
-        self.calls, self.bytes, self.seconds = 0, 0, 0.0
+        numbers = {"calls": float(self.calls), "bytes": 0.0, "seconds": self.seconds}
+        self.calls, self.seconds = 0, 0.0
+        if self.between is not None:
+            numbers["bytes"], self.between.received = float(self.between.received), 0
         return numbers
 
 

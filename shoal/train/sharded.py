@@ -72,7 +72,7 @@ class ShardedTrainer(Trainer):
         count = shard_options.count_of(options)
         own = range(count) if world is None else world.own_shards(count)
         self.world, self.leads = world, leads
-        self.exchange = Exchange(count, own, None if world is None else world.gather)
+        self.exchange = Exchange(count, own, world)
         views = self.exchange.shards()
         given: dict[str, Any] = {"policy": policy, "reward": reward, "is_resumed": is_resumed}
         shard_options.check(options, views[0])

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from shoal.algos.shards import ordered_sum
 from shoal.errors import ConfigError, RankError
 from shoal.train.ranks.watch import Watch
 
@@ -28,6 +29,7 @@ JOIN_S = 300.0  # in which all processes must have started
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # of torchrun
 TIMEOUT_VARIABLE = "SHOAL_RANK_TIMEOUT_S"
 GPU_VARIABLE = "SHOAL_RANK_GPU"
+DIVIDE_FROM = 1 << 14  # numbers of a sum that the processes divide among them
 _COMMAND_BYTES = 64  # of the names of commands
 
 
@@ -114,6 +116,7 @@ class World:
         self.control = dist.new_group(timeout=datetime.timedelta(days=30), backend="gloo")
         self.nccl: Any = None  # made when it is needed
         self.is_checked = False  # whether all ranks are known to run the same
+        self.received = 0  # bytes
         self.watch = Watch(watch_store, f"shoal/{self.job}/{self.attempt}", rank, size, self.timeout_s)
         self.watch.start()
         atexit.register(self.leave)
@@ -133,17 +136,44 @@ class World:
     def gather(self, own: Tensor) -> Tensor:
         """(rows, n) of this process -> (size * rows, n) of all, by rank."""
         with self._exchange():
-            if own.device.type != "cpu" and not os.environ.get("SHOAL_RANKS_SHARE_GPU"):
-                if self.nccl is None:
-                    timeout = datetime.timedelta(seconds=self.timeout_s)
-                    self.nccl = dist.new_group(timeout=timeout, backend="nccl")
-                return self._gather(own.contiguous(), self.nccl)
-            return self._gather(own.contiguous().cpu(), self.data).to(own.device)
+            group, sent = self._prepared(own)
+            return self._gather(sent, group).to(own.device)
+
+    def sum(self, own: Tensor) -> Tensor:
+        """(rows, n) of this process -> (n,): the sum of the rows of all processes, added in the order of the rows.
+
+        A large sum is divided: every process adds up a part of it, and then all receive the parts. It is the same sum,
+        number by number, but each process receives twice the sum instead of all rows.
+        """
+        count = own.shape[1]
+        if self.size <= 2 or count < DIVIDE_FROM:
+            return ordered_sum(self.gather(own))
+        with self._exchange():
+            group, sent = self._prepared(own)
+            part = -(-count // self.size)
+            padded = sent.new_zeros((sent.shape[0], self.size * part))
+            padded[:, :count] = sent
+            # by process: the rows of its part
+            outgoing = padded.view(-1, self.size, part).transpose(0, 1).contiguous()
+            incoming = torch.empty_like(outgoing)
+            dist.all_to_all_single(incoming, outgoing, group=group)
+            self.received += incoming.numel() * incoming.element_size()
+            parts = self._gather(ordered_sum(incoming.view(-1, part)).unsqueeze(0), group)
+            return parts.view(-1)[:count].to(own.device)
+
+    def _prepared(self, own: Tensor) -> tuple[Any, Tensor]:
+        """The group that exchanges a tensor, and the tensor where that group takes it: on the GPU, or on the host."""
+        if own.device.type == "cpu" or os.environ.get("SHOAL_RANKS_SHARE_GPU"):
+            return self.data, own.contiguous().cpu()
+        if self.nccl is None:
+            self.nccl = dist.new_group(timeout=datetime.timedelta(seconds=self.timeout_s), backend="nccl")
+        return self.nccl, own.contiguous()
 
     def _gather(self, own: Tensor, group: Any) -> Tensor:
         everything = own.new_empty((self.size * own.shape[0], *own.shape[1:]))
         gather_into = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before 2.13
         gather_into(everything, own, group=group)
+        self.received += everything.numel() * everything.element_size()
         return everything
 
     # ---- commands and objects ----
