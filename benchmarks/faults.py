@@ -131,7 +131,7 @@ def job(
             assert not alive, f"processes are left: {alive}\n{made.text()[-2000:]}"
             assert in_shared_memory() <= shared, f"left in shared memory: {in_shared_memory() - shared}"
             left = [path.name for path in Path(name).glob("shoal-ranks-*")]
-            assert made.process.returncode == -signal.SIGKILL or not left, f"left: {left}"
+            assert not left, f"left: {left}"
         finally:
             for process in (*made.seen, *made.ranks().values()):
                 with contextlib.suppress(psutil.Error):
@@ -185,7 +185,7 @@ def hangs(victim: int) -> str:
         text = made.text()
         assert made.process.returncode == 1, (made.process.returncode, text[-2000:])
         assert f"rank {victim}" in text, text[-2000:]
-        assert "hangs" in text or "did not answer" in text, text[-2000:]
+        assert "hangs" in text, text[-2000:]
         return f"ended after {seconds:.1f} s, of which {TIMEOUT_S} s are --rank-timeout-s"
 
 
@@ -208,6 +208,7 @@ def launcher(victim: int) -> str:
         made.wait_for_checkpoints(2)
         processes = processes_of(made)
         made.process.kill()
+        made.process.wait()
         began = time.monotonic()
         _, alive = psutil.wait_procs(list(processes.values()), ENDS_S)
         assert not alive, alive

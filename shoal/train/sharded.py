@@ -207,7 +207,7 @@ class ShardedTrainer(Trainer):
         self._tell("state")
         own = []
         for trainer in self.own:
-            files = trainer.own_state()
+            files = Trainer.state(trainer)
             shared = trainer._state_tensors()
             record = {name: value.cpu() for name, value in files["state"].items() if name not in shared}
             own.append((record, _digest({**files["weights"], **shared})))

@@ -445,17 +445,15 @@ class Trainer:
         Collecting is captured if the envs are on the GPU too, learning if truncations have fixed sizes.
         """
         self._is_captured = True
-        if not self.vec.is_on_gpu and not self.learners[0].rollout.truncations.is_fixed:
+        has_updates = self.shards is None and self.learners[0].rollout.truncations.is_fixed
+        if not self.vec.is_on_gpu and not has_updates:
             return
         saved = self._copy_of_state()
         action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
         action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
-        updates = [partial(self._update, k) for k in range(len(self.learners))]
-        if self.shards is not None:  # an update waits for the other shards: no graph can hold it
-            updates = []
-            if not self.vec.is_on_gpu:
-                return
+        # an update with shards waits for the other shards: no graph can hold it
+        updates = [partial(self._update, k) for k in range(len(self.learners)) if self.shards is None]
         is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
         collect = self._collect if self.vec.is_on_gpu and is_held else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)
@@ -469,7 +467,7 @@ class Trainer:
         """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
         return {
             name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
-            for name, part in self.own_state().items()
+            for name, part in Trainer.state(self).items()  # of this shard
         }
 
     def _put_back(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -490,10 +488,6 @@ class Trainer:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """Everything that a bit-exact resume needs, as the files of a checkpoint."""
-        return self.own_state()
-
-    def own_state(self) -> dict[str, dict[str, Tensor]]:
-        """`state`, of one shard if there are several."""
         files = self._tensors()
         files["state"] |= {name: stream.get_state() for name, stream in self._streams().items()}
         files["state"] |= {} if self.league is None else self.league.decisions()

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from shoal.errors import ConfigError
+from shoal.train.ranks.watch import FOLDER_VARIABLE
 from shoal.train.ranks.world import TIMEOUT_VARIABLE, is_launched
 
 SHUTDOWN_S = 30  # for processes to save a checkpoint and end, before they are killed
@@ -75,7 +76,8 @@ def run(words: Sequence[str], launch: Launch) -> int:
     if launch.rank_timeout_s:
         os.environ[TIMEOUT_VARIABLE] = str(launch.rank_timeout_s)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // launch.count)))
-    with tempfile.TemporaryDirectory(prefix="shoal-ranks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="shoal-ranks-", ignore_cleanup_errors=True) as folder:
+        os.environ[FOLDER_VARIABLE] = folder
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,

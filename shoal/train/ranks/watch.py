@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -26,9 +27,11 @@ from typing import Any
 
 BEAT_S = 1.0
 LOST_S = 25.0  # without a sign of a process on another machine
+SILENT_S = 3.5  # after which a process is suspect, if an exchange has failed
 GRACE_S = 8.0  # for the main thread to end by itself
 EXPLAIN_S = 6.0  # in which the reason for a broken connection is looked for
 HEARD_S = 5.0  # that a failed process waits for rank 0 to read why
+FOLDER_VARIABLE = "SHOAL_RANKS_FOLDER"  # a temporary folder of the launcher
 FRAMES = 6  # of the stack of a process that hangs
 
 
@@ -115,6 +118,8 @@ class Watch(threading.Thread):
         """Ends this process: the main thread did not."""
         if self.rank == 0 or "launcher" in self.fault:
             print(f"shoal: rank {self.rank} ends: {self.fault}", file=sys.stderr, flush=True)
+        if folder := os.environ.get(FOLDER_VARIABLE):  # the launcher would have removed it
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     def _tell(self) -> None:
@@ -145,11 +150,11 @@ class Watch(threading.Thread):
         now = time.monotonic()
         for rank, raw in zip(known, texts):
             text = raw.decode()
+            self._beats[rank] = beat = json.loads(text)
             if self._seen.get(rank, ("", 0.0))[0] != text:
                 self._seen[rank] = text, now
-            self._beats[rank] = beat = json.loads(text)
-            if self._progress.get(rank, (-1, 0.0))[0] != beat["n"] or beat["waits"]:
-                self._progress[rank] = beat["n"], now
+                if self._progress.get(rank, (-1, 0.0))[0] != beat["n"] or beat["waits"]:
+                    self._progress[rank] = beat["n"], now
             silent_s, idle_s = now - self._seen[rank][1], now - self._progress[rank][1]
             where = f"rank {rank} (process {beat['pid']} on {beat['host']})"
             if beat["host"] == self.host and not _exists(beat["pid"]):
@@ -165,12 +170,19 @@ class Watch(threading.Thread):
 
     def _slowest(self) -> str:
         """The process that others waited for, when a wait has timed out before the watch found it."""
-        waited = {rank: beat for rank, beat in self._beats.items() if not beat["waits"]}
-        if not waited:
+        silence = {rank: time.monotonic() - at for rank, (_, at) in self._seen.items()}
+        silent = max(silence, key=lambda rank: silence[rank], default=-1)
+        working = [rank for rank, beat in self._beats.items() if not beat["waits"]]
+        if silent >= 0 and silence[silent] > SILENT_S:
+            rank, what = silent, f"hangs: it has sent no sign of life for {silence[silent]:.0f} s."
+        elif working:
+            rank = min(working, key=lambda rank: self._beats[rank]["n"])
+            what = f"hangs: it did not answer in {self.timeout_s:g} s (--rank-timeout-s)."
+        else:
             return ""
-        rank, beat = min(waited.items(), key=lambda item: item[1]["n"])
+        beat = self._beats[rank]
         stack = f" It was last in\n{beat['stack']}" if beat["stack"] else ""
-        return f"rank {rank} (process {beat['pid']} on {beat['host']}) did not answer in time.{stack}"
+        return f"rank {rank} (process {beat['pid']} on {beat['host']}) {what}{stack}"
 
 
 def _exists(pid: int) -> bool:

@@ -231,7 +231,9 @@ class World:
             yield
         except RuntimeError as error:
             fault = self.watch.explain()
-            raise RankError(fault or f"the processes lost each other: {_first_line(error)}.") from None
+            late = f"an exchange took more than {self.timeout_s:g} s (--rank-timeout-s), and no process seems to hang."
+            lost = late if "imed out" in str(error) else f"the processes lost each other: {_first_line(error)}."
+            raise RankError(fault or lost) from None
         finally:
             self.watch.leave()
 
