@@ -225,6 +225,7 @@ def test_learning_in_shards_uses_c_where_it_can():
     trainer = make_trainer(env, options_for(env, tiny(**own)))
     try:
         assert fast.native_q_learning(trainer.learners[0], 16) is None  # C takes gradient and step at once
+        assert "with shards DQN learns in torch" in trainer.learners[0].plain_reason
         assert trainer.learners[0].config.batch_size == 16
     finally:
         trainer.close()

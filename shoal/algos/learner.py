@@ -42,6 +42,7 @@ class Learner:
     """
 
     fused: Any = None  # GPU kernels that act and learn (fast/), if they cover the network
+    plain_reason = ""  # why it learns in torch although fast code covers the network
     shards: Any = None  # all shards of the run (shards.py), if there are several: gradients are added over them
     reward_moments: nn.Module | None = None
 

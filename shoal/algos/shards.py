@@ -81,6 +81,7 @@ class Exchange:
         self.count, self.own, self.between = count, own, between
         self.turns = Turns(len(own))
         self.calls, self.seconds = 0, 0.0  # since the last `drain`
+        self.synchronizes = False  # whether exchanges wait for the GPU: their seconds are then those of the exchange
         self._given: list[Tensor] = []
         self._result: Tensor | None = None
 
@@ -120,8 +121,13 @@ class Exchange:
         return ordered_sum(own) if self.between is None else self._timed(self.between.sum, own)
 
     def _timed(self, exchange: Callable[[Tensor], Tensor], own: Tensor) -> Tensor:
+        waits = self.synchronizes and own.device.type == "cuda"
+        if waits:
+            torch.cuda.synchronize()
         began = time.perf_counter()
         result = exchange(own)
+        if waits:
+            torch.cuda.synchronize()
         self.seconds += time.perf_counter() - began
         self.calls += 1
         return result

@@ -35,6 +35,9 @@ def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
         rates, split, exchange = _iterations(trainer, seconds)
         if trainer.on_gpu and trainer.shards is None:
             split = _device_split(trainer) or split
+        if trainer.on_gpu and trainer.shards is not None:
+            trainer.shards.exchange.synchronizes = True  # or the seconds are those of the host alone
+            exchange = _iterations(trainer, seconds / 5)[2]
         facts = _facts(trainer, split)
         return {
             **facts,

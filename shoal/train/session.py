@@ -209,6 +209,8 @@ class Session:
         """Starts the run."""
         (self.run.folder / "summary.json").unlink(missing_ok=True)
         self._note_overshoot()
+        for reason in _plain_reasons(self.trainer):
+            self.loggers.note(reason)
         self._signals.enter_context(handled_signals(self._take_signal))
         self.callbacks.call("on_start", self.context)
         self.save_if_wanted()
@@ -436,7 +438,8 @@ class Session:
             facts["latest_returns"] = list(self.latest.intervals)
             files = trainer.state()
             files["state"] |= self.callbacks.save(self.env_params)
-            path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
+            with trainer.patient():
+                path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
             if score is not None and not options.eval.every:
                 self.best.mark(path, score)
         except (CheckpointError, OSError) as error:
@@ -531,6 +534,14 @@ class Session:
 def _read_every(trainer: Trainer) -> int:
     """Iterations between two reads of metrics. A read waits for the device."""
     return READ_EVERY_ON_GPU if trainer.on_gpu else 1
+
+
+def _plain_reasons(trainer: Trainer) -> list[str]:
+    """Why a run does not use fast code that there is: sentences."""
+    reasons = {learner.plain_reason for learner in trainer.learners if learner.plain_reason}
+    if trainer.shards is not None and trainer.on_gpu:
+        reasons.add("with shards an update is not a CUDA graph: it waits for other shards")
+    return sorted(reasons)
 
 
 def _random_entropy(learner: Any) -> float:

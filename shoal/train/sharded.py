@@ -180,11 +180,9 @@ class ShardedTrainer(Trainer):
         times = [_process_times([record for record, _, _ in part]) for part, _ in parts]
         record |= {name: sum(part[name] for part in times) / len(times) for name in times[0]}
         record["wall_s"] = self.wall_s
-        exchanged = [numbers for _, numbers in parts]
-        record["ranks/exchange_s"] = sum(numbers["seconds"] for numbers in exchanged) / len(exchanged)
-        record["ranks/exchange_bytes"] = exchanged[0]["bytes"]
-        record["ranks/exchanges"] = exchanged[0]["calls"]
-        return record
+        exchanged = parts[0][1]  # by rank 0
+        names = {"exchanges": "calls", "exchange_bytes": "bytes", "exchange_s": "seconds"}
+        return record | {f"ranks/{name}": exchanged[kind] for name, kind in names.items()}
 
     def drain_events(self) -> list[str]:
         """What happened to the envs of all shards, as of the last `drain`."""
@@ -353,6 +351,7 @@ def _check_equal(digests: Sequence[str]) -> None:
     """Raises if the shards do not have the same weights. It would be a fault of Shoal, or of a machine."""
     if wrong := [k for k, digest in enumerate(digests) if digest != digests[0]]:
         raise TrainingError(
-            f"shards {', '.join(map(str, wrong))} have other weights than shard 0. All compute the same; machines of "
-            "different kinds (CPU or GPU models, library versions) may not. Use equal machines."
+            f"shards {', '.join(map(str, wrong))} have other weights than shard 0. Machines of different kinds (CPU or "
+            "GPU models, library versions), and policies with dropout or batch statistics, do not compute the same in "
+            "all shards. Use equal machines and a policy without these, or --train.shards 1."
         )

@@ -60,8 +60,9 @@ def native_q_learning(learner: Any, batch_rows: int) -> Any:
     from shoal.algos.fast import q_native
     from shoal.algos.optimizers.adam import Adam
 
-    if learner.shards is not None:
-        return None
     if type(learner.optimizer) is not Adam or not q_native.covers(learner.actor, batch_rows):
+        return None
+    if learner.shards is not None:
+        learner.plain_reason = "with shards DQN learns in torch: its C code takes gradient and step in one call"
         return None
     return q_native.NativeLearning(learner, batch_rows)

@@ -52,8 +52,13 @@ def take_own_gpu() -> None:
         return
     os.environ[GPU_VARIABLE] = str(os.getpid())
     local, local_size = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if local_size == 1 or torch.cuda.is_initialized():
+    if local_size == 1:
         return
+    if torch.cuda.is_initialized():
+        raise ConfigError(
+            "CUDA was used before the processes of this run divided the GPUs. Call shoal.train.ranks.take_own_gpu() at "
+            "the start of the script."
+        )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = [str(k) for k in range(torch.cuda.device_count())] if visible is None else visible.split(",")
     names = [name for name in names if name.strip()]
