@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
-from shoal.algos.algorithm import Algorithm
+from shoal.algos.algorithm import SHARDS_HELP, Algorithm
 from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.rollout import Truncation
@@ -79,6 +79,7 @@ class PQN:
     precision: Literal["auto", "fp32", "tf32"] = opt(
         "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
+    shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
 
     def resolve(self, rows: int) -> PQN:
         """The options with `minibatch_size` converted to `minibatches`."""
@@ -190,10 +191,19 @@ def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:
     counts = None if counted is None else counted.flatten()[index].to(losses.dtype)
     # each network learns from its share of the minibatch: its gradient is the mean over that share
     total = len(index) if counts is None else counts.sum().clamp(min=1.0)
+    shards = learner.shards
+    if shards is not None:
+        total = shards.sum(losses.new_tensor(len(index)) if counts is None else counts.sum()).clamp(min=1.0)
     chosen.backward((derivatives if counts is None else derivatives * counts) * (learner.actor.networks / total))
+    if shards is None:
+        loss = ops.masked_mean(losses, counts)
+    else:
+        with torch.no_grad():
+            whole, loss = shards.sum_all(gradient, (losses if counts is None else losses * counts).sum() / total)
+            gradient.copy_(whole)
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
-    return torch.stack([ops.masked_mean(losses, counts), norm])
+    return torch.stack([loss, norm])
 
 
 ALGORITHM = Algorithm(
@@ -204,4 +214,5 @@ ALGORITHM = Algorithm(
     make_policy=q.make_policy,
     prepare=compute_returns,
     cost=lambda config, networks, steps: (steps * config.epochs, 3.0),
+    shard=lambda config, shards: config,  # every shard divides its rollout into as many minibatches
 )

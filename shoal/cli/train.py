@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.cli import aliases, seed_flags
+from shoal.cli import aliases, rank_flags, seed_flags
 from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
@@ -43,13 +43,19 @@ def train(args: Sequence[str]) -> int:
         shoal train --resume last
         shoal train cartpole --init last@best
         shoal train cartpole --seeds 1 2 3 --parallel 3
+        shoal train breakout --gpus 4
     """
+    follower = rank_flags.join(args)
+    if follower is not None:
+        return follower
     prebuild(args)
     from shoal.train import Stopped
     from shoal.train import train as start
 
     words, group = seed_flags.read(aliases.translate(args))
     request = parse(words)
+    if (code := rank_flags.launch(args, request)) is not None:
+        return code
     common: dict[str, Any] = {
         "options": request.options,
         "runs_folder": request.runs,
@@ -104,6 +110,7 @@ class Request:
     console: str
     seeds: tuple[int, ...] = ()
     parallel: int = 1
+    launch: Any = None  # of --gpus and --processes (shoal/train/ranks/launch.py)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,14 @@ class Session:
     )
     parallel: int = opt(
         1, "with --seeds: seeds that train at the same time, each in a process with its own cores", low=1
+    )
+    gpus: int = opt(0, "train on this many GPUs of this machine, in a process for each (docs/distributed.md)", low=0)
+    processes: int = opt(0, "train in this many processes on this machine, on the CPU or sharing the GPUs", low=0)
+    max_restarts: int = opt(
+        0, "with --gpus or --processes: how often all are started again from the last checkpoint after a fault", low=0
+    )
+    rank_timeout_s: float = opt(
+        600.0, "with several processes: seconds after which one that the others wait for counts as hanging", low=1.0
     )
     runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
@@ -194,8 +209,9 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
+    launch = rank_flags.read(parsed)
     return Request(
-        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel
+        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel, launch
     )
 
 

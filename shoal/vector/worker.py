@@ -65,7 +65,9 @@ class Plan:
 def main(creators: bytes | list[Any], pipe: Any, parent: int, from_main: bool, affinity: int | None) -> None:
     """The main function of a worker process. `from_main`: it was started by a main thread, not by one that may end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # torchrun sends SIGTERM to the workers too, but the parent needs them until it has saved a checkpoint
+    is_launched = "TORCHELASTIC_RUN_ID" in os.environ
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if is_launched else signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent blocked it until now
     if (
