@@ -16,9 +16,6 @@ from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.errors import ConfigError, TrainingError
 
-METHODS = {"protein": "protein", "random": "random", "paretogenetic": "protein", "carbs": "protein"}  # of PufferLib
-SCORES = ("score", "return", "reward", "episode_return", "mean_reward", "perf")
-
 
 def sweep(args: Sequence[str]) -> int:
     """Search for the best options of an env: many trials, the best ones rerun on fresh seeds.
@@ -95,7 +92,7 @@ def split(words: Sequence[str]) -> tuple[list[str], dict[str, Any], list[str]]:
                     own.pop()
         elif name in names or name.startswith("--sweep."):
             if not sign:
-                if at >= len(words):
+                if at >= len(words) or words[at].startswith("--"):
                     raise ConfigError(f"{flag} needs a value.")
                 value = words[at]
                 at += 1
@@ -131,26 +128,11 @@ def _put(ranges: dict[str, Any], own: list[str], name: str, text: str) -> None:
 
 
 def _setting(name: str, text: str) -> list[str]:
-    """A setting of PufferLib's `[sweep]` as our flag."""
-    if name == "method":
-        if text.lower() not in METHODS:
-            raise ConfigError(f"--sweep.method {text}: PufferLib's methods are Protein, ParetoGenetic and Random.")
-        return ["--sampler", METHODS[text.lower()]]
-    if name == "metric":
-        if text.rpartition("/")[2] not in SCORES:
-            raise ConfigError(f"--sweep.metric {text}: sweeps compare the score, the return in the final evaluation.")
-        return []
-    if name == "goal":
-        if text != "maximize":
-            raise ConfigError(f"--sweep.goal {text}: the score is maximized. Give the env a reward to maximize.")
-        return []
-    if name in ("downsample", "use-gpu", "prune-pareto"):
-        return []
-    if name in ("max-runs", "num-trials", "trials"):
-        return ["--trials", text]
-    if name == "early-stop-quantile":
-        return ["--early-stop", text]
-    raise ConfigError(f"--sweep.{name}: name an option with its table: --sweep.train.{name} 'log(1e-4, 1e-2)'.")
+    """A setting of PufferLib's `[sweep]` as our flags."""
+    from shoal.sweep.pufferlib import setting
+
+    ours = {"trials": text} if name == "trials" else setting(name.replace("-", "_"), text)
+    return [word for key, value in ours.items() for word in (f"--{key.replace('_', '-')}", str(value))]
 
 
 def _parse(own: list[str], defaults: Any) -> Any:

@@ -18,9 +18,17 @@ NOT_IN_BEST = ("seed", "device", "callback", "init", "eval", "save", "league")  
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials with a score: the highest first; of equal ones the fastest."""
-    scored = [trial for trial in trials if trial.score is not None]
-    return sorted(scored, key=lambda trial: (-(trial.score or 0.0), trial.seconds or 0.0, trial.number))
+    """The trials with a score, the highest first.
+
+    Of equal ones (a game may have a highest score) those come first that were not stopped, then those that learned
+    faster: a higher mean of the learning curve. One good evaluation can be luck; a good curve hardly is.
+    """
+
+    def key(trial: Trial) -> tuple[float, bool, float, float, int]:
+        learned = mean([point[2] for point in trial.curve]) if trial.curve else -math.inf
+        return -(trial.score or 0.0), trial.is_stopped, -learned, trial.seconds or 0.0, trial.number
+
+    return sorted((trial for trial in trials if trial.score is not None), key=key)
 
 
 def pareto(trials: Sequence[Trial]) -> list[Trial]:

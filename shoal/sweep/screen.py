@@ -152,7 +152,7 @@ def trial_line(trial: Trial) -> str:
 
 def show(value: Any) -> str:
     """A value in few digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _trial_table(trials: Sequence[Trial], names: Sequence[str], width: int) -> Any:

@@ -21,7 +21,6 @@ import json
 import os
 import re
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +35,7 @@ from optuna.trial import FrozenTrial, TrialState
 from shoal.errors import ConfigError, did_you_mean
 from shoal.runs import ROOT, Run, RunFolder, fcntl, folder_name, write_atomic
 
+from shoal.sweep.needs import quiet
 from shoal.sweep.ranges import Range
 from shoal.sweep.space import Space
 
@@ -122,13 +122,11 @@ class Sweep(RunFolder):
         lock = _JournalLock(path.with_suffix(".lock"))
         if path.exists():
             _repair(path, lock)
-        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-        study = create_study(
-            storage=storage, study_name=self.id, directions=["maximize", "minimize"], load_if_exists=True
-        )
-        if study.metric_names is None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Optuna calls names experimental
+        directions = ["maximize", "minimize"]
+        with quiet():
+            storage = JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+            study = create_study(storage=storage, study_name=self.id, directions=directions, load_if_exists=True)
+            if study.metric_names is None:
                 study.set_metric_names(list(OBJECTIVES))
         return study
 

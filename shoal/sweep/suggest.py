@@ -7,13 +7,13 @@ results alone, not on the process: a sweep with one worker gives the same trials
 from __future__ import annotations
 
 import datetime
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from shoal.sweep.needs import quiet
 from shoal.sweep.samplers import SAMPLERS
 from shoal.sweep.space import Space
 from shoal.sweep.store import Trial
@@ -35,8 +35,7 @@ def suggest(
     kind = SAMPLERS.find(sampler)
     two = kind.uses_cost or goal == "pareto"
     distributions = {name: part.inner() for name, part in space.ranges.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Optuna: experimental features
+    with quiet():
         study = optuna.create_study(
             sampler=kind.make(seed, number, distributions), directions=["maximize", "minimize"] if two else ["maximize"]
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,16 +28,15 @@ class Model:
         start = [math.log(0.5)] * count + [0.0, math.log(0.1), NOISE[0]]
         self.theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
         self.prior = torch.tensor([math.log(0.5 * math.sqrt(count))] * count, dtype=torch.float64)
-        with torch.enable_grad():
+        with one_thread(), torch.enable_grad():
             self._fit()
-        with torch.no_grad():
-            factor = self._factor()
-            self.weights = torch.cholesky_solve(self.y.unsqueeze(1), factor)
+        with one_thread(), torch.no_grad():
+            self.weights = torch.cholesky_solve(self.y.unsqueeze(1), self._factor())
 
     def mean(self, inputs: Any) -> Any:
         """The predicted targets of inputs (m, d)."""
         x = torch.as_tensor(np.asarray(inputs), dtype=torch.float64)
-        with torch.no_grad():
+        with one_thread(), torch.no_grad():
             predicted = (self._kernel(x, self.x) @ self.weights).squeeze(1)
         return predicted.numpy() * self.scale + self.middle
 
@@ -51,14 +52,31 @@ class Model:
         return torch.linalg.cholesky(self._kernel(self.x, self.x) + noise * torch.eye(len(self.x), dtype=torch.float64))
 
     def _fit(self) -> None:
-        optimizer = torch.optim.Adam([self.theta], lr=RATE)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            factor = self._factor()
-            half = torch.linalg.solve_triangular(factor, self.y.unsqueeze(1), upper=False)
-            loss = 0.5 * half.square().sum() + factor.diagonal().log().sum()
-            loss = loss + 0.5 * (self.theta[:-3] - self.prior).square().sum()
-            loss = loss + 0.5 * ((self.theta[-1] - NOISE[0]) / NOISE[1]).square()
-            loss = loss + 0.5 * self.theta[-3].square() + 0.125 * (self.theta[-2] - math.log(0.1)).square()
-            loss.backward()
-            optimizer.step()
+        """Adam on the negative log posterior. (torch.optim would import its compiler, which takes seconds.)"""
+        mean, square = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+        for step in range(1, STEPS + 1):
+            (gradient,) = torch.autograd.grad(self._loss(), self.theta)
+            with torch.no_grad():
+                mean.lerp_(gradient, 0.1)
+                square.lerp_(gradient.square(), 0.001)
+                move = mean / (1.0 - 0.9**step) / ((square / (1.0 - 0.999**step)).sqrt() + 1e-8)
+                self.theta -= RATE * move
+
+    def _loss(self) -> Any:
+        factor = self._factor()
+        half = torch.linalg.solve_triangular(factor, self.y.unsqueeze(1), upper=False)
+        loss = 0.5 * half.square().sum() + factor.diagonal().log().sum()
+        loss = loss + 0.5 * (self.theta[:-3] - self.prior).square().sum()
+        loss = loss + 0.5 * ((self.theta[-1] - NOISE[0]) / NOISE[1]).square()
+        return loss + 0.5 * self.theta[-3].square() + 0.125 * (self.theta[-2] - math.log(0.1)).square()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which torch computes on one thread: these matrices are small, and the result is the same anywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
