@@ -1,4 +1,4 @@
-"""Sweeps: ranges say what is wrong with them, samplers depend on results alone, a curve stops where others were better."""
+"""Ranges say what is wrong with them, samplers depend on results alone, a curve stops where others were better."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ from shoal.train.options import tuned
         ({"integer": [1, 5]}, False, Range("integer", 1, 5, is_int=True)),
         ("choice(adam, muon)", False, Range("choice", choices=("adam", "muon"))),
         ({"choice": [True, False]}, False, Range("choice", choices=(True, False))),
-        ({"distribution": "log_normal", "min": 1e7, "max": 1e9, "mean": 1e8}, True, Range("log", 10**7, 10**9, is_int=True)),
+        (
+            {"distribution": "log_normal", "min": 1e7, "max": 1e9, "mean": 1e8},
+            True,
+            Range("log", 10**7, 10**9, is_int=True),
+        ),
         ({"distribution": "uniform_pow2", "min": 16, "max": 64}, False, Range("pow2", 16, 64, is_int=True)),
     ],
 )
@@ -78,7 +82,9 @@ def test_a_bad_range_says_what_is_wrong(written, is_int, message):
         read(written, is_int, "x")
 
 
-@pytest.mark.parametrize("text", ["log(1e-5, 0.1)", "logit(0.9, 0.9999)", "pow2(8, 128)", "integer(1, 9)", "uniform(0, 2)"])
+@pytest.mark.parametrize(
+    "text", ["log(1e-5, 0.1)", "logit(0.9, 0.9999)", "pow2(8, 128)", "integer(1, 9)", "uniform(0, 2)"]
+)
 def test_samplers_see_a_straight_axis_and_runs_get_the_value(text):
     part = read(text, False, "x")
     low, high = part.ends
@@ -102,7 +108,9 @@ def cartpole():
 
 def test_without_ranges_the_declared_ones_are_used(cartpole):
     space = make_space("cartpole", cartpole, [])
-    assert set(space) == {f"train.{n}" for n in "horizon minibatches learning_rate gamma gae_lambda clip entropy_coef".split()}
+    assert set(space) == {
+        f"train.{n}" for n in "horizon minibatches learning_rate gamma gae_lambda clip entropy_coef".split()
+    }
     assert set(make_space("cartpole", cartpole, [{"train": {"clip": "off"}}])) == set(space) - {"train.clip"}
     dqn = make_space("cartpole", options_for("cartpole", {"algo": "dqn", "device": "cpu"}), [])
     assert "train.replay_ratio" in set(dqn)
@@ -176,7 +184,11 @@ def test_the_sweep_tables_of_stock_envs_hold(env):
 
 @pytest.fixture(scope="module")
 def plane():
-    parts = {"train.a": Range("log", 1e-4, 1.0), "train.b": Range("logit", 0.5, 0.999), "train.c": Range("pow2", 1, 64, is_int=True)}
+    parts = {
+        "train.a": Range("log", 1e-4, 1.0),
+        "train.b": Range("logit", 0.5, 0.999),
+        "train.c": Range("pow2", 1, 64, is_int=True),
+    }
     return api.Space({**parts, "train.d": Range("choice", choices=("x", "y", "z"))})
 
 

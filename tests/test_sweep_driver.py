@@ -12,6 +12,7 @@ import signal
 import time
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -39,9 +40,9 @@ def score_of(options):
 class MadeUp:
     """A runner whose runs end at once: their folders are written, nothing is trained."""
 
-    plan: dict = {}  # by (name, attempt): an Outcome in place of success
+    plan: ClassVar[dict] = {}  # by (name, attempt): an Outcome in place of success
     polls = 0  # that a job takes
-    started: list = []
+    started: ClassVar[list] = []
 
     def __init__(self, workers=1, logs=None):
         self.workers, self.jobs = workers, {}
@@ -89,7 +90,15 @@ def made_up(monkeypatch):
 
 
 def run(folder, **settings):
-    given = {"trials": 14, "finals": 2, "final_seeds": 3, "sampler": "tpe", "console": "off", "on": "made-up", "only": True}
+    given = {
+        "trials": 14,
+        "finals": 2,
+        "final_seeds": 3,
+        "sampler": "tpe",
+        "console": "off",
+        "on": "made-up",
+        "only": True,
+    }
     return sweep("cartpole", ranges=RANGES, runs_folder=folder, device="cpu", **{**given, **settings})
 
 
@@ -142,10 +151,27 @@ def test_the_same_call_continues_and_a_longer_one_extends(tmp_path):
 def test_other_ranges_are_an_error_while_a_sweep_is_unfinished(tmp_path):
     first = run(tmp_path, trials=4)
     (first.folder / "results.json").unlink()
-    with pytest.raises(ConfigError, match=r"unfinished sweep with other options: range of train\.epochs is integer\(1, 4\), was integer\(1, 8\).*--new"):
-        sweep("cartpole", ranges={**RANGES, "train.epochs": "integer(1, 4)"}, runs_folder=tmp_path, only=True, device="cpu", sampler="tpe")
+    with pytest.raises(
+        ConfigError,
+        match=r"unfinished sweep with other.*: range of train\.epochs is integer\(1, 4\), was integer\(1, 8\).*--new",
+    ):
+        sweep(
+            "cartpole",
+            ranges={**RANGES, "train.epochs": "integer(1, 4)"},
+            runs_folder=tmp_path,
+            only=True,
+            device="cpu",
+            sampler="tpe",
+        )
     with pytest.raises(ConfigError, match="gamma is none, was logit"):
-        sweep("cartpole", ranges={"train.epochs": "integer(1, 8)"}, runs_folder=tmp_path, only=True, device="cpu", sampler="tpe")
+        sweep(
+            "cartpole",
+            ranges={"train.epochs": "integer(1, 8)"},
+            runs_folder=tmp_path,
+            only=True,
+            device="cpu",
+            sampler="tpe",
+        )
     with pytest.raises(ConfigError, match=r"train.*learning_rate is 0\.1, was 0\.005"):
         run(tmp_path, train={"learning_rate": 0.1})
     with pytest.raises(ConfigError, match="sampler is random, was tpe"):
@@ -322,8 +348,21 @@ def test_the_command_reads_ranges_settings_and_options(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(api, "run", fake)
     words = ["sweep", "puffer_cartpole", "--trials", "9", "--sampler=random", "--only", "--train.ent-coef", "0.5"]
-    words += ["--sweep.train.learning-rate", "log(1e-4, 1e-2)", "--sweep.train.gamma.min=0.9", "--sweep.train.gamma.max", "0.99"]
-    words += ["--sweep.train.ent_coef.distribution", "log_normal", "--sweep.metric", "score", "--sweep.train.ent_coef.min", "1e-3"]
+    words += [
+        "--sweep.train.learning-rate",
+        "log(1e-4, 1e-2)",
+        "--sweep.train.gamma.min=0.9",
+        "--sweep.train.gamma.max",
+        "0.99",
+    ]
+    words += [
+        "--sweep.train.ent_coef.distribution",
+        "log_normal",
+        "--sweep.metric",
+        "score",
+        "--sweep.train.ent_coef.min",
+        "1e-3",
+    ]
     assert main([*words, "--sweep.train.ent-coef.max", "1", "--runs", str(tmp_path)]) == 0
     assert seen["env"] == "cartpole"
     assert seen["base"].train.entropy_coef == 0.5

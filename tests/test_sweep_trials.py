@@ -1,4 +1,4 @@
-"""Trials are ordinary runs: they fail with seed and step, stop early, continue where they were, and end as a TOML file."""
+"""Trials are ordinary runs: they fail with seed and step, stop early, and continue where they were."""
 
 from __future__ import annotations
 
@@ -55,7 +55,14 @@ def test_options_that_do_not_fit_are_named(tmp_path):
 def test_which_errors_are_tried_again():
     tried = [OSError(28, "No space left"), MemoryError(), WorkerDied("killed"), EnvTimeout("slow"), BuildError("cache")]
     assert all(map(worker.is_of_machine, [*tried, RuntimeError("CUDA error: launch failure")]))
-    own = [TrainingError("NaN"), EnvCrashed("raised"), ConfigError("bad"), CompileFailed("syntax"), ValueError(), RuntimeError("x")]
+    own = [
+        TrainingError("NaN"),
+        EnvCrashed("raised"),
+        ConfigError("bad"),
+        CompileFailed("syntax"),
+        ValueError(),
+        RuntimeError("x"),
+    ]
     assert not any(map(worker.is_of_machine, own))
 
 
@@ -115,7 +122,21 @@ def test_a_sweep_of_real_runs_from_the_command_line(tmp_path, capsys):
     trials = sweep.trials()
     assert [trial.status for trial in trials] == ["finished", "finished"]
     assert all(trial.steps >= 4000 and trial.curve and trial.seconds > 0 for trial in trials)
-    assert main(["train", "cartpole", "--config", str(sweep.folder / "best.toml"), "--runs", str(tmp_path), "--console", "off"]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "cartpole",
+                "--config",
+                str(sweep.folder / "best.toml"),
+                "--runs",
+                str(tmp_path),
+                "--console",
+                "off",
+            ]
+        )
+        == 0
+    )
     run = next(tmp_path.glob("cartpole/2*/config.toml"))
     assert Run(run.parent).config["train"]["learning_rate"] == sweep.results["values"]["train.learning_rate"]
     capsys.readouterr()
@@ -158,15 +179,25 @@ def test_protein_optimizes_an_env_by_name(tmp_path, monkeypatch):
     seen = {}
 
     class Found:
-        folder, results = tmp_path, {"values": {"train.entropy_coef": 0.1}, "best": 0, "finals": [{"mean": 5.0, "ci95": 1.0}]}
+        folder, results = (
+            tmp_path,
+            {"values": {"train.entropy_coef": 0.1}, "best": 0, "finals": [{"mean": 5.0, "ci95": 1.0}]},
+        )
 
     def fake(env, **given):
         seen.update(given, env=env)
         return Found
 
     monkeypatch.setattr("shoal.sweep.api.sweep", fake)
-    space = {"learning_rate": (1e-4, 1e-1), "ent_coef": (0.0, 0.1), "train.n_epochs": (1, 4), "optimizer": ["adam", "muon"]}
-    best = pufferlib.Protein("puffer_squared", {**space, "hidden_size": "default"}, num_trials=3, metric="score").optimize()
+    space = {
+        "learning_rate": (1e-4, 1e-1),
+        "ent_coef": (0.0, 0.1),
+        "train.n_epochs": (1, 4),
+        "optimizer": ["adam", "muon"],
+    }
+    best = pufferlib.Protein(
+        "puffer_squared", {**space, "hidden_size": "default"}, num_trials=3, metric="score"
+    ).optimize()
     assert best == {"params": {"train.entropy_coef": 0.1}, "score": 5.0, "ci95": 1.0, "sweep": str(tmp_path)}
     assert (seen["env"], seen["trials"], seen["sampler"], seen["only"]) == ("squared", 3, "protein", True)
     assert seen["ranges"] == {
@@ -188,7 +219,7 @@ def test_protein_optimizes_an_env_by_name(tmp_path, monkeypatch):
     [
         (lambda: pufferlib.Protein("breakout", {}, 10, "score"), "has no ranges"),
         (lambda: pufferlib.Protein("breakout", {"learning_rate": (1e-4, 1)}, 10, "fps"), "compare the score"),
-        (lambda: pufferlib.Protein("atari-pong", {"learning_rate": (1e-4, 1)}), "suggest and observe"),
+        (lambda: pufferlib.Protein("atari-pong", {"learning_rate": (1e-4, 1)}), "suggest and observe in"),
         (lambda: pufferlib.sweep.Random({}), "has no ranges"),
         (lambda: pufferlib.sweep.Protein({**TABLE, "goal": "minimize"}), "maximized"),
         (lambda: pufferlib.sweep.Protein(TABLE).optimize(), "name of an env"),

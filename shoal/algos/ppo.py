@@ -32,7 +32,7 @@ from shoal.algos.learner import Learner as BaseLearner
 from shoal.algos.learner import clip_gradient, is_on, random_order, update_obs_moments
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.algos.rollout import Rollout, Truncation
-from shoal.config import LogUniform, LogitUniform, PowerOfTwo, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, PowerOfTwo, Uniform, opt
 from shoal.errors import ConfigError
 
 

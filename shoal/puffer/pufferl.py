@@ -37,7 +37,17 @@ from shoal.seeds import stream_seed
 from shoal.spec import map_leaves
 from shoal.train import Options, Trainer
 
-__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger", "load_config", "load_env", "load_policy", "sweep", "train"]
+__all__ = [
+    "NeptuneLogger",
+    "NoLogger",
+    "PuffeRL",
+    "WandbLogger",
+    "load_config",
+    "load_env",
+    "load_policy",
+    "sweep",
+    "train",
+]
 
 NeptuneLogger, NoLogger, WandbLogger = loggers.NeptuneLogger, loggers.NoLogger, loggers.WandbLogger
 

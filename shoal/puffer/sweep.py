@@ -199,8 +199,8 @@ def shoal_name(env: str) -> str:
     if isinstance(found, str):
         return env.removeprefix("puffer_")
     raise APIUsageError(
-        f"'{env}' is made by shoal.puffer only, and trials are runs of their own. Use Protein(args['sweep']).suggest and "
-        "observe with your own loop, or the env's Gymnasium id."
+        f"'{env}' is made by shoal.puffer only, and trials are runs of their own. Use Protein(args['sweep']) with "
+        "suggest and observe in your own loop, or the env's Gymnasium id."
     )
 
 

@@ -21,7 +21,14 @@ from shoal.train.run_files import env_name
 EPISODES = 100  # of each trial's evaluation: a fixed number, so that a score does not depend on the machine's speed
 SEED_LIMIT = 2**31
 OWN = tuple(field.name for field in dataclasses.fields(SweepOptions))
-OF_A_PROCESS = ("workers", "name", "new", "only", "on", "retries")  # settings that processes of one sweep may have differently
+OF_A_PROCESS = (
+    "workers",
+    "name",
+    "new",
+    "only",
+    "on",
+    "retries",
+)  # settings that processes of one sweep may have differently
 
 
 def sweep(
@@ -195,7 +202,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
         before, now = old.get(name), new.get(name)
         label = f"{where}{name}"
         if isinstance(before, Mapping) and isinstance(now, Mapping):
-            found += differences(before, now, "range of " if name == "ranges" else "" if name == "options" else f"{name}.")
+            found += differences(
+                before, now, "range of " if name == "ranges" else "" if name == "options" else f"{name}."
+            )
         elif before != now:
             found.append(f"{label} is {'none' if now is None else now}, was {'none' if before is None else before}")
     return found
@@ -206,7 +215,9 @@ def _check_seeds(base: Options, options: SweepOptions) -> None:
 
     last = base.seed + max(options.trials, FRESH + options.final_seeds)
     if last >= SEED_LIMIT:
-        raise ConfigError(f"--seed {base.seed}: trials and finals use seeds up to {last}, above 2^31. Use a smaller one.")
+        raise ConfigError(
+            f"--seed {base.seed}: trials and finals use seeds up to {last}, above 2^31. Use a smaller one."
+        )
 
 
 def _remove(found: Any) -> None:

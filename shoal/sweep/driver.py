@@ -10,8 +10,6 @@ import dataclasses
 import json
 import signal
 import time
-
-
 from typing import IO, Any
 
 from shoal.errors import ConfigError, TrainingError
@@ -329,5 +327,3 @@ def read_final(sweep: Sweep, number: int, seed: int) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data
-
-

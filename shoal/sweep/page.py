@@ -1,4 +1,4 @@
-"""A sweep as one web page: finals, history, Pareto front, importance, slices, parallel coordinates. Nothing to fetch."""
+"""A sweep as one web page: finals, history, Pareto front, importance, slices, parallel coordinates."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def importance(sweep: Sweep) -> dict[str, float]:
                 create_trial(state=TrialState.COMPLETE, params=params, distributions=inner, value=trial.score)
             )
         try:
-            found = optuna.importance.get_param_importances(study, evaluator=optuna.importance.PedAnovaImportanceEvaluator())
+            found = optuna.importance.get_param_importances(
+                study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+            )
         except (RuntimeError, ValueError):  # no option varies
             return {}
     total = sum(found.values())

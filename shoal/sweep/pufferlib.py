@@ -1,4 +1,4 @@
-"""PufferLib's `[sweep]` settings as ours: method, metric, goal, max_runs. Its ranges are read by shoal/sweep/ranges.py."""
+"""PufferLib's `[sweep]` settings as ours: method, metric, goal, max_runs. shoal/sweep/ranges.py reads its ranges."""
 
 from __future__ import annotations
 

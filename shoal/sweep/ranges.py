@@ -157,7 +157,12 @@ def read(value: Any, is_int: bool, where: str) -> Range:
 
 def is_change(value: Any) -> bool:
     """Whether a table changes a range by PufferLib's keys and is none by itself: `{min = 1e-4}`."""
-    return isinstance(value, Mapping) and bool(value) and "distribution" not in value and set(value) <= {*KEYS_OF_PUFFERLIB}
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and "distribution" not in value
+        and set(value) <= {*KEYS_OF_PUFFERLIB}
+    )
 
 
 def changed(part: Range, change: Mapping[str, Any], where: str) -> Range:
@@ -232,4 +237,5 @@ def make(kind: str, values: Any, is_int: bool, where: str) -> Range:
         raise ConfigError(f"{shown}: the option is an int, so both values must be whole numbers.")
     if is_int and kind == "logit":
         raise ConfigError(f"{shown}: the option is an int. Use integer, log, pow2 or choice.")
-    return Range(kind, *((int(low), int(high)) if is_int else (float(low), float(high))), is_int=is_int)
+    ends = (int(low), int(high)) if is_int else (float(low), float(high))
+    return Range(kind, ends[0], ends[1], is_int=is_int)

@@ -1,4 +1,4 @@
-"""The screen of a sweep: a live dashboard on a terminal, otherwise a line for each trial; and the results at the end."""
+"""The screen of a sweep: a live dashboard on a terminal, otherwise a line for each trial; and the results."""
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from shoal.errors import ConfigError, did_you_mean
 from shoal.runs import ROOT, Run, RunFolder, fcntl, folder_name, write_atomic
-
 from shoal.sweep.needs import quiet
 from shoal.sweep.ranges import Range
 from shoal.sweep.space import Space
@@ -310,5 +309,3 @@ def find(text: str | Path, root: str | Path = ROOT) -> Sweep | None:
         near = did_you_mean(name, [sweep.id for sweep in found])
         raise ConfigError(f"no sweep '{text}' in {root}/.{near}")
     return None
-
-

@@ -35,7 +35,9 @@ class Job:
     @property
     def shape(self) -> str:
         """Equal for runs that could be trained as one batch: all options but FREE ones and the seed."""
-        train = dataclasses.replace(self.options.train, **{name: 0.0 for name in FREE if hasattr(self.options.train, name)})
+        train = dataclasses.replace(
+            self.options.train, **{name: 0.0 for name in FREE if hasattr(self.options.train, name)}
+        )
         return repr(dataclasses.replace(self.options, train=train, seed=0))
 
 

@@ -73,7 +73,7 @@ class Model:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """A context in which torch computes on one thread: these matrices are small, and the result is the same anywhere."""
+    """A context in which torch computes on one thread: these matrices are small."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
