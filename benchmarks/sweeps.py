@@ -102,7 +102,7 @@ def squared() -> Task:
             run = train("squared", options=options, runs_folder=folder, console="off")
             return float((run.summary or {})["eval"]["return"]), time.process_time() - began
 
-    return Task(space, play, target=0.75, trials=120)
+    return Task(space, play, target=0.75, trials=80)
 
 
 TASKS = {"hartmann": hartmann, "squared": squared}
