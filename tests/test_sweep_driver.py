@@ -316,7 +316,9 @@ def test_the_screen_shows_trials_front_and_time_left(tmp_path):
         screen.console = Console(width=width, record=True, file=io.StringIO())
         trials = found.trials()
         state = State(found, 10, trials, {"trial 6": {"step": 50, "total": 100, "return": 3.0, "values": {}}})
-        assert state.seconds_left > 0
+        assert state.seconds_left is None
+        state.elapsed_s, state.ended_before = 8.0, 2
+        assert state.seconds_left == 8.0  # four trials took 8 s, four are left
         screen.console.print(screen._frame(state))
         text = screen.console.export_text()
         assert "6 of 10 trials" in text

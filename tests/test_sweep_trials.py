@@ -235,3 +235,31 @@ def test_outcomes_are_plain_data():
     from shoal.sweep.runners import Outcome
 
     assert json.loads(json.dumps(dataclasses.asdict(Outcome("lost", "x"))))["kind"] == "lost"
+
+
+def test_a_worker_stops_with_its_parent_and_its_trial_continues(tmp_path):
+    """The parent dies: the run saves a checkpoint, and the process ends."""
+    import time
+
+    from shoal.sweep.runners import Job
+    from shoal.sweep.runners.local import LocalRunner
+
+    long = Job("trial 0", "cartpole", options(total_steps=20_000_000), tmp_path / "runs", "0000")
+    runner = LocalRunner(1, tmp_path / "logs")
+    runner.start(long)
+    process = runner.workers[0].process
+    deadline = time.monotonic() + 120
+    while not runner.progress()["trial 0"].get("step") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.stdin.close()  # as if the parent were killed
+    process.stdin = None
+    assert process.wait(60) == 0
+    assert runner.poll()[0][1].kind == "stopped"
+    run = Run(tmp_path / "runs" / "cartpole" / "0000")
+    assert run.summary["status"] == "interrupted"
+    assert run.checkpoints()
+    runner.start(dataclasses.replace(long, options=options(total_steps=run.summary["step"] + 2048)))
+    while not (ended := runner.poll()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ended[0][1].kind == "finished"
+    runner.stop()

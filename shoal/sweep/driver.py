@@ -40,16 +40,20 @@ class State:
     finals_wanted: int = 0
     elapsed_s: float = 0.0
     workers: int = 1
+    ended_before: int = 0  # runs that had ended when this process started
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate from the trials that have finished: the mean time of a trial, as often as it is still needed."""
-        seconds = [trial.seconds for trial in self.trials if trial.seconds is not None]
-        if not seconds:
+        """An estimate: runs go on at the pace since this process started, whoever trains them."""
+        ended = self.ended - self.ended_before
+        if ended <= 0:
             return None
-        mean, whole = sum(seconds) / len(seconds), max(seconds)
-        left = max(0, self.target - sum(trial.is_done for trial in self.trials))
-        return (left * mean + (self.finals_wanted - len(self.finals)) * whole) / self.workers
+        return max(0, self.target + self.finals_wanted - self.ended) * self.elapsed_s / ended
+
+    @property
+    def ended(self) -> int:
+        """Trials and finals that have ended."""
+        return sum(trial.is_done for trial in self.trials) + len(self.finals)
 
 
 @dataclasses.dataclass
@@ -69,12 +73,16 @@ class Driver:
         self, sweep: Sweep, env: Any, base: Options, options: SweepOptions, runner: Any = None, screen: Any = None
     ) -> None:
         self.sweep, self.env, self.base, self.options, self.screen = sweep, env, base, options, screen
+        self.working: dict[str, _Work] = {}
         self.runner = runner or RUNNERS.find(options.on)(options.workers, sweep.folder / "logs")
-        self.state = State(sweep, sweep.target, workers=options.workers)
+        self.state = State(sweep, sweep.target, sweep.trials(), workers=options.workers)
+        self.state.finals_wanted = options.finals * options.final_seeds
+        if self.state.trials and all(trial.is_done for trial in self.state.trials):
+            self._finals_left()
+        self.state.ended_before = self.state.ended
         self.attempts: dict[str, int] = {}
         self.signal, self.is_urgent = 0, False
         self.began = time.monotonic()
-        self.working: dict[str, _Work] = {}
 
     def run(self) -> None:
         """Works until no trial and no final is left. A signal stops it: the same command continues."""
@@ -84,6 +92,8 @@ class Driver:
                     self._step()
                     time.sleep(POLL_S)
         finally:
+            if self.signal and self.screen is not None:
+                self.screen.show(self.state)  # with the note
             self.runner.stop(at_once=self.is_urgent)
             for work in self.working.values():
                 work.claim.close()

@@ -104,7 +104,7 @@ class SweepScreen:
         line.append(f"   {duration(state.elapsed_s)} elapsed", "dim")
         line.append(f", about {duration(left)} left" if left is not None else "", "dim")
         parts += [line, Text("")]
-        if done >= state.target and state.finals_wanted:
+        if done >= state.target and state.finals:
             parts += [Text(f"finals: {len(state.finals)} of {state.finals_wanted} runs on fresh seeds"), Text("")]
         if state.running:
             parts += [self._running(state.running), Text("")]

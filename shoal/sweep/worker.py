@@ -32,22 +32,25 @@ WAIT_S = 60.0  # for another process to leave the run: one whose parent was kill
 
 
 def main() -> int:
-    """Trains jobs until stdin ends."""
+    """Trains jobs until stdin ends, or a signal stops one."""
     answers = os.fdopen(os.dup(1), "w")
-    jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(sys.stdin.buffer, jobs), daemon=True).start()
-    while True:
-        job = jobs.get()
+    while (job := jobs.get()) is not None:
         _print_to(job["log"])
         answer = train_job(job)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+        if answer["kind"] == "stopped":
+            break
+    return 0
 
 
-def _read_jobs(stdin: BinaryIO, jobs: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Passes jobs on. The end of stdin stops this process, as SIGTERM does."""
+def _read_jobs(stdin: BinaryIO, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    """Passes jobs on. The end of stdin stops this process: the run saves a checkpoint, as after SIGTERM."""
     while size := stdin.read(SIZE_BYTES):
         jobs.put(cloudpickle.loads(stdin.read(int.from_bytes(size, "little"))))  # from our own program
+    jobs.put(None)  # if the run ends before it sees the signal
     os.kill(os.getpid(), signal.SIGTERM)
 
 

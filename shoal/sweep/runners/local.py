@@ -46,7 +46,10 @@ class LocalRunner:
         """Gives a job to a process that is free."""
         slot = next(k for k, worker in enumerate(self.workers) if worker is None or worker.job is None)
         worker = self.workers[slot]
-        if worker is None or worker.process.poll() is not None:
+        if worker is not None and worker.process.poll() is not None:  # it died while it was free
+            worker.close()
+            worker = None
+        if worker is None:
             worker = self.workers[slot] = _Worker(self.cores[slot], self.logs / f"worker-{os.getpid()}-{slot}.log")
         worker.give(job)
 
