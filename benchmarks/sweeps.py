@@ -6,8 +6,8 @@ Two tasks:
 
 - `hartmann`: the Hartmann function of six inputs, whose highest value is 3.322. A trial costs 1 to 10 s, by its first
   input; these seconds are not spent.
-- `squared`: training on the tutorial env for 16,000 steps, with wide ranges of eight options. The score is the return of
-  the sampled policy, which grows smoothly; 0.859 is the best. The time is CPU seconds, which other programs on the
+- `squared`: training on the tutorial env for 16,000 steps, with wide ranges of eight options. The score is the return
+  of the sampled policy, which grows smoothly; 0.859 is the best. The time is CPU seconds, which other programs on the
   machine change little.
 
 The samplers take turns, seed by seed. A search ends when a trial reaches the target, or after `--trials`: then its time

@@ -237,6 +237,7 @@ def test_outcomes_are_plain_data():
     assert json.loads(json.dumps(dataclasses.asdict(Outcome("lost", "x"))))["kind"] == "lost"
 
 
+@pytest.mark.slow
 def test_a_worker_stops_with_its_parent_and_its_trial_continues(tmp_path):
     """The parent dies: the run saves a checkpoint, and the process ends."""
     import time
