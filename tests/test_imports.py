@@ -76,6 +76,7 @@ WALLS = {
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
+    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "stats", "log", "train"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
@@ -83,7 +84,7 @@ WALLS = {
     "export": {"errors", "spec", "nn", "algos", "acting"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
-    | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
+    | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train", "sweep"},
     "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}
     | {
         "conformance",
@@ -108,6 +109,7 @@ WALLS = {
         "export",
         "league",
         "match",
+        "sweep",
     },
 }
 

@@ -31,7 +31,7 @@ from shoal.algos.learner import clip_gradient, flatten, is_on, update_obs_moment
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.replay import Batch, Replay
 from shoal.algos.shards import divide
-from shoal.config import LogUniform, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
 from shoal.nn.qnet import QNet
@@ -58,7 +58,7 @@ class DQN:
     schedule: Literal["constant", "linear", "cosine"] = opt("constant", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     n_step: int = opt(1, "n-step return: rewards summed before bootstrapping (by env)", low=1, high=1000)
     loss: Literal["huber", "mse"] = opt("huber", "loss of the TD error")

@@ -32,7 +32,7 @@ from shoal.algos.learner import Learner as BaseLearner
 from shoal.algos.learner import clip_gradient, is_on, random_order, update_obs_moments
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.algos.rollout import Rollout, Truncation
-from shoal.config import LogUniform, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, PowerOfTwo, Uniform, opt
 from shoal.errors import ConfigError
 
 
@@ -44,10 +44,14 @@ class PPO:
         10_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
     )
     num_iterations: int = opt(0, "iterations to train for; overrides total_steps", low=0, is_count=True)
-    horizon: int = opt(64, "steps of each row in a rollout (by env)", low=1, high=1 << 20, is_count=True)
+    horizon: int = opt(
+        64, "steps of each row in a rollout (by env)", low=1, high=1 << 20, sweep=PowerOfTwo(8, 128), is_count=True
+    )
     batch_size: int = opt(0, "steps of a rollout over all rows; overrides horizon", low=0, is_count=True)
     epochs: int = opt(4, "passes over each rollout (by env)", low=1, high=1000)
-    minibatches: int = opt(4, "minibatches per epoch (by env)", low=1, high=1 << 20, is_count=True)
+    minibatches: int = opt(
+        4, "minibatches per epoch (by env)", low=1, high=1 << 20, sweep=PowerOfTwo(1, 32), is_count=True
+    )
     learning_rate: float = opt(3e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     optimizer: str = opt(
@@ -59,16 +63,18 @@ class PPO:
     adam_beta2: float = opt(0.999, "Adam: decay of the running mean of its square", low=0.0, high=1.0)
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(0.5, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     gae_lambda: float = opt(
         0.95,
         "GAE lambda: 0 trusts the critic, 1 the returns",
         low=0.0,
         high=1.0,
-        sweep=Uniform(0.6, 0.999),
+        sweep=LogitUniform(0.6, 0.999),
         may_change=True,
     )
-    clip: float = opt(0.2, "clip range of the probability ratio (by env)", low=0.0, may_change=True)
+    clip: float = opt(
+        0.2, "clip range of the probability ratio (by env)", low=0.0, sweep=Uniform(0.05, 0.4), may_change=True
+    )
     value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0, may_change="above 0")
     value_coef: float = opt(0.5, "weight of the value loss", low=0.0, may_change=True)
     entropy_coef: float = opt(

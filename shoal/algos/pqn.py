@@ -22,7 +22,7 @@ from shoal.algos.algorithm import SHARDS_HELP, Algorithm
 from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.rollout import Truncation
-from shoal.config import LogUniform, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
 
@@ -48,7 +48,7 @@ class PQN:
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     q_lambda: float = opt(
         0.65,

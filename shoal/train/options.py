@@ -170,7 +170,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             options = dataclasses.replace(options, train=ALGORITHMS.find(options.algo).options())
     chosen_before = {name: chosen_plugin(options, name) for name in PLUGIN_TABLES}
     for name, value in tables.items():
-        if name in ("score", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
+        if name in ("score", "sweep", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
             continue
         if name == "wrap":
             value = Wrap.read(value).words()
@@ -241,7 +241,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     own = tuned(env) if isinstance(env, str) else {}
     algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
     if algo != own.get("algo", "ppo") and algo in ALGORITHMS.names():
-        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
+        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score", "sweep")}
         own = {**common, **own.get(algo, {}), "algo": algo}
     asked = next((layer["device"] for layer in (*reversed(layers), own) if "device" in layer), "auto")
     on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
@@ -256,7 +256,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     if not any(
         "segment" in _table(tables, "train") for layer in (own, *layers) for tables in (layer, _table(layer, "cuda"))
     ):
-        options = _fit_segment(options)
+        options = fit_segment(options)
     return dataclasses.replace(options, env=read_env_options(options.env))
 
 
@@ -277,7 +277,7 @@ def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]])
     return merge(options, defaults.by_look(look), "defaults")
 
 
-def _fit_segment(options: Options) -> Options:
+def fit_segment(options: Options) -> Options:
     """The default segment, shortened until segments fill the horizon and there is one for each minibatch."""
     train: Any = options.train
     segment = getattr(train, "segment", 0)
