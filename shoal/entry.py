@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def make(
     timeout_s: float = 60.0,
     on_crash: str = "raise",
     cpu_affinity: bool | Sequence[int] = False,
+    python: str | Path | None = None,
     wrap: Mapping[str, float] | Sequence[str] | str | None = None,
     **params: Any,
 ) -> VecEnv:
@@ -68,6 +70,8 @@ def make(
         timeout_s: process: an env that takes longer than this many seconds raises EnvTimeout.
         on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
         cpu_affinity: process: True to bind each worker to one core, or a list of cores.
+        python: process: the interpreter of the workers, which may be another Python with other packages: a path, or the
+            folder of a virtual environment (docs/other-python.md). The env must be given by its name.
         wrap: wrappers around every env: `{"stack": 4, "skip": 2}` or `"stack=4 skip=2"`. There are sticky, skip,
             time_limit, reward_scale, reward_clip, obs_noise and stack (docs/wrappers.md).
         **params: keyword arguments of the env. For native envs an array of `num_envs` values gives each env its value,
@@ -82,6 +86,9 @@ def make(
         raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
     wrappers = Wrap.read(wrap)
     kind = "native" if registry.is_native(env) else "python"
+    if python is not None:
+        given["python"] = python
+        return _make_elsewhere(env, count, backend, given, common, wrappers, params)
     maker = _find_maker(env) if kind == "python" else None
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
     name = backend if backend is not None else _default_backend(kind, count, given)
@@ -104,6 +111,51 @@ def make(
     except (TypeError, EnvCrashed) as error:
         _explain_keyword(error, params)
         raise
+
+
+def _make_elsewhere(
+    env: Any,
+    count: int,
+    backend: str | None,
+    given: dict[str, Any],
+    common: Mapping[str, Any],
+    wrappers: Wrap,
+    params: Mapping[str, Any],
+) -> VecEnv:
+    """Envs in workers under another interpreter. `serial` is one worker there."""
+    if registry.is_native(env):
+        raise ConfigError(f"python={str(given['python'])!r} is for Python envs, and {env} is compiled. Leave it out.")
+    if backend == "serial":
+        given = {**{name: value for name, value in given.items() if name != "num_groups"}, "num_workers": 1}
+    name = "process" if backend in (None, "serial") else backend
+    backends.refuse_options(name, "python", given)
+    if common["render_mode"] is not None:
+        params = {**params, "render_mode": common["render_mode"]}
+    remote = importlib.import_module("shoal.vector.remote")
+    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
+    given["python"] = remote.find_python(given["python"])
+    recipe = remote.Recipe.of(_name_elsewhere(env), params, wrap)
+    factory = backends.find(name, "python").python
+    assert factory is not None
+    try:
+        return factory(recipe, count, **given, **common)
+    except (TypeError, EnvCrashed) as error:
+        _explain_keyword(error, params)
+        raise
+
+
+def _name_elsewhere(env: Any) -> str:
+    """The name by which another interpreter finds an env. Imports nothing: this one may not have what the env needs."""
+    if not isinstance(env, (str, Path)):
+        place = names.place_of(env)
+        if not place.name:
+            raise ConfigError(
+                f"{env!r} cannot be found by another Python interpreter: {place.reason}. Give its name: ./mine.py:Env."
+            )
+        return place.name
+    name = str(env)
+    place_name, _, attribute = name.rpartition(":")
+    return f"{names.absolute_place(place_name)}:{attribute}" if place_name.endswith(".py") else name
 
 
 # the options of backends, and their defaults
@@ -226,7 +278,7 @@ def _split_prefix(env: str) -> tuple[str, str]:
 def _prefixes() -> list[str]:
     """The integrations that have envs by name."""
     folder = Path(__file__).parent / "integrations"
-    others = ("__init__", "adapt", "sb3", "wrapped")
+    others = ("__init__", "adapt", "remote", "sb3", "wrapped")
     return sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
 
 

@@ -24,12 +24,14 @@ WALLS = {
     "seeds": set(),
     "memory": set(),
     "stats": set(),
-    "spec": {"errors", "distributions"},
-    "space_json": {"errors", "spec"},
+    "layout": {"errors"},
+    "spec": {"errors", "distributions", "layout"},
+    "space_json": {"errors", "layout"},
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
     "native": {"errors", "groups", "distributions", "spec", "wrappers"},
-    "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native"},
+    "vector": {"errors", "cores", "memory", "distributions", "layout", "spec", "space_json", "wrappers", "plugins"}
+    | {"native"},
     "entry": {
         "errors",
         "cores",
@@ -42,7 +44,8 @@ WALLS = {
         "native",
         "vector",
     },
-    "integrations": {"errors", "names", "distributions", "spec", "wrappers", "registry", "native", "vector", "entry"},
+    "integrations": {"errors", "names", "distributions", "layout", "spec", "space_json", "wrappers", "registry"}
+    | {"native", "vector", "entry"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},

@@ -159,7 +159,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = env_flags(rest)
         given = read_env_options(given)
-        check_keywords(env, given)
+        if not _value(rest, "--vec.python"):  # otherwise this interpreter may not have what the env needs
+            check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import ConfigError
+from shoal.vector.slots import Limited
 
 INSTALL = "pip install shimmy gym==0.26.2"
 
@@ -29,7 +32,13 @@ def find(name: str) -> Callable[..., Any]:
 
 
 def adapt(env: Any) -> Any:
-    """An old gym env as a gymnasium.Env."""
+    """An old gym env for the runner: with its spaces where Gymnasium is missing, otherwise as a gymnasium.Env."""
+    from shoal.integrations.adapt import adapt as adapt_gymnasium
+    from shoal.integrations.adapt import without_standard_wrappers
+
+    if importlib.util.find_spec("gymnasium") is None:  # a worker under another interpreter
+        limited = without_standard_wrappers(env)
+        return Limited(OldEnv(limited.env), limited.limit)
     try:
         import shimmy
     except ImportError:
@@ -38,8 +47,47 @@ def adapt(env: Any) -> Any:
         ) from None
     import gym
 
-    from shoal.integrations.adapt import adapt as adapt_gymnasium
-
     is_26 = tuple(int(part) for part in gym.__version__.split(".")[:2]) >= (0, 26)
     wrapper = shimmy.GymV26CompatibilityV0 if is_26 else shimmy.GymV21CompatibilityV0
     return adapt_gymnasium(wrapper(env=env))
+
+
+class OldEnv:
+    """An env of old gym with the methods of a gymnasium.Env, whichever of gym's two APIs it has. Keeps its spaces."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.metadata = getattr(env, "metadata", {})
+        try:
+            parameters = inspect.signature(env.unwrapped.reset).parameters.values()
+            self._takes_seed = any(p.name == "seed" or p.kind == p.VAR_KEYWORD for p in parameters)
+        except (TypeError, ValueError):
+            self._takes_seed = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        if seed is not None and not self._takes_seed and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        result = self.env.reset(seed=seed) if self._takes_seed and seed is not None else self.env.reset()
+        has_info = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        return result if has_info else (result, {})
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One transition. The four results of the old API say in the info whether the time limit ended the episode."""
+        result = self.env.step(action)
+        if len(result) == 5:
+            return tuple(result)
+        obs, reward, done, info = result
+        is_cut = bool(done) and bool(info.get("TimeLimit.truncated", False))
+        return obs, reward, bool(done) and not is_cut, is_cut, info
+
+    def render(self) -> Any:
+        """A frame."""
+        if getattr(self.env, "render_mode", None):
+            return self.env.render()
+        return self.env.render(mode="rgb_array")
+
+    def close(self) -> None:
+        """Closes the env."""
+        self.env.close()

@@ -59,6 +59,12 @@ class Vec:
     torch_threads: int = opt(0, "CPU: threads of torch; 0: measured, at most one per idle core", low=0)
     timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
     on_crash: Literal["raise", "restart"] = opt("raise", "Python: what to do when a worker process dies")
+    python: str = opt(
+        "",
+        "Python: the interpreter of the worker processes, which may have other packages than this one: a path, or the "
+        "folder of a virtual environment (docs/other-python.md); default: this one",
+        metavar="PATH",
+    )
 
 
 @dataclass(frozen=True)
@@ -127,8 +133,9 @@ class Options:
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """The keyword arguments of `shoal.make`: the env's own, and the wrappers."""
-        return {**self.env, "wrap": self.wrap} if self.wrap else self.env
+        """The keyword arguments of `shoal.make`: the env's own, the wrappers, and where the env runs."""
+        given = {"wrap": self.wrap, "python": self.vec.python}
+        return {**self.env, **{name: value for name, value in given.items() if value}}
 
 
 _FIELDS = dataclasses.fields(Options)
