@@ -45,7 +45,7 @@ WALLS = {
         "vector",
     },
     "integrations": {"errors", "names", "distributions", "layout", "spec", "space_json", "wrappers", "registry"}
-    | {"native", "vector", "entry"},
+    | {"native", "vector", "entry", "plugins"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},

@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal import names, space_json
 from shoal.errors import ConfigError, ShoalError
+from shoal.integrations import framework
 from shoal.layout import AgentSpaces
 from shoal.native.channels import Channels
 from shoal.vector import faults, portable, serve
@@ -56,11 +57,7 @@ def find(env: str) -> Any:
     if prefix in ("gymnasium", "gym"):
         place, _, id = rest.rpartition(":")
         return lambda **kwargs: _make(prefix, place, id, kwargs)
-    is_known = prefix.isidentifier() and importlib.util.find_spec(f"shoal.integrations.{prefix}") is not None
-    if not is_known:
-        return names.Maker(env)
-    found = importlib.import_module(f"shoal.integrations.{prefix}")
-    return getattr(found, "FRAMEWORK", found).find(rest)
+    return framework.framework(prefix).find(rest) if framework.is_prefix(prefix) else names.Maker(env)
 
 
 def _make(package: str, place: str, id: str, kwargs: dict[str, Any]) -> Any:
