@@ -86,8 +86,9 @@ def make(
         raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
     wrappers = Wrap.read(wrap)
     kind = "native" if registry.is_native(env) else "python"
-    if python is not None:
-        given["python"] = python
+    where = python if python is not None else _own_python(env)
+    if where is not None:
+        given["python"] = where
         return _make_elsewhere(env, count, backend, given, common, wrappers, params)
     maker = _find_maker(env) if kind == "python" else None
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
@@ -144,6 +145,15 @@ def _make_elsewhere(
         raise
 
 
+def _own_python(env: Any) -> str | None:
+    """The interpreter of a framework that has an environment of its own; None for all other envs."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return None
+    prefix, _ = _split_prefix(str(env))
+    found: str | None = _frameworks().framework(prefix).own_python if prefix else None
+    return found
+
+
 def _name_elsewhere(env: Any) -> str:
     """The name by which another interpreter finds an env. Imports nothing: this one may not have what the env needs."""
     if not isinstance(env, (str, Path)):
@@ -153,7 +163,8 @@ def _name_elsewhere(env: Any) -> str:
                 f"{env!r} cannot be found by another Python interpreter: {place.reason}. Give its name: ./mine.py:Env."
             )
         return place.name
-    name = str(env)
+    prefix, rest = _split_prefix(str(env))
+    name = f"{prefix}:{rest}" if prefix else rest
     place_name, _, attribute = name.rpartition(":")
     return f"{names.absolute_place(place_name)}:{attribute}" if place_name.endswith(".py") else name
 
@@ -189,8 +200,8 @@ def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
 
     A mistake in `wrap` or in a distribution that only a worker could see is raised as what it is.
     """
-    if told := re.search(r"raised in its constructor: ConfigError: (.*)", str(error)):
-        raise ConfigError(told[1]) from error
+    if told := re.search(r"raised in its constructor: (ConfigError|UnknownEnv): (.*)", str(error)):
+        raise (UnknownEnv if told[1] == "UnknownEnv" else ConfigError)(told[2]) from error
     refused = re.search(r"unexpected keyword argument '(\w+)'|takes no (?:keyword )?arguments", str(error))
     if refused is None:
         return

@@ -121,6 +121,11 @@ class Framework:
         return Maker(self.prefix, self.canonical(name))
 
     @property
+    def own_python(self) -> str | None:
+        """The interpreter that its envs run under, where that is another (separate.py); None: this one."""
+        return None
+
+    @property
     def commands(self) -> tuple[str, ...]:
         """The shell commands that install it."""
         return (f'pip install "shoal[{self.extra}]"',) if self.extra else self.install

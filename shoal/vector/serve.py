@@ -95,10 +95,10 @@ def work(creators: Callable[[], Iterable[Creator]], pipe: Any, load_core: Callab
     try:
         for create in creators():
             slots.append(slot_for(create()))
-        spaces = [slot.agent_spaces for slot in slots]
+        spaces = [wire.spaces(slot.agent_spaces) for slot in slots]
         odd = next((k for k, space in enumerate(spaces) if space != spaces[0]), None)
         core = load_core()
-        message = wire.dumps(("made", wire.spaces(spaces[0]), [slot.envs for slot in slots], odd))
+        message = wire.dumps(("made", spaces[0], [slot.envs for slot in slots], odd))
     except BaseException as error:
         pipe.send_bytes(pickle.dumps(("failed", wire.pack(error), len(slots))))
         return
