@@ -90,6 +90,8 @@ def make(
     if where is not None:
         given["python"] = where
         return _make_elsewhere(env, count, backend, given, common, wrappers, params)
+    if vectorized_framework(env) is not None:
+        return _make_at_once(env, count, backend, given, common, wrappers, params)
     maker = _find_maker(env) if kind == "python" else None
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
     name = backend if backend is not None else _default_backend(kind, count, given)
@@ -143,6 +145,40 @@ def _make_elsewhere(
     except (TypeError, EnvCrashed) as error:
         _explain_keyword(error, params)
         raise
+
+
+def vectorized_framework(env: Any) -> Any:
+    """The framework of an env that steps many envs at once by itself; None for all other envs."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return None
+    prefix, _ = _split_prefix(str(env))
+    framework = _frameworks().framework(prefix) if prefix else None
+    return framework if framework is not None and framework.is_vectorized else None
+
+
+def _make_at_once(
+    env: Any,
+    count: int,
+    backend: str | None,
+    given: Mapping[str, Any],
+    common: Mapping[str, Any],
+    wrappers: Wrap,
+    params: Mapping[str, Any],
+) -> VecEnv:
+    """Envs of a framework that steps all of them at once."""
+    framework, name = vectorized_framework(env), _split_prefix(str(env))[1]
+    framework.check()
+    name = framework.canonical(name)
+    own = {key: value for key, value in given.items() if key in framework.vec_options}
+    unfit = {key: value for key, value in given.items() if key not in own and key != "num_groups"}
+    if wrappers or unfit or backend not in (None, "serial", framework.prefix):
+        what = f"wrap={wrappers}" if wrappers else f"backend={backend!r}"
+        what = next((f"{key}={value!r}" for key, value in unfit.items()), what)
+        raise ConfigError(f"{framework.prefix} steps all envs at once, by itself: {what} does not fit. Leave it out.")
+    framework.check_params(name, params)
+    chosen = {key: common[key] for key in ("seed", "autoreset", "render_mode")}
+    vec: VecEnv = framework.make_vec(name, count, **chosen, **own, **params)
+    return vec
 
 
 def _own_python(env: Any) -> str | None:

@@ -61,6 +61,8 @@ class Framework:
     extra: str = ""  # the extra of Shoal that installs it; empty where pip's resolver cannot
     install: ClassVar[tuple[str, ...]] = ()  # the commands, where there is no extra
     is_separate: bool = False  # its pins conflict with Shoal's: it has an environment of its own (`shoal env add`)
+    is_vectorized: bool = False  # it steps many envs at once by itself: `make_vec` in place of `make`
+    vec_options: ClassVar[tuple[str, ...]] = ()  # options of `shoal.make` that its `make_vec` takes besides
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
     pattern: str = "NAME"  # the form of its names, for messages and docs
@@ -84,6 +86,12 @@ class Framework:
         raise NotImplementedError
 
     # ---- of some ----
+
+    def make_vec(
+        self, name: str, num_envs: int, *, seed: int | None, autoreset: str, render_mode: str | None, **params: Any
+    ) -> Any:
+        """All envs at once, as one VecEnv: for a framework that `is_vectorized`."""
+        raise NotImplementedError
 
     def canonical(self, name: str) -> str:
         """The env's own name: that of `names` which is equal without case and punctuation. Others raise UnknownEnv."""

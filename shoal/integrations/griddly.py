@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ConfigError
-from shoal.integrations.separate import Separate
+from shoal.integrations.separate import Separate, import_quietly
 from shoal.layout import Array
 from shoal.vector.slots import Limited
 
@@ -52,6 +52,7 @@ class Griddly(Separate):
         """One game: an env of one player, or one with the API of PettingZoo."""
         if pixels and ctypes.util.find_library("vulkan") is None:
             raise ConfigError(f"griddly: pixels=True needs Vulkan, without which Griddly crashes. Install it: {VULKAN}")
+        import_quietly("gym")
         from griddly import gd
         from gym.envs.registration import registry
 
@@ -68,6 +69,7 @@ class Griddly(Separate):
 
 
 def _ids() -> list[str]:
+    import_quietly("gym")
     import griddly  # noqa: F401, registers its ids
     from gym.envs.registration import registry
 

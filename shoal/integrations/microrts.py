@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.errors import ConfigError, did_you_mean
 from shoal.integrations.framework import Reference
-from shoal.integrations.separate import Box, MultiDiscrete, Separate
+from shoal.integrations.separate import Box, MultiDiscrete, Separate, import_quietly
 from shoal.layout import Array
 
 # win or loss, resources, workers, buildings, attacks, combat units: the weights of Huang et al. 2021
@@ -65,6 +65,7 @@ class MicroRTS(Separate):
         partial_obs: bool = False,
     ) -> Any:
         """One game."""
+        import_quietly("gym")
         from gym_microrts import microrts_ai
 
         known = sorted(word for word, value in vars(microrts_ai).items() if callable(value))
@@ -90,6 +91,7 @@ class Game:
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def __init__(self, map_path: str, opponent: Any, max_steps: int, partial_obs: bool) -> None:
+        import_quietly("gym")
         from gym_microrts.envs.vec_env import MicroRTSGridModeVecEnv
 
         self.env = MicroRTSGridModeVecEnv(

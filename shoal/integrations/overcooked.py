@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.integrations.framework import Reference
-from shoal.integrations.separate import Box, Discrete, Separate
+from shoal.integrations.separate import Box, Discrete, Separate, import_quietly
 from shoal.layout import Array
 
 PLANES = 26  # of the lossless encoding
@@ -40,6 +40,7 @@ class Overcooked(Separate):
 
     def listed(self) -> list[str]:
         """The layouts for two cooks."""
+        import_quietly("gym")
         from overcooked_ai_py.utils import read_layout_dict
 
         folder = _layouts()
@@ -56,6 +57,7 @@ class Overcooked(Separate):
         random_start: bool = False,
     ) -> Any:
         """One kitchen with the API of pettingzoo.ParallelEnv."""
+        import_quietly("gym")
         from overcooked_ai_py.mdp.overcooked_mdp import OvercookedGridworld
 
         return Kitchen(OvercookedGridworld.from_layout_name(name), horizon, shaped, random_start)

@@ -7,9 +7,14 @@ and nothing that only the trainer has.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import io
 import json
+import shutil
 import subprocess
+import warnings
 from typing import Any
 
 import numpy as np
@@ -62,8 +67,6 @@ class Separate(Framework):
         return f"it runs in a Python environment of its own, which is not there yet. Make it: {self.advice}"
 
     def missing_program(self) -> str:
-        import shutil
-
         for program, command in self.programs.items():
             if shutil.which(program) is None:
                 return f"the program {program} is not on the PATH. Install it: {command}"
@@ -100,6 +103,13 @@ def _ask(prefix: str, python: str) -> tuple[str, ...]:
             f"{prefix}: {python} cannot list its envs: {tail[:200]}. Make the environment anew: shoal env remove "
             f"{prefix} && shoal env add {prefix}"
         ) from None
+
+
+def import_quietly(module: str) -> Any:
+    """A module without what it prints when it is imported: gym says that it is old."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)
 
 
 # ---- spaces for envs that have none of their own: the other Python may have neither Gymnasium nor gym ----
