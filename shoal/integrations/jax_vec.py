@@ -4,7 +4,7 @@
     actions -> step of every env -> time limit -> reset of those that ended -> obs, final_obs, rewards, flags, masks
 
 Resets are computed only in steps in which an episode ends: worlds that are expensive to make do not slow the others.
-Results are handed over by DLPack: on a CPU without a copy, from a GPU by one copy to the host. Every env has its own
+Results are handed over by DLPack. Observations are then copied once: JAX's memory must not be written to. Every env has its own
 random key, derived from its seed, so that results do not depend on the number of envs.
 """
 
@@ -242,7 +242,7 @@ class JaxVec(VecEnv):
         agents = self.agents_per_env
 
         def rows(leaf: Any) -> Array:
-            array = _host(leaf)
+            array = np.array(_host(leaf))  # a copy: torch takes no memory that must not be written
             return array.reshape(self.num_rows, *array.shape[2:]) if agents > 1 else array
 
         return map_leaves(rows, obs)
