@@ -41,9 +41,7 @@ def add(
     if framework not in separate:
         other = find(framework).advice if framework in FRAMEWORKS.names() else ""
         near = f" It is installed beside Shoal: {other}" if other else did_you_mean(framework, separate)
-        raise ConfigError(
-            f"'{framework}' has no environment of its own.{near} Those that have: {', '.join(separate)}."
-        )
+        raise ConfigError(f"'{framework}' has no environment of its own.{near} Those that have: {', '.join(separate)}.")
     chosen: Any = find(framework)
     assert isinstance(chosen, Separate)
     if missing := chosen.missing_program():

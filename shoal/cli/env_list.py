@@ -22,7 +22,9 @@ def list_environments(*, json: bool = False) -> int:
 
     rows = []
     folders = environments.existing()
-    for name in sorted({*(name for name in FRAMEWORKS.names() if find(name).is_separate)} | {_name(f) for f in folders}):
+    for name in sorted(
+        {*(name for name in FRAMEWORKS.names() if find(name).is_separate)} | {_name(f) for f in folders}
+    ):
         own = [folder for folder in folders if _name(folder) == name]
         rows += [_row(name, folder) for folder in own] or [{"name": name, "state": "missing", "folder": ""}]
     if json:
@@ -56,7 +58,12 @@ def _row(name: str, folder: object) -> dict[str, object]:
     recipe = getattr(find(name), "recipe", None) if name in FRAMEWORKS.names() else None
     if facts and (recipe is None or recipe.folder != path):
         state = "other versions"
-    return {"name": name, "state": state, "folder": str(path), **{k: facts[k] for k in ("python", "bytes") if k in facts}}
+    return {
+        "name": name,
+        "state": state,
+        "folder": str(path),
+        **{k: facts[k] for k in ("python", "bytes") if k in facts},
+    }
 
 
 COMMAND = Command(list_environments)

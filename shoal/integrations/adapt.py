@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError
+from shoal.integrations import masks
 from shoal.vector.slots import Limited, is_vector_env
 
 if TYPE_CHECKING:
@@ -83,4 +84,6 @@ def without_standard_wrappers(env: Any) -> Any:
             steps = int(env._max_episode_steps)
             limit = min(limit, steps) if limit else steps
         env = env.env
+    if masks.has_mask(env.observation_space, env.action_space):
+        env = masks.MasksFromObs(env)
     return Limited(env, limit)

@@ -118,7 +118,8 @@ class Pool:
     def step(self, actions: Any) -> Any:
         """One transition of every env; where an episode ended before, its reset."""
         leaves = [
-            checked_actions(actions, leaf, space, self.num_envs) for leaf, space in zip(self._layout.leaves, self._spaces)
+            checked_actions(actions, leaf, space, self.num_envs)
+            for leaf, space in zip(self._layout.leaves, self._spaces)
         ]
         checked = np.ascontiguousarray(leaves[0], self._dtype or self._layout.leaves[0].dtype)
         obs, rewards, terminated, truncated, infos = self.pool.step(checked)

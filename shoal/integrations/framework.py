@@ -24,11 +24,14 @@ functions alone: Shoal reads the declarations of frameworks that are not install
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +68,9 @@ class Framework:
     vec_options: ClassVar[tuple[str, ...]] = ()  # options of `shoal.make` that its `make_vec` takes besides
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
+    also: ClassVar[tuple[str, ...]] = ()  # further envs that are tested: one of each family
+    is_one_per_process: bool = False  # a process can hold one env only
+    stem: str = ""  # what the ids of the library begin with, and names here do not
     pattern: str = "NAME"  # the form of its names, for messages and docs
     preprocessing: str = "none"  # what `make` does to observations and rewards
     network: str = "by the look of the env (docs/defaults.md)"
@@ -94,12 +100,19 @@ class Framework:
         raise NotImplementedError
 
     def canonical(self, name: str) -> str:
-        """The env's own name: that of `names` which is equal without case and punctuation. Others raise UnknownEnv."""
+        """The env's own name: that of `names` which is equal without case, punctuation, stem and version.
+
+        Others raise UnknownEnv.
+        """
         known = self.names()
         if name in known:
             return name
-        wanted = plain(name)
-        return next((other for other in known if plain(other) == wanted), None) or self.unknown(name, known)
+        by_plain = {plain(other): other for other in known}
+        without_version = re.sub(r"[-_]v\d+$", "", name)
+        for wanted in (plain(name), plain(without_version), plain(without_version).removeprefix(plain(self.stem))):
+            if wanted in by_plain:
+                return by_plain[wanted]
+        return str(self.unknown(name, known))
 
     def options_for(self, name: str) -> Mapping[str, Any]:
         """Default options of a run with this env, as the tables of a TOML file."""
@@ -189,6 +202,17 @@ def framework(prefix: str) -> Framework:
     """The framework of a prefix. An unknown one raises."""
     found: Framework = FRAMEWORKS.find(prefix)
     return found
+
+
+def import_quietly(module: str) -> Any:
+    """A module that prints and warns when it is imported, without that."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)
 
 
 def is_prefix(text: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ConfigError
-from shoal.integrations.separate import Separate, import_quietly
+from shoal.integrations.framework import import_quietly
+from shoal.integrations.separate import Separate
 from shoal.layout import Array
 from shoal.vector.slots import Limited
 

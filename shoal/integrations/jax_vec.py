@@ -344,7 +344,9 @@ def _device(name: str) -> Any:
     try:
         return jax.devices(name)[0]
     except RuntimeError as error:
-        raise ConfigError(f"jax has no device '{name}': {error}. It has {', '.join(map(str, jax.devices()))}.") from None
+        raise ConfigError(
+            f"jax has no device '{name}': {error}. It has {', '.join(map(str, jax.devices()))}."
+        ) from None
 
 
 def _choices(space: Any) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.integrations.framework import Reference
-from shoal.integrations.separate import Box, MultiDiscrete, Separate, import_quietly
+from shoal.integrations.framework import Reference, import_quietly
+from shoal.integrations.separate import Box, MultiDiscrete, Separate
 from shoal.layout import Array
 
 # win or loss, resources, workers, buildings, attacks, combat units: the weights of Huang et al. 2021

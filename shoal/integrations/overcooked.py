@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.integrations.framework import Reference
-from shoal.integrations.separate import Box, Discrete, Separate, import_quietly
+from shoal.integrations.framework import Reference, import_quietly
+from shoal.integrations.separate import Box, Discrete, Separate
 from shoal.layout import Array
 
 PLANES = 26  # of the lossless encoding
@@ -29,7 +29,10 @@ class Overcooked(Separate):
     preprocessing = "lossless planes, the own cook first; 400 steps; rewards of useful moves added by `shaped`"
     references = (
         Reference(
-            "cramped_room", 200.0, "PPO in self-play, mean of 5 seeds, about", "Carroll et al. 2019, figure 4 (read off)"
+            "cramped_room",
+            200.0,
+            "PPO in self-play, mean of 5 seeds, about",
+            "Carroll et al. 2019, figure 4 (read off)",
         ),
     )
     notes = (
@@ -109,7 +112,9 @@ class Kitchen:
             free = self.mdp.get_valid_player_positions()
             places = self.random.permutation(len(free))[:2]
             self.state = type(self.state).from_player_positions(
-                [free[k] for k in places], bonus_orders=self.mdp.start_bonus_orders, all_orders=self.mdp.start_all_orders
+                [free[k] for k in places],
+                bonus_orders=self.mdp.start_bonus_orders,
+                all_orders=self.mdp.start_all_orders,
             )
         return self._observe(), {agent: {} for agent in self.agents}
 

@@ -7,14 +7,10 @@ and nothing that only the trainer has.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
-import io
 import json
 import shutil
 import subprocess
-import warnings
 from typing import Any
 
 import numpy as np
@@ -103,13 +99,6 @@ def _ask(prefix: str, python: str) -> tuple[str, ...]:
             f"{prefix}: {python} cannot list its envs: {tail[:200]}. Make the environment anew: shoal env remove "
             f"{prefix} && shoal env add {prefix}"
         ) from None
-
-
-def import_quietly(module: str) -> Any:
-    """A module without what it prints when it is imported: gym says that it is old."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        return importlib.import_module(module)
 
 
 # ---- spaces for envs that have none of their own: the other Python may have neither Gymnasium nor gym ----
