@@ -1,9 +1,9 @@
 """Python environments of frameworks whose pins conflict with Shoal's: `shoal env add griddly`.
 
-Each is a virtual environment in the data folder: $SHOAL_DATA_DIR, or shoal/ in the user's data folder. Its folder's name
-holds a hash of what is installed, and its file READY is written last, after an env was made and stepped there: one
-without it was interrupted, is never used, and is made anew by the next `add`. Nothing else is written: the environment
-that Shoal itself runs in stays as it is.
+Each is a virtual environment in the data folder: $SHOAL_DATA_DIR, or shoal/ in the user's data folder. The name of its
+folder holds a hash of what is installed, and its file READY is written last, after an env was made and stepped there:
+one without it was interrupted, is never used, and is made anew by the next `add`. Nothing else is written: the
+environment that Shoal itself runs in stays as it is.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def add(recipe: Recipe, verify: Callable[[str], str], say: Say, python: str | No
 def _make(recipe: Recipe, base: str, verify: Callable[[str], str], say: Say) -> None:
     folder, began = recipe.folder, time.monotonic()
     if folder.exists():
-        say(f"removing {folder}, which was not complete")
+        say(f"removing {folder}{'' if facts_of(folder) else ', which was not complete'}")
         _delete(folder)
     try:
         folder.mkdir(parents=True)
@@ -230,9 +230,9 @@ def _interpreter(recipe: Recipe, given: str | None) -> str:
     wanted = re.sub(r"[^\d.]", "", recipe.python.split(",")[-1])
     newest = _below(wanted) if "<" in recipe.python.split(",")[-1] else wanted
     raise ConfigError(
-        f"{recipe.name} needs Python {recipe.python}, and there is none here. Found: {', '.join(seen[:6])}. Install one, "
-        f"for example: uv python install {newest}, pyenv install {newest}, or apt-get install python{newest}-venv. Then "
-        f"run 'shoal env add {recipe.name}' again, or give it with --python PATH."
+        f"{recipe.name} needs Python {recipe.python}, and there is none here. Found: {', '.join(seen[:6])}. Install "
+        f"one, for example: uv python install {newest}, pyenv install {newest}, or apt-get install python{newest}-venv. "
+        f"Then run 'shoal env add {recipe.name}' again, or give it with --python PATH."
     )
 
 

@@ -25,6 +25,7 @@ WALLS = {
     "memory": set(),
     "stats": set(),
     "layout": {"errors"},
+    "environments": {"errors"},
     "spec": {"errors", "distributions", "layout"},
     "space_json": {"errors", "layout"},
     "wrappers": {"errors", "spec"},
@@ -45,7 +46,7 @@ WALLS = {
         "vector",
     },
     "integrations": {"errors", "names", "distributions", "layout", "spec", "space_json", "wrappers", "registry"}
-    | {"native", "vector", "entry", "plugins"},
+    | {"native", "vector", "entry", "plugins", "environments"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
@@ -86,7 +87,7 @@ WALLS = {
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
-    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}
+    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations", "environments"}
     | {
         "conformance",
         "measure",

@@ -193,7 +193,8 @@ def test_faults_are_reported_as_usual(envs, numpy_only):
         ("kill", WorkerDied, "SIGKILL"),
         ("hang", EnvTimeout, "did not answer within 1 s in step 3"),
     ):
-        vec = shoal.make(name, 2, num_workers=1, python=numpy_only, fault=fault, timeout_s=1.0)
+        vec = shoal.make(name, 2, num_workers=1, python=numpy_only, fault=fault)
+        vec.timeout_s = 1.0  # from now on: the interpreter may take longer to start
         with closing(vec), pytest.raises(error, match=says):
             play(vec)
     with pytest.raises(EnvCrashed, match="got an unexpected keyword argument 'color'"):

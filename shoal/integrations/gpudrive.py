@@ -1,7 +1,7 @@
 """GPUDrive: driving among recorded traffic, `gpudrive:DATA_FOLDER`. Its simulator must be built by the user.
 
-The wheel on PyPI holds only the Python files. Shoal uses a build by its folder: $GPUDRIVE_DIR, a clone of the repository
-in which `build/` holds the compiled module `madrona_gpudrive`.
+The wheel on PyPI holds only the Python files. Shoal uses a build by its folder: $GPUDRIVE_DIR, a clone of the
+repository in which `build/` holds the compiled module `madrona_gpudrive`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class GPUDrive(Framework):
             has_wheel = importlib.util.find_spec("gpudrive") is not None
             wheel = "the package gpudrive is installed, but " if has_wheel else ""
             return (
-                f"{wheel}its compiled simulator, the module {MODULE}, is missing ({looked}). The wheel on PyPI does not "
-                f"have it. Build it: {BUILD}; then: export {VARIABLE}=FOLDER of that clone"
+                f"{wheel}its compiled simulator, the module {MODULE}, is missing ({looked}). The wheel on PyPI "
+                f"does not have it. Build it: {BUILD}; then: export {VARIABLE}=FOLDER of that clone"
             )
         return super().problem()
 

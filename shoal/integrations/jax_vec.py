@@ -4,8 +4,8 @@
     actions -> step of every env -> time limit -> reset of those that ended -> obs, final_obs, rewards, flags, masks
 
 Resets are computed only in steps in which an episode ends: worlds that are expensive to make do not slow the others.
-Results are handed over by DLPack. Observations are then copied once: JAX's memory must not be written to. Every env has its own
-random key, derived from its seed, so that results do not depend on the number of envs.
+Results are handed over by DLPack. Observations are then copied once: JAX's memory must not be written to. Every env
+has its own random key, derived from its seed, so that results do not depend on the number of envs.
 """
 
 from __future__ import annotations

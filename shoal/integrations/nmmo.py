@@ -30,7 +30,7 @@ class NMMO(Separate):
     pattern = "small, medium or large"
     preprocessing = "tiles, entities and inventory; nine kinds of action as one MultiDiscrete, with masks"
     notes = (
-        "nmmo 2.1.2 pins numpy 1.23, gymnasium 0.29 and pettingzoo 1.24, and is built from source: it needs a C compiler.",
+        "nmmo 2.1.2 pins numpy 1.23, gymnasium 0.29 and pettingzoo 1.24, and needs a C compiler.",
         "Maps are made once, in the user's cache folder.",
         "Each agent's reward is that of its task; the default task is to survive.",
     )

@@ -63,6 +63,7 @@ class Separate(Framework):
         return f"it runs in a Python environment of its own, which is not there yet. Make it: {self.advice}"
 
     def missing_program(self) -> str:
+        """The program that is not on the PATH, and the command that installs it; empty if none is missing."""
         for program, command in self.programs.items():
             if shutil.which(program) is None:
                 return f"the program {program} is not on the PATH. Install it: {command}"
@@ -83,7 +84,7 @@ class Separate(Framework):
         return list(_ask(self.prefix, python))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _ask(prefix: str, python: str) -> tuple[str, ...]:
     """The names of a framework's envs, listed by the interpreter of its environment."""
     from shoal.vector.remote import PACKAGE, environment
