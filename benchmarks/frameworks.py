@@ -5,7 +5,7 @@
 
 Every row steps the same envs with the same preprocessing: those that `shoal train NAME` trains on. EnvPool's rows are
 its own C++ envs with settings as close as it has them. SuperSuit steps PettingZoo's envs in processes. Frameworks that
-are not installed are left out. Env steps per second; appended to benchmarks/results/frameworks.jsonl.
+are not installed are left out. Env steps per second; appended to benchmarks/results/framework_speed.jsonl.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shoal.integrations.framework import FRAMEWORKS, framework
 from shoal.measure import Sample, Stepper, describe_machine, measure
 from shoal.vector.slots import Limited
 
-RESULTS = Path(__file__).parent / "results" / "frameworks.jsonl"
+RESULTS = Path(__file__).parent / "results" / "framework_speed.jsonl"
 BAR = 1.5  # Shoal against the best peer that steps envs in processes
 
 
@@ -157,7 +157,7 @@ def main() -> None:
             console.print(f"{name}: left out, {found.problem() if found else 'no such framework'}\n")
             continue
         rows: dict[str, Callable[[], Stepper]] = {
-            "shoal process": partial(ours, case, count, num_workers=_divisor(count, workers)),
+            "shoal process": partial(ours, case, count, num_workers=_divisor(count, workers), timeout_s=600.0),
             "shoal serial": partial(plain_loop, case, count),
             **peers(case, count, workers),
         }

@@ -231,7 +231,7 @@ def _interpreter(recipe: Recipe, given: str | None) -> str:
     newest = _below(wanted) if "<" in recipe.python.split(",")[-1] else wanted
     raise ConfigError(
         f"{recipe.name} needs Python {recipe.python}, and there is none here. Found: {', '.join(seen[:6])}. Install "
-        f"one, for example: uv python install {newest}, pyenv install {newest}, or apt-get install python{newest}-venv. "
+        f"one, for example: uv python install {newest}, pyenv install {newest} or apt-get install python{newest}-venv. "
         f"Then run 'shoal env add {recipe.name}' again, or give it with --python PATH."
     )
 

@@ -121,7 +121,8 @@ def test_two_processes_make_it_once(data, commands):
 
 def test_a_command_that_fails_is_reported_with_its_last_lines(data, tmp_path):
     script = tmp_path / "python"
-    script.write_text("#!/bin/sh\nif [ \"$1\" = -c ]; then echo 3 10 1; else echo 'no matching distribution'; exit 7; fi\n")
+    says = "if [ $1 = -c ]; then echo 3 10 1; else echo 'no matching distribution'; exit 7; fi"
+    script.write_text(f"#!/bin/sh\n{says}\n")
     script.chmod(0o755)
     with pytest.raises(ConfigError, match=r"could not be made: .*-m venv .* ended with code 7(?s:.*)no matching dist"):
         add(python=str(script))

@@ -25,6 +25,9 @@ STEPS = 300
 # games that have no random numbers, so that seeds change nothing
 WITHOUT_CHANCE = {("magent", "battle"), ("pyboy", "PokemonRed"), ("retro", "Airstriker-Genesis")} | {
     ("openspiel", "connect_four"),
+    ("griddly", "Sokoban"),
+    ("overcooked", "cramped_room"),
+    ("microrts", "8x8/basesWorkers8x8"),
     ("pettingzoo", "classic/connect_four"),
 }
 ALL = [framework(prefix) for prefix in FRAMEWORKS.stock()]
@@ -47,6 +50,10 @@ def make(prefix: str, name: str, num_envs: int = 2, **options):
     one = framework(prefix)
     if problem := one.problem():
         pytest.skip(problem)
+    if one.is_vectorized and options.get("backend") == "process":
+        pytest.skip(f"{prefix} steps all envs at once, by itself")
+    if options.get("render_mode") and not one.can_render:
+        pytest.skip(f"{prefix} draws no frames")
     envs = 1 if one.is_one_per_process else num_envs
     try:
         return shoal.make(f"{prefix}:{name}", envs, **options)

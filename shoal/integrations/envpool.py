@@ -30,6 +30,7 @@ class EnvPool(Framework):
     pattern = "ID"
     preprocessing = "EnvPool's own: Atari has 84x84 grey, skip 4, stack 4, up to 30 no-ops"
     is_vectorized = True
+    can_render = False
     vec_options = ("num_threads",)
     options = {"vec": {"num_envs": 64}}
     notes = (

@@ -65,6 +65,7 @@ class Framework:
     install: ClassVar[tuple[str, ...]] = ()  # the commands, where there is no extra
     is_separate: bool = False  # its pins conflict with Shoal's: it has an environment of its own (`shoal env add`)
     is_vectorized: bool = False  # it steps many envs at once by itself: `make_vec` in place of `make`
+    can_render: bool = True  # whether its envs draw frames
     vec_options: ClassVar[tuple[str, ...]] = ()  # options of `shoal.make` that its `make_vec` takes besides
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md

@@ -30,7 +30,7 @@ class GPUDrive(Framework):
 
     title = "driving among recorded traffic (its simulator must be built from source)"
     packages = {PACKAGE: "gpudrive"}
-    install = (BUILD, f"export {VARIABLE}=$PWD")
+    install = (f"{BUILD} && export {VARIABLE}=$PWD",)
     example = "example_data"
     pattern = "DATA_FOLDER"
     preprocessing = "GPUDrive's own; an action is an index of acceleration and steering"

@@ -34,6 +34,7 @@ class Jax(Framework):
     pattern = "LIBRARY/NAME"
     preprocessing = "none; jumanji's and pgx's action masks are used"
     is_vectorized = True
+    can_render = False
     options = {"vec": {"num_envs": 256}}
     notes = (
         "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax.",

@@ -28,6 +28,7 @@ class NMMO(Separate):
     python = ">=3.9,<3.11"
     example = "small"
     pattern = "small, medium or large"
+    can_render = False
     preprocessing = "tiles, entities and inventory; nine kinds of action as one MultiDiscrete, with masks"
     notes = (
         "nmmo 2.1.2 pins numpy 1.23, gymnasium 0.29 and pettingzoo 1.24, and needs a C compiler.",
