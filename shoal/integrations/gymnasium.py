@@ -20,7 +20,7 @@ from gymnasium import spaces
 from shoal import names, registry
 from shoal.entry import make
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework, Reference
+from shoal.integrations.framework import Framework, Reference, choose_gl
 from shoal.spec import RESERVED_PARAMS, Array
 
 
@@ -49,6 +49,8 @@ def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
     if place and id not in gymnasium.registry:
         names.load(place)
+    if kwargs.get("render_mode"):
+        choose_gl()
     return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
 
 
@@ -79,8 +81,8 @@ class Gymnasium(Framework):
     also = ("FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
     pattern = "ID or MODULE:ID"
     references = (
-        Reference("CartPole-v1", 488.75, "PPO, 500k steps, 3 seeds", "CleanRL docs, ppo.py"),
-        Reference("Acrobot-v1", -82.48, "PPO, 500k steps, 3 seeds", "CleanRL docs, ppo.py"),
+        Reference("CartPole-v1", 488.75, "PPO, 500k steps", "CleanRL docs, ppo.py"),
+        Reference("Acrobot-v1", -82.48, "PPO, 500k steps", "CleanRL docs, ppo.py"),
     )
     notes = (
         "Box2D and MuJoCo need extras of Gymnasium: the message for a missing one has the command.",
