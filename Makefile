@@ -16,8 +16,9 @@ $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py
 	$(INSTALL) -e .
 	touch $@
 
+# the tests' envs compile on the other cores, meanwhile
 $(VENV)/ready: $(VENV)/installed
-	$(INSTALL) -e ".[dev]"
+	$(VENV)/bin/python -m tests.compile_envs & $(INSTALL) -e ".[dev]" && wait
 	touch $@
 
 clean:  ## remove the virtual environment and all build outputs

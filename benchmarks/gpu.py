@@ -2,29 +2,31 @@
 
     python benchmarks/gpu.py [PART ...]          default: all parts
 
-`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs only.
+`envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs or cases only. gpu_checks.py has
+the comparisons of kernels.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     q_learning the same for DQN and PQN
     vacuum     DQN as robot 0 against scripted robots, compared with each scripted robot as robot 0
     kernels    the fused kernels compared with the plain path, from the same rollouts
+    odd_settings the same for unusual numbers of envs, minibatches, layers, units, agents, masks and observations
     exact      the same seed gives the same weights, and so does a run that was stopped and resumed
     curriculum the same for a run whose opponents change: a robot, a Python agent, a frozen copy of the learner
     host       envs on CPU threads with the learner on the GPU, and how busy both are
-    startup    seconds from the shell command to the end of the first update, with a cold and with a warm cache
+    startup    seconds from the shell command to the end of the first update, and to 95 % of breakout's points, with a
+               cold and with a warm cache
     profiles   where an iteration's time goes (what `shoal bench train` prints)
     envs       steps per second of the envs alone
     parity     every env on the GPU compared with the CPU, byte for byte
 
-Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels, exact,
-curriculum or parity find a difference.
+Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels,
+odd_settings, exact, curriculum or parity find a difference.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,10 +37,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpu_checks import EXACT, KERNELS, ODD, PROBLEMS, curriculum, exact, kernels, odd_settings
 
 import shoal
 from shoal import registry
-from shoal.algos.algorithm import ALGORITHMS
 from shoal.bench.training import device_times, profile
 from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
@@ -46,41 +48,70 @@ from shoal.native import lib
 from shoal.native.cuda import require_gpu
 from shoal.runs import commit
 from shoal.train import Trainer, options_for
-from shoal.train import train as train_run
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks/results/gpu.jsonl"
-PROBLEMS: list[str] = []  # differences that checks found: the command then exits with 1
-STEP_NAMES = ("obs", "rewards", "terminated", "truncated")
+MANY_ENVS = 65536  # of parity
+ENV_SIZES = (16384, 65536, 262144)  # of envs
+STEP_NAMES = ("obs", "rewards", "terminated", "truncated", "done", "alive", "masks", "tick", "returns")
+FINAL_NAMES = ("final_obs", "final_return", "final_length")  # only of envs whose episode ended
 
 
-def same_bytes(ours: Any, theirs: Any) -> bool:
-    """Whether a tensor and an array hold the same bytes."""
-    return bool(ours.cpu().numpy().tobytes() == np.ascontiguousarray(theirs).tobytes())
+def bytes_of(tensor: Any) -> Any:
+    """A tensor as a flat one of bytes."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+class Compared:
+    """What a CPU and a GPU wrote, step by step. Some hundred steps are compared at a time, after one copy."""
+
+    def __init__(self, arrays: Any, tensors: Any) -> None:
+        self.arrays, self.tensors = arrays, tensors
+        self.steps: list[tuple[int, str, Any, Any]] = []
+
+    def keep(self, step: int) -> None:
+        """Keeps the results of a step."""
+        done = self.arrays["done"]
+        for name in STEP_NAMES:
+            self.steps.append((step, name, self.tensors[name].clone(), torch.from_numpy(self.arrays[name].copy())))
+        if done.any():
+            rows = torch.from_numpy(np.flatnonzero(done))
+            for name in FINAL_NAMES:
+                ended = self.tensors[name].index_select(0, rows.cuda())
+                self.steps.append((step, name, ended, torch.from_numpy(self.arrays[name][done])))
+
+    def difference(self) -> str:
+        """Empty if all that was kept agrees, else the first difference."""
+        if not self.steps:
+            return ""
+        ours = torch.cat([bytes_of(gpu) for _, _, gpu, _ in self.steps]).cpu()
+        theirs = torch.cat([bytes_of(cpu) for _, _, _, cpu in self.steps])
+        kept, self.steps = self.steps, []
+        if torch.equal(ours, theirs):
+            return ""
+        step, name = next(
+            (step, name) for step, name, gpu, cpu in kept if not torch.equal(bytes_of(gpu.cpu()), bytes_of(cpu))
+        )
+        return f"{name} at step {step}"
 
 
 def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
     """Empty if GPU and CPU agree on every byte, else the first difference."""
     cpu: Any = shoal.make(env, num_envs, backend="serial" if num_envs < 1024 else "threads", seed=7, **options)
     gpu: Any = shoal.make(env, num_envs, backend="cuda", seed=7, **options)
-    arrays, tensors = cpu.memory.arrays, gpu.tensors
+    arrays, compared = cpu.memory.arrays, Compared(cpu.memory.arrays, gpu.tensors)
     cpu.reset()
     gpu.reset()
-    check_every = 1 if num_envs <= 257 else 50
+    keep_every = 1 if num_envs <= 257 else 50
     for step in range(steps):
         cpu.module.sample(cpu._address, step + 1, 0, num_envs)
         actions = arrays["actions"].copy()
         cpu.step(actions)
         gpu.step(torch.from_numpy(actions).cuda())
-        if step % check_every and step < steps - 1:
-            continue
-        done = arrays["done"]
-        for name in (*STEP_NAMES, "done", "alive", "masks", "tick", "returns"):
-            if not same_bytes(tensors[name], arrays[name]):
-                return f"{name} at step {step}"
-        for name in ("final_obs", "final_return", "final_length"):
-            if not same_bytes(tensors[name][torch.from_numpy(done).cuda()], arrays[name][done]):
-                return f"{name} at step {step}"
+        if step % keep_every == 0 or step == steps - 1:
+            compared.keep(step)
+        if (step % 100 == 0 or step == steps - 1 or keep_every > 1) and (problem := compared.difference()):
+            return problem
     if cpu.snapshot() != gpu.snapshot():
         return "state"
     if cpu.drain_stats() != gpu.drain_stats():
@@ -95,7 +126,7 @@ def parity_of(env: str, num_envs: int, steps: int, **options: Any) -> str:
     return "" if cpu.snapshot() == gpu.snapshot() else "state after moving snapshots"
 
 
-def odd_settings(env: str) -> dict[str, dict[str, Any]]:
+def rare_options(env: str) -> dict[str, dict[str, Any]]:
     """The env's presets, and options that reach code which random play with the defaults never runs."""
     spec = lib.load(registry.find(env)).spec
     results: dict[str, dict[str, Any]] = {preset.name: {"preset": preset.name} for preset in spec.presets}
@@ -132,17 +163,17 @@ OTHER_CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def parity(names: list[str] | None = None) -> dict[str, Any]:
-    """Compares every env on CPU and GPU over 2,000 steps with the same actions."""
+    """Compares every env on CPU and GPU over 2,000 steps (65,536 envs: 100) with the same actions."""
     results: dict[str, Any] = {}
     cases: list[tuple[str, str, int, dict[str, Any]]] = []  # title, env, envs, options
     for env in names or registry.stock_names():
-        cases += [(env, env, num_envs, {}) for num_envs in (1, 257, 65536)]
-        cases += [(f"{env}, {name}", env, 257, options) for name, options in odd_settings(env).items()]
+        cases += [(env, env, num_envs, {}) for num_envs in (1, 257, MANY_ENVS)]
+        cases += [(f"{env}, {name}", env, 257, options) for name, options in rare_options(env).items()]
     if not names:
         cases += [(f"{Path(env).stem}, {name}", env, 257, options) for name, (env, options) in OTHER_CASES.items()]
     for title, env, num_envs, options in cases:
         began = time.perf_counter()
-        problem = parity_of(env, num_envs, 2000, **options)
+        problem = parity_of(env, num_envs, 2000 if num_envs < MANY_ENVS else 100, **options)
         results[f"{title} x{num_envs}"] = problem or "same"
         PROBLEMS.extend([f"parity of {title} x{num_envs}: {problem}"] if problem else [])
         took = f"{time.perf_counter() - began:.1f} s"
@@ -169,7 +200,7 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
     results: dict[str, Any] = {"bandwidth_GBps": bandwidth() / 1e9}
     print(f"memory bandwidth {results['bandwidth_GBps']:.0f} GB/s")
     for env in names or registry.stock_names():
-        for num_envs in (16384, 65536, 262144):
+        for num_envs in ENV_SIZES:
             vec: Any = shoal.make(env, num_envs, backend="cuda", seed=0)
             vec.reset()
             host: Any = shoal.make(env, num_envs, backend="threads", seed=0)
@@ -212,6 +243,9 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "breakout": ("breakout", BREAKOUT, {}),
     "breakout MinGRU": ("breakout", BREAKOUT, {"nn": {"core": "mingru"}, "train": CORE}),
     "breakout LSTM": ("breakout", BREAKOUT, {"nn": {"core": "lstm"}, "train": CORE}),
+    "pendulum": ("pendulum", -200.0, {}),
+    "forage": ("forage", 0.5, {}),
+    "maze": ("maze", 0.6, {}),
 }
 
 
@@ -268,7 +302,7 @@ class Games:
 
     def add(self, record: dict[str, float]) -> None:
         """Adds the episodes of a training record."""
-        if games := record["episode/n"]:
+        if games := record.get("episode/n"):
             self.count, self.total = self.count + games, self.total + games * record["episode/return"]
 
     @property
@@ -401,232 +435,6 @@ def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str
     return {"return": float(total.mean()), "kills_0": seen.get("kills_0", {"mean": 0.0})["mean"], "games": GAMES}
 
 
-LEAGUE: dict[str, Any] = {"on": True, "pool": 6, "snapshot": 8192, "every": 1}
-EXACT: dict[str, tuple[str, dict[str, Any]]] = {
-    "fused": ("breakout", {}),
-    "fused, Muon": ("breakout", {"train": {"optimizer": "muon"}}),
-    "normalizers, truncation": (
-        "pendulum",
-        {"env": {"max_steps": 10}, "train": {"normalize_reward": True, "normalize_obs": True}},
-    ),
-    "LSTM": ("memory", {"nn": {"core": "lstm"}}),
-    "LSTM, plain path, bf16": ("memory", {"nn": {"core": "lstm", "layers": 1}, "train": {"precision": "bf16"}}),
-    "MinGRU, Muon": ("memory", {"nn": {"core": "mingru"}, "train": {"optimizer": "muon"}}),
-    "MinGRU, plain path": ("memory", {"nn": {"core": "mingru"}, "train": {"precision": "tf32"}}),
-    "LSTM, truncation": ("cartpole", {"nn": {"core": "lstm"}, "env": {"max_steps": 7}, "train": {"segment": 4}}),
-    "agents, masks": ("forage", {"nn": {"encoder": "mlp"}}),
-    "CNN": ("maze", {}),
-    "priority": ("cartpole", {"train": {"priority": 0.5}}),
-    "a policy for each agent": ("vacuum", {"nn": {"policies": "per_agent"}}),
-    "scripted opponents": ("vacuum", {"opponents": "1=seek,2=flee,3=random"}),
-    "DQN": ("vacuum", {"algo": "dqn"}),
-    "DQN, priority, C51, truncation": (
-        "cartpole",
-        {"algo": "dqn", "env": {"max_steps": 7}, "train": {"priority": 0.5, "distribution": "c51", "n_step": 3}},
-    ),
-    "DQN, a network for each agent, opponents": (
-        "vacuum",
-        {"algo": "dqn", "opponents": "3=seek", "train": {"policy": "per-agent", "replay": "per-agent"}},
-    ),
-    "PQN": ("breakout", {"algo": "pqn"}),
-    "envs on the host, DQN, scripted opponents": (
-        "vacuum",
-        {"algo": "dqn", "opponents": "1=seek,2=seek,3=seek", "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "envs on the host": ("breakout", {"vec": {"backend": "threads", "num_groups": 2}}),
-    "envs on the host, MinGRU, truncation": (
-        "cartpole",
-        {"nn": {"core": "mingru"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "envs on the host, LSTM, truncation": (
-        "pendulum",
-        {"nn": {"core": "lstm"}, "env": {"max_steps": 10}, "vec": {"backend": "threads", "num_groups": 2}},
-    ),
-    "stacked frames, sticky actions": ("cartpole", {"wrap": ("stack=4", "sticky=0.25"), "env": {"max_steps": 20}}),
-    "schedules": (
-        "cartpole",
-        {
-            "env": {"gravity": "linear(5, 15)", "max_steps": 20},
-            "train": {"entropy_coef": "linear(0.1, 0)", "learning_rate": "cosine(1e-2, 1e-3)"},
-        },
-    ),
-    "drawn params": ("cartpole", {"env": {"dt": "loguniform(0.005, 0.08)", "max_steps": 20}}),
-    "DQN, schedules, wrappers": (
-        "cartpole",
-        {"algo": "dqn", "env": {"max_steps": 20}, "train": {"epsilon": "exp(1, 0.01)"}, "wrap": ("skip=2", "stack=2")},
-    ),
-    "own reward": ("cartpole", {"reward": f"{ROOT / 'examples/own_by_name/mine.py'}:Thrifty"}),
-    "a Python opponent in the graph": ("midrange", {"opponents": f"1={ROOT / 'examples/train_midrange.py'}:Chaser"}),
-    "a Python opponent without a graph": ("forage", {"opponents": "1=random", "nn": {"encoder": "mlp"}}),
-    "groups with a policy each": (str(ROOT / "examples/chase/chase.h"), {"nn": {"hidden": 64}}),
-    "unlike agents": (str(ROOT / "tests/unlike.h"), {"nn": {"hidden": 64}}),
-    "mixed actions": (str(ROOT / "tests/mixture.h"), {"nn": {"hidden": 64}}),
-    "league, robots, fused": (
-        "vacuum",
-        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": {**LEAGUE, "members": ("seek", "random")}},
-    ),
-    "league, LSTM": (
-        "vacuum",
-        {"env": {"preset": "duel-stun", "max_steps": 20}, "league": LEAGUE, "nn": {"core": "lstm"}},
-    ),
-    "league, masks": ("connect4", {"league": LEAGUE}),
-    "league, multi-discrete, exploiters": (
-        "midrange",
-        {"env": {"time_limit": 10.0}, "league": {**LEAGUE, "exploiters": 1}},
-    ),
-}
-
-
-def weights_after(env: str, tables: dict[str, Any], iterations: int, stop_at: int = 0) -> dict[str, Any]:
-    """All tensors of a checkpoint after `iterations` iterations; with `stop_at`, stopped there and resumed."""
-    if tables.get("algo") == "dqn":
-        train = {"train_frequency": 8, "gradient_steps": 4, "replay_size": 200_000, "replay_start": 5000}
-    else:
-        train = {"horizon": 16, "minibatches": 4}
-    common = {"device": "cuda", "algo": tables.get("algo", "ppo")}
-    own = {"train": {**train, "total_steps": 10**7}, "vec": {"num_envs": 512}}
-    options = options_for("", common, own, tables)
-    trainer = Trainer(env, options)
-    for _ in range(stop_at or iterations):
-        trainer.iterate()
-    if stop_at:
-        state = {name: {k: v.cpu().clone() for k, v in part.items()} for name, part in trainer.state().items()}
-        meta = {**trainer.counters(), "step": trainer.step}
-        trainer.close()
-        trainer = Trainer(env, options)
-        trainer.restore(state, meta)
-        for _ in range(iterations - stop_at):
-            trainer.iterate()
-    results = {f"{name}.{k}": v.cpu() for name, part in trainer.state().items() for k, v in part.items()}
-    trainer.close()
-    return results
-
-
-KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "tanh, normalized": ("cartpole", {"nn": {"hidden": 64, "activation": "tanh"}, "train": {"normalize_obs": True}}),
-    "118 numbers, 128 units": ("breakout", {}),
-    "small minibatches": ("breakout", {"train": {"minibatches": 16}}),
-    "Muon": ("breakout", {"nn": {"activation": "tanh"}, "train": {"optimizer": "muon", "learning_rate": 3e-3}}),
-    "masks, agents that die": ("vacuum", {"nn": {"hidden": 32}}),
-    "MinGRU": ("breakout", {"nn": {"core": "mingru"}, "train": {"segment": 16}}),
-    "LSTM": ("breakout", {"nn": {"core": "lstm"}, "train": {"segment": 16}}),
-    "LSTM, Muon, small": (
-        "cartpole",
-        {"nn": {"core": "lstm", "hidden": 32}, "train": {"optimizer": "muon", "segment": 8, "learning_rate": 3e-3}},
-    ),
-    "MinGRU, masks, agents that die": ("vacuum", {"nn": {"core": "mingru", "hidden": 64}}),
-    "value clip, AdamW": ("pong", {"train": {"value_clip": 0.2, "optimizer": "adamw", "weight_decay": 0.1}}),
-}
-
-
-def kernels() -> dict[str, Any]:
-    """Compares the fused kernels (bfloat16) with the plain path (float32), from the same rollout.
-
-    Compares the logits of the first step, the gradient of the last minibatch, and the direction in which the weights
-    moved. (The tests compare them in float32, in Triton's interpreter.)
-    """
-    results: dict[str, Any] = {}
-    for name, (env, tables) in KERNELS.items():
-        train = {"horizon": 32, "minibatches": 1, "epochs": 1, "total_steps": 10**7, **tables.get("train", {})}
-        sides = []
-        for precision in ("fp32", "bf16"):
-            own = {**tables, "train": {**train, "precision": precision}, "vec": {"num_envs": 2048}}
-            trainer = Trainer(env, options_for("", {"device": "cuda"}, own))
-            trainer.start()
-            sides.append(trainer)
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        plain, fast = (side.learners[0] for side in sides)
-        assert plain.fused is None
-        assert fast.fused is not None
-        for side in sides:
-            side.collector.collect()
-        logits_difference = float((plain.rollout.logits[0] - fast.rollout.logits[0]).abs().max())
-        same = float((plain.rollout.actions[0] == fast.rollout.actions[0]).double().mean())
-        for mine, theirs in zip(fast.rollout.tensors(), plain.rollout.tensors()):
-            mine.copy_(theirs)
-        for key, stream in fast.streams.items():
-            stream.set_state(plain.streams[key].get_state())
-        before, norms = plain.weights.detach().clone(), []
-        for learner in (plain, fast):
-            norms.append(float(ALGORITHMS.find("ppo").update(learner)["grad_norm"]))
-        moved = [(learner.weights.detach() - before).flatten() for learner in (plain, fast)]
-        row: dict[str, Any] = {
-            "logits_apart": logits_difference,
-            "actions_same": same,
-            "gradients": _cosine(plain.weights.grad, fast.weights.grad),
-            "norms": norms,
-            "weights": _cosine(*moved),
-        }
-        results[f"{env}, {name}"] = row
-        # Muon orthogonalizes in bfloat16, which amplifies differences in a matrix's small components
-        is_muon = train.get("optimizer") == "muon"
-        good = logits_difference < 0.05 and same > 0.97 and row["weights"] > (0.95 if is_muon else 0.98)
-        if train["minibatches"] == 1:  # otherwise the weights differ before the last minibatch
-            good = good and row["gradients"] > 0.995 and abs(norms[1] / norms[0] - 1) < 0.02
-        PROBLEMS.extend([] if good else [f"kernels {env}, {name}: {row}"])
-        print(
-            f"kernels {env:9} {name:24} {'agrees' if good else 'DIFFERS'}: logits within {logits_difference:.4f}, "
-            f"{same:.2%} of actions the same, cosine of gradients {row['gradients']:.5f}, of weight changes "
-            f"{row['weights']:.4f}, norms {norms[0]:.5f} and {norms[1]:.5f}",
-            flush=True,
-        )
-        for side in sides:
-            side.close()
-    return results
-
-
-def _cosine(one: Any, two: Any) -> float:
-    return float(torch.nn.functional.cosine_similarity(one.flatten().double(), two.flatten().double(), dim=0))
-
-
-def exact() -> dict[str, Any]:
-    """Compares a repeated and a resumed run with the first one, bit for bit."""
-    results: dict[str, Any] = {}
-    for name, (env, tables) in EXACT.items():
-        once, again, resumed = (weights_after(env, tables, 6, stop) for stop in (0, 0, 3))
-        differ = [[k for k in once if not torch.equal(once[k], other[k])] for other in (again, resumed)]
-        words = ["same" if not names else f"differs in {names[:3]}" for names in differ]
-        results[name] = {"repeat": words[0], "resume": words[1]}
-        PROBLEMS.extend(f"exact {name}: {word}" for word in words if word != "same")
-        print(f"exact {env:9} {name:40} repeat {words[0]}, resume {words[1]}", flush=True)
-    return results
-
-
-def curriculum() -> dict[str, Any]:
-    """Compares a run whose opponents change (robot, Python agent, frozen self) with its repetition and its resume."""
-    iteration = 512 * 16
-    chaser = f"1={ROOT / 'examples/train_midrange.py'}:Chaser"
-    phases = [
-        {"opponents": "1=drone", "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
-        {"opponents": chaser, "env": {"time_limit": 20.0}, "until": {"steps": 16 * iteration}},
-        {"opponents": "1=self", "env": {"time_limit": 20.0}, "refresh": 8 * iteration},
-    ]
-    tables: dict[str, Any] = {
-        "device": "cuda",
-        "curriculum": phases,
-        "console": "off",
-        "train": {"total_steps": 64 * iteration, "horizon": 16, "minibatches": 4},
-        "vec": {"num_envs": 512},
-        "eval": {"episodes": 0},
-        "save": {"every_s": 0, "every": 1, "keep": 100},
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        runs = [train_run("midrange", runs_folder=f"{folder}/{k}", **tables) for k in range(2)]
-        expected, again = (checkpoints_of(run) for run in runs)
-        for path in runs[1].checkpoints()[5:]:  # in the phase of the frozen self
-            shutil.rmtree(path)
-        resumed = checkpoints_of(train_run("midrange", resume=runs[1].folder, console="off"))
-    words = ["same" if other == expected else "differs" for other in (again, resumed)]
-    PROBLEMS.extend(f"curriculum: {what} {word}" for what, word in zip(("repeat", "resume"), words) if word != "same")
-    print(f"curriculum: repeat {words[0]}, resume {words[1]}, {len(expected)} files", flush=True)
-    return {"repeat": words[0], "resume": words[1]}
-
-
-def checkpoints_of(run: Any) -> dict[str, bytes]:
-    """All tensors of a run's checkpoints, by file."""
-    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in sorted(run.folder.rglob("*.safetensors"))}
-
-
 def host() -> dict[str, Any]:
     """breakout on CPU threads with the learner on the GPU: steps per second, and how busy CPU and GPU are."""
     results: dict[str, Any] = {}
@@ -662,20 +470,21 @@ def host() -> dict[str, Any]:
 
 
 def startup() -> dict[str, Any]:
-    """Seconds from the shell command `shoal train breakout --device cuda` to the record of the first update.
+    """Seconds from the shell command `shoal train breakout --device cuda` to the record of the first update, and of a
+    whole run to 95 % of all points.
 
     Python's bytecode is there in all of them, as `pip install` leaves it, but for "no bytecode": a machine that was
     set up without compiles torch's 900 modules at every start.
     """
     one = options_for("breakout", {"device": "cuda"})
     steps = one.vec.num_envs * one.train.horizon
-    results: dict[str, Any] = {"cold": [], "warm": [], "warm, no bytecode": []}
+    results: dict[str, Any] = {"cold": [], "warm": [], "warm, no bytecode": [], "cold, 95 %": [], "warm, 95 %": []}
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
-        words = ["train", "breakout", "--device", "cuda", "--train.total-steps", str(steps), "--eval.episodes", "0"]
-        command = [sys.executable, "-m", "shoal", *words, "--console", "off"]
+        words = ["train", "breakout", "--device", "cuda", "--eval.episodes", "0", "--console", "off"]
+        command, short = [sys.executable, "-m", "shoal", *words], ["--train.total-steps", str(steps)]
 
-        def start(name: str, number: int) -> float:
+        def start(name: str, number: int) -> float | None:
             caches = {"SHOAL_CACHE_DIR": f"{folder}/{number}/shoal", "TRITON_CACHE_DIR": f"{folder}/{number}/triton"}
             if "no bytecode" in name:
                 bytecode = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": f"{folder}/none"}
@@ -683,24 +492,41 @@ def startup() -> dict[str, Any]:
                 bytecode = {"PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
             runs, began = tempfile.mkdtemp(dir=folder), time.time()
             env = {**plain, **caches, **bytecode}
-            subprocess.run([*command, "--runs", runs], check=True, env=env, stdout=subprocess.DEVNULL)
-            (record,) = Path(runs).rglob("metrics.jsonl")
-            return record.stat().st_mtime - began
+            is_whole = "95 %" in name
+            own = [*command, *([] if is_whole else short), "--runs", runs]
+            subprocess.run(own, check=True, env=env, stdout=subprocess.DEVNULL)
+            (records,) = Path(runs).rglob("metrics.jsonl")
+            if is_whole:
+                return seconds_to(BREAKOUT, records, one.vec.num_envs, began)
+            return records.stat().st_mtime - began
 
         start("bytecode is written", 9)
         for number in range(2):
             for name in ("cold", "warm", "warm", "warm, no bytecode"):
                 results[name].append(start(name, number))
+            for name in ("cold, 95 %", "warm, 95 %"):
+                results[name].append(start(name, 2 + number))
     for name, seconds in results.items():
-        print(f"startup {name}: {', '.join(f'{s:.2f}' for s in seconds)} s", flush=True)
+        print(f"startup {name}: {', '.join('never' if s is None else f'{s:.2f}' for s in seconds)} s", flush=True)
     return results
+
+
+def seconds_to(goal: float, records: Path, games: int, began: float) -> float | None:
+    """When the mean return of at least `games` episodes first reached the goal, by a run's records; None: never."""
+    newest = Games()
+    for line in records.read_text().splitlines():
+        record = json.loads(line)
+        newest.add(record)
+        if newest.count >= games:
+            if newest.mean >= goal:
+                return float(record["time"] - began)
+            newest = Games()
+    return None
 
 
 def profiles() -> dict[str, Any]:
     """What `shoal bench train` prints, for several envs."""
     cases: dict[str, tuple[str, dict[str, Any]]] = {name: (env, tables) for name, (env, _, tables) in CASES.items()}
-    cases["maze"] = ("maze", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
-    cases["forage"] = ("forage", {"vec": {"num_envs": 4096}, "train": {"minibatches": 16}})
     results: dict[str, Any] = {}
     for name, (env, tables) in cases.items():
         row = results[name] = profile(env, options_for(env, {"device": "cuda"}, tables), seconds=1.5)
@@ -721,6 +547,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "q_learning": q_learning,
     "vacuum": vacuum,
     "kernels": kernels,
+    "odd_settings": odd_settings,
     "exact": exact,
     "curriculum": curriculum,
     "host": host,
@@ -731,19 +558,30 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
+def chosen(part: str, names: str) -> list[str]:
+    """The envs or cases after a part's colon: one, or several between commas or semicolons (names may have commas)."""
+    if names in known_names(part):
+        return [names]
+    return names.split(";" if ";" in names else ",") if names else []
+
+
+def known_names(part: str) -> list[str]:
+    """What may follow a part's colon."""
+    cases: dict[str, Any] = {"learning": CASES, "q_learning": Q_CASES, "kernels": KERNELS, "odd_settings": ODD}
+    cases |= {"exact": EXACT, **dict.fromkeys(("envs", "parity"), registry.stock_names())}
+    return list(cases.get(part, ()))
+
+
 def check_words(words: list[str]) -> None:
     """Exits if a part, or an env or case of it, does not exist."""
-    known = {"learning": list(CASES), "q_learning": list(Q_CASES)}
-    known |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     for word in words:
         part, _, names = word.partition(":")
         if part not in PARTS:
             raise SystemExit(f"{part}: no such part. Known: {', '.join(PARTS)}.")
-        for name in names.split(",") if names else ():
-            if name not in known.get(part, []):
-                raise SystemExit(
-                    f"{part} has no '{name}'. Known: {', '.join(known.get(part, [])) or 'this part takes none'}."
-                )
+        for name in chosen(part, names):
+            if name not in known_names(part):
+                known = "; ".join(known_names(part)) or "this part takes none"
+                raise SystemExit(f"{part} has no '{name}'. Known: {known}.")
 
 
 def main() -> int:
@@ -765,7 +603,7 @@ def main() -> int:
     for word in words:
         name, _, names = word.partition(":")
         began = time.perf_counter()
-        results = PARTS[name](names.split(",")) if names else PARTS[name]()
+        results = PARTS[name](chosen(name, names)) if names else PARTS[name]()
         entry = {"time": time.strftime("%Y-%m-%d %H:%M"), **facts, name: results}
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")

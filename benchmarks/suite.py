@@ -1,31 +1,34 @@
 """Every stock env to its target: `python benchmarks/learning.py --suite`.
 
-Each run is `shoal train ENV --seed S --device D` in a process of its own, `jobs` of them at a time, each on its share
-of the cores. A score is the mean return of 100 held-out episodes; in a two-player env, the share of games won against
-the robot `against` of [score]. Each finished run is a line of benchmarks/results/suite.jsonl. `write_page` writes the
-table of docs/suite.md from the newest line of each env and seed.
+Each run is what `shoal train ENV --seed S --device D` does. `jobs` processes train one run after another, each on its
+share of the cores, so that Python and torch are loaded once for many runs. A score is the mean return of 100 held-out
+episodes; in a two-player env, the share of games won against the robot `against` of [score]. Each finished run is a
+line of benchmarks/results/suite.jsonl. `write_page` writes the table of docs/suite.md from the newest line of each env
+and seed.
+
+On a GPU several processes take turns unless NVIDIA's MPS runs (nvidia-cuda-mps-control -d): with it their kernels run
+at the same time. The results of docs/suite.md were measured with it.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 from shoal import config, registry
 from shoal.measure import describe_machine
-from shoal.runs import all_runs, commit
+from shoal.runs import commit
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
@@ -43,6 +46,7 @@ class Goal:
     random: float | None = None  # the score of random play
     scripted: float | None = None  # of a simple scripted player
     against: str = ""  # a robot: the score is the share of games won against it
+    opponents: str = ""  # --opponents of the training run
 
     @classmethod
     def of(cls, env: str, device: str = "cuda") -> Goal | None:
@@ -63,76 +67,79 @@ def goals(device: str = "cuda") -> dict[str, Goal]:
 # ---- running ----
 
 
-def _shoal(*words: str, cores: Sequence[int], log: Path) -> None:
-    """Runs a command of Shoal on these cores. Its output is shown only if it fails."""
-    with log.open("w") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "shoal", *words],
-            cwd=ROOT,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-    if done.returncode:
-        raise RuntimeError(f"shoal {' '.join(words[:2])} failed:\n{log.read_text()[-2000:]}")
-
-
-def one(env: str, goal: Goal, seed: int, device: str, cores: Sequence[int]) -> dict[str, Any]:
+def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
     """Trains one run and measures its score."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        flags = ["--seed", str(seed), "--device", device, "--console", "off", "--runs", str(folder / "runs")]
+    from shoal.match import play_match
+    from shoal.train import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        tables: dict[str, Any] = {"opponents": goal.opponents} if goal.opponents else {}
+        tables |= {"seed": seed, "device": device, "eval": {"episodes": 0 if goal.against else EPISODES}}
         began = time.perf_counter()
-        _shoal("train", env, *flags, "--eval.episodes", str(EPISODES), cores=cores, log=folder / "train.txt")
-        seconds = time.perf_counter() - began
-        run = all_runs(folder / "runs")[-1]
+        run = train(env, console="off", runs_folder=folder, **tables)
         summary = run.summary or {}
         points = [(m["step"], m["wall_s"], m["episode/return"]) for m in run.metrics() if m.get("episode/n")]
         if goal.against:
-            words = ["match", str(run.folder), goal.against, "--games", str(GAMES), "--device", device]
-            _shoal(*words, "--json", str(folder / "match.json"), cores=cores, log=folder / "match.txt")
-            (pair,) = json.loads((folder / "match.json").read_text())["results"]
-            score = pair["win_rate"]
+            played = play_match([str(run.folder), goal.against], games=GAMES, device=device, runs_folder=folder)
+            score = played.facts()["results"][0]["win_rate"]
         else:
             score = summary["eval"]["return"]
+        seconds = time.perf_counter() - began
     thinning = max(1, -(-len(points) // CURVE_POINTS))
     facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
     curve = [[step, round(wall, 2), round(value, 4)] for step, wall, value in points[::-1][::thinning][::-1]]
     return {"env": env, "seed": seed, "device": device, "score": score, **facts, "curve": curve}
 
 
+def _begin(shares: Any) -> None:
+    """Gives a worker process its cores."""
+    os.sched_setaffinity(0, shares.get())
+
+
+def _work(env: str, seed: int, device: str) -> dict[str, Any] | str:
+    """In a worker process: the results of a run, or why it failed."""
+    try:
+        return one(env, goals(device)[env], seed, device)
+    except Exception:
+        return traceback.format_exc()[-2000:]
+    finally:
+        if device == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+
+
 def run_suite(envs: Sequence[str], seeds: Sequence[int], device: str, jobs: int) -> None:
-    """Trains all envs with all seeds, and appends a line for each run."""
-    wanted = goals(device)
+    """Trains all envs with all seeds, and appends a line for each run. What took longest last time comes first."""
+    wanted, before = goals(device), newest()
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // jobs)
-    shares: Queue[Sequence[int]] = Queue()
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    shares = context.Queue()
     for job in range(jobs):
         shares.put(cores[job * share : (job + 1) * share] or cores)
-    facts = {"machine": describe_machine(), "commit": commit()}
+    facts = {"machine": describe_machine(), "commit": commit(), "jobs": jobs}
     began = time.perf_counter()
 
-    def work(env: str, seed: int) -> None:
-        mine = shares.get()
-        try:
-            row = one(env, wanted[env], seed, device, mine)
-        except RuntimeError as error:
-            print(f"{env} seed {seed} {error}", flush=True)
-            return
-        finally:
-            shares.put(mine)
-        verdict = "ok" if row["score"] >= wanted[env].target else "MISSED"
-        print(
-            f"{env:22} seed {seed}  target {wanted[env].target:8.4g}  score {row['score']:8.4g}  "
-            f"{row['steps'] / 1e6:7.1f}M steps  {row['seconds']:6.1f} s  {verdict}",
-            flush=True,
-        )
-        with RESULTS.open("a") as file:
-            file.write(json.dumps({**row, **facts, "time": time.strftime("%Y-%m-%d %H:%M")}) + "\n")
+    def took(env: str) -> float:
+        return max((run["seconds"] for run in before.get(env, [])), default=float("inf"))
 
-    with ThreadPoolExecutor(jobs) as pool:
-        for future in [pool.submit(work, env, seed) for env in envs for seed in seeds]:
-            future.result()
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares,)) as pool:
+        order = sorted(((env, seed) for seed in seeds for env in envs), key=lambda run: -took(run[0]))
+        runs = {pool.submit(_work, env, seed, device): (env, seed) for env, seed in order}
+        for future in as_completed(runs):
+            (env, seed), row = runs[future], future.result()
+            if isinstance(row, str):
+                print(f"{env} seed {seed} failed:\n{row}", flush=True)
+                continue
+            verdict = "ok" if row["score"] >= wanted[env].target else "MISSED"
+            print(
+                f"{env:23} seed {seed}  target {wanted[env].target:8.4g}  score {row['score']:8.4g}  "
+                f"{row['steps'] / 1e6:7.1f}M steps  {row['train_s']:6.1f} of {row['seconds']:6.1f} s  {verdict}",
+                flush=True,
+            )
+            with RESULTS.open("a") as file:
+                file.write(json.dumps({**row, **facts, "time": time.strftime("%Y-%m-%d %H:%M")}) + "\n")
     print(f"{len(envs)} envs, {len(seeds)} seeds: {time.perf_counter() - began:.0f} s", flush=True)
 
 

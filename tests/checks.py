@@ -13,6 +13,8 @@ import pytest
 
 from shoal import conformance, registry
 
+from .compile_envs import KINDS, VARIANTS
+
 # without long compilations: other languages, sanitizers, other builds
 QUICK = (
     "c11",
@@ -27,11 +29,6 @@ QUICK = (
     "draw",
 )
 SHORT = ("determinism", "initialised", "spaces", "snapshot", "episodes", "draw")  # compile nothing
-
-# One env of each kind: columns, boxes, images and agents, masks and seats, presets and consts. They stand for all envs
-# where a test is of the library more than of the env. The other envs are tested in the same way by the slow tests.
-KINDS = ("breakout", "cartpole", "connect4", "forage", "pendulum", "vacuum")
-VARIANTS = ("midrange_continuous", "midrange_full")  # the code of midrange with other actions
 
 
 def with_slow(names: Iterable[str], quick: Container[str]) -> list[Any]:

@@ -7,22 +7,22 @@ import gc
 import multiprocessing
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # The tests are of the CPU, also where there is a GPU: `--device auto` would take it. benchmarks/gpu.py is of the GPU.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-# Envs compile in a third of the time with -O1, and give the same bytes. A test of golden rollouts has users' libraries.
-os.environ.setdefault("SHOAL_CFLAGS", "-O1")
 
 import pytest
 
 from shoal import registry
 from shoal.errors import CompilerMissing
-from shoal.native import build, lib
 
-from .checks import EVERY, KINDS, STOCK, VARIANTS
+from .checks import EVERY, STOCK
+from .compile_envs import FLAGS, VARIANTS, compile_stock_envs
+
+for _name, _value in FLAGS.items():
+    os.environ.setdefault(_name, _value)
 
 # Workers import the module of their env, and many test modules import torch. The fork server imports it once for all.
 multiprocessing.set_forkserver_preload(["torch", "shoal.vector.worker"])
@@ -44,22 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
             compile_stock_envs()
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def compile_stock_envs() -> None:
-    """Each env in the build for this machine, one of each kind also with the consts of its presets, on all cores."""
-    headers = {name: registry.find(name).resolve() for name in ENVS}
-    variant = lib.best_variant()
-    with ThreadPoolExecutor() as pool:
-        jobs = ((build.Source.env(header), variant) for header in headers.values())
-        libraries = dict(zip(headers, pool.map(lambda job: _compile(*job), jobs)))
-        presets = [source for name in KINDS for source in build.preset_sources(headers[name], libraries[name])]
-        list(pool.map(lambda source: _compile(source, variant), presets))
-
-
-def _compile(source: build.Source, variant: str) -> Path:
-    """As `build.library`, which compiles one library at a time."""
-    return build.find_library(source, variant) or build.build(source, variant, build.cache_dir())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

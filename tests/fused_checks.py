@@ -310,10 +310,11 @@ def check_spread() -> None:
     counts[order[4990:]] = 0.0  # nobody counts in the last part
     edges = torch.tensor([0, 1, 100, 4990, 5000])
     for weights in (None, counts):
-        moments = torch.zeros(4, 4)
+        moments, metrics = torch.zeros(4, 4), torch.ones(9)
         kernels.advantage_stats[(4,)](
-            advantages, weights, order, moments, edges, COUNTED=weights is not None, STANDARDIZE=True, PART=64
+            advantages, weights, order, moments, metrics, edges, COUNTED=weights is not None, STANDARDIZE=True, PART=64
         )
+        assert metrics.tolist() == [0.0] * 8 + [1.0]
         for k in range(4):
             part = order[edges[k] : edges[k + 1]]
             some = advantages[part].double()
@@ -431,6 +432,8 @@ def check_compiles() -> None:
     loss |= {"COUNTED": False, "CLIPPED": False, "masks": None, "counts": None}
     planes = ("FIRST", "SECOND", "OUT", "HIDDEN_IN", "D_GATES", "D_SECOND", "D_FIRST")
     ours = recurrent_kernels
+    muon_options = {"NUMBERS": 0, "MATRICES": 10, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "PART": 256}
+    later = {"OVERLAP": False}
     jobs = [
         (ours.act, {**shape, **gates, "WIDTH": 1, "BM": 64, "masks": None}, 4),
         (ours.encode, {**body, "D": 118, "UNIT": 1.0, "NORM": False, "BM": 64}, 4),
@@ -442,16 +445,16 @@ def check_compiles() -> None:
         (ours.layers_backward, {**body, "SKIP": True, "BM": 64}, 4),
         (ours.weight_grads, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
         (kernels.act, {**shape, **head, "WIDTH": 1, "BM": 64, "masks": None}, 4),
-        (kernels.learn, {**shape, **head, **loss, "BM": 128}, 8),
-        (kernels.reduce, {"BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
+        (kernels.learn, {**shape, **head, **loss, **later, "BM": 128}, 8),
+        (kernels.reduce, {**later, "BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
         (
             kernels.adam,
-            {**sizes, **gates, "NUMBERS": 0, "MATRICES": True, "DECOUPLED": False, "PARTS": 2048, "PART": 256},
+            {**sizes, **gates, **later, "NUMBERS": 0, "DECOUPLED": False, "PARTS": 2048, "PART": 256},
             4,
         ),
         (
             kernels.muon,
-            {**sizes, "NUMBERS": 0, "G": 4, "MOMENTUM": 0.95, "STEPS": 5, "PARTS": 2048, "DTYPE": kernels.BFLOAT16},
+            {**sizes, **gates, **half, **muon_options, **later},
             8,
         ),
         (kernels.advantage_stats, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),

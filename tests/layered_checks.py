@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 
 from shoal.algos import ppo
-from shoal.algos.fast import base, fused, layered
+from shoal.algos.fast import base, fused, fused_core, layered, layered_core
 from shoal.algos.optimizers import muon
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
 
@@ -76,8 +76,6 @@ def check_heads() -> None:
     muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
     fused.BLOCKS = 8
     for env, tables in HEADS:
-        from shoal.algos.fast import fused_core
-
         kind = fused_core.FusedCore if "core" in tables["nn"] else fused.Fused
         check_one(env, tables, partial(kind, tile=16, exact=True))
 
@@ -102,6 +100,15 @@ IMAGES: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+CORES: list[tuple[Any, dict[str, Any]]] = [
+    (partial(Noise, (5,), BOX), {"nn": {**SMALL, "layers": 1, "core": "lstm"}, "train": {"minibatches": 2}}),
+    (partial(Noise, (5,), MULTI), {"nn": {**SMALL, "layers": 3, "core": "mingru"}, "train": {**MUON, "segment": 4}}),
+    ("maze", {"nn": {**SMALL, "layers": 1, "core": "lstm"}, "env": {"side": 5}, "train": MUON, "num_envs": 2}),
+    # a minibatch in parts
+    (partial(Noise, (5,), BOX), {"nn": {**SMALL, "core": "mingru"}, "num_envs": 12, "memory": 128 * 64}),
+]
+
+
 def check_wide(cases: Any = WIDE) -> None:
     """Networks that do not fit into one block."""
     muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
@@ -109,7 +116,13 @@ def check_wide(cases: Any = WIDE) -> None:
     layered.PROCESSORS = 1
     for env, tables in cases:
         layered.MEMORY = tables.get("memory", memory)
-        check_one(env, tables, partial(layered.Layered, rows=32, columns=64, exact=True))
+        kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
+        check_one(env, tables, partial(kind, rows=32, columns=64, exact=True))
+
+
+def check_cores() -> None:
+    """A recurrent core after them."""
+    check_wide(CORES)
 
 
 def check_images() -> None:
@@ -120,6 +133,8 @@ def check_images() -> None:
 COMPILED: list[tuple[Any, dict[str, Any]]] = [
     ("maze", {"nn": {}, "train": MUON}),
     (partial(Noise, (2048,), MIXED), {"nn": {"hidden": 512, "layers": 3, "std": "state"}}),
+    ("maze", {"nn": {"core": "lstm"}, "train": {"minibatches": 1}}),
+    ("pendulum", {"nn": {"hidden": 256, "core": "mingru"}, "train": {"minibatches": 1}}),
     ("forage", {"nn": {"encoder": "mlp"}, "rows": 64}),  # as for a card with little shared memory
 ]
 
@@ -131,13 +146,14 @@ def check_compiles() -> None:
     from triton.compiler import ASTSource
 
     launches: list[tuple[Any, Any, Any, int]] = []
-    for module in (base, layered):
+    for module in (base, layered, fused_core):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room))
     for env, tables in COMPILED:
         room = (99 if "rows" in tables else 227) << 10
         learner = with_a_rollout(env, tables).learners[0]
         learner.optimizer.rate = torch.tensor(0.1)
-        learner.fused = layered.Layered(learner, tables.get("rows", 0))
+        kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
+        learner.fused = kind(learner, tables.get("rows", 0))
         learner.fused.act(0)
         ppo.update(learner)
     seen = set()
@@ -161,6 +177,7 @@ def check_compiles() -> None:
 def kind_of(value: Any) -> str:
     """The type of an argument in Triton's words."""
     words = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8"}
+    words[torch.int8] = "i8"
     if isinstance(value, torch.Tensor):
         return "*" + words.get(value.dtype, "i1")
     return "i32" if isinstance(value, int) else "fp32"

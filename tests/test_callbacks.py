@@ -11,35 +11,15 @@ import pytest
 import shoal
 from shoal import checkpoint
 from shoal.errors import CheckpointError, ConfigError, TrainingError
-from shoal.runs import Run, find
+from shoal.runs import find
 from shoal.train import Callback, Trainer, train
-from shoal.train.callbacks import EVENTS
 from shoal.train.callbacks.group import read_saved
 from shoal.train.callbacks.stop_at import StopAt
 from shoal.train.param_changes import set_env_params
 from shoal.train.recent import MergedRecord
 from tests.envs import CounterEnv
-from tests.training import STEPS, contents, cut, train_tiny
-
-SERIAL = {"vec": {"num_envs": 16, "backend": "serial"}}
-
-
-class Recorder(Callback):
-    """Keeps the order of all calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-
-def _recording(event: str) -> Any:
-    def method(self: Recorder, context: Any) -> None:
-        self.calls.append((event, context.step))
-
-    return method
-
-
-for _event in EVENTS:
-    setattr(Recorder, _event, _recording(_event))
+from tests.recorder import Recorder
+from tests.training import SERIAL, STEPS, contents, cut, summary, train_tiny
 
 
 class Curriculum(Callback):
@@ -63,11 +43,6 @@ class Curriculum(Callback):
 
     def load_state_dict(self, state: Any) -> None:
         self.level, self.seen = state["level"], state["seen"]
-
-
-def summary(run: Run) -> dict[str, Any]:
-    assert run.summary is not None
-    return run.summary
 
 
 # ---- when they are called ----

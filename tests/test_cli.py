@@ -286,6 +286,20 @@ def test_list_as_json(capsys):
     assert [entry["name"] for entry in strict_json(capsys.readouterr().out)] == registry.known_names()
 
 
+def test_the_first_part_of_names_lists_a_family(capsys):
+    assert main(["envs", "minigrid"]) == 0
+    out = capsys.readouterr().out
+    family = [name for name in registry.stock_names() if name.startswith("minigrid_")]
+    assert [name for name in registry.stock_names() if re.search(rf"^{name} ", out, re.MULTILINE)] == family
+    assert f"{len(family)} envs." in out
+    assert main(["envs", "minigrid", "--json"]) == 0
+    assert [entry["name"] for entry in strict_json(capsys.readouterr().out)] == family
+    assert main(["envs", "lander"]) == 0  # an env's name is that env, though lander_continuous starts with it
+    assert "lander_continuous" not in capsys.readouterr().out.splitlines()[0]
+    assert main(["envs", "minigri"]) == 2
+    assert "unknown env 'minigri'" in capsys.readouterr().err
+
+
 def test_env_as_json(capsys):
     assert main(["envs", "cartpole", "--json"]) == 0
     entry = strict_json(capsys.readouterr().out)

@@ -25,8 +25,8 @@ from shoal.train.phases import read, write
 
 from .envs import CounterEnv, DyingAgentsEnv
 from .fake_gpu import GpuLikeVec, use_fake_graphs
-from .test_opponents import tables
 from .training import STEPS, contents, cut, make_trainer, train_tiny
+from .training import vacuum_tables as tables
 
 HERE = "tests.test_curriculum"
 FILE = """

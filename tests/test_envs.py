@@ -48,7 +48,7 @@ def test_keeps_the_contract(env):
     outcomes = list(run_checks(env, steps=1000))
     assert [o for o in outcomes if o.status == "failed"] == []
     (simd,) = (o for o in outcomes if "vectorized" in o.name)
-    assert simd.status == ("passed" if build.is_columns(registry.find(env).read_text()) else "skipped")
+    assert simd.status == ("passed" if build.is_columns(build.Source.env(registry.find(env)).text()) else "skipped")
     assert len(outcomes) == len(CHECKS)
 
 

@@ -61,6 +61,7 @@ def test_kernels_equal_their_twins(group):
         "heads",
         pytest.param("wide", marks=pytest.mark.slow),
         pytest.param("images", marks=pytest.mark.slow),
+        pytest.param("cores", marks=pytest.mark.slow),
         pytest.param("compiles", marks=pytest.mark.slow),
     ],
 )
@@ -109,8 +110,11 @@ def check_coverage(covers, env, tables, reason):
     [
         ("maze", {}, ""),
         ("forage", {"nn": {"encoder": "mlp", "hidden": 512, "layers": 3}}, ""),
-        ("forage", {"nn": {"core": "mingru", "hidden": 256}, "train": {"segment": 2}}, "--nn.core"),
+        ("forage", {"nn": {"core": "mingru"}, "train": {"segment": 2}}, ""),
+        ("forage", {"nn": {"core": "mingru", "hidden": 256}, "train": {"segment": 2}}, "--nn.core-size"),
+        ("maze", {"nn": {"core": "lstm", "hidden": 256}}, "--nn.core-size"),
         ("maze", {"nn": {"encoder": "impala"}}, "--nn.encoder"),
+        ("pendulum", {"nn": {"std": "state", "core": "lstm"}}, ""),
         ("breakout", {"nn": {"layers": 0}}, "--nn.layers"),
         ("breakout", {"nn": {"hidden": 1024}}, "--nn.hidden"),
         ("breakout", {"nn": {"separate": True}}, "--nn.separate"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,11 @@ def test_the_long_tests_exist():
             file, _, name = line.partition("::")
             function = name.partition("[")[0]
             assert f"def {function}" in (Path(__file__).parents[1] / file).read_text(), line
+
+
+def test_no_test_module_imports_another():
+    """What tests share lives in modules of its own (checks.py, training.py, ...): a test module can be read alone."""
+    for path in Path(__file__).parent.rglob("test_*.py"):
+        named = re.findall(r"^\s*(?:from|import) [\w.]*\btest_\w+", path.read_text(), re.MULTILINE)
+        others = [line for line in named if not line.endswith(path.stem)]  # a script of the test may import it
+        assert not others, f"{path.name}: {others}"

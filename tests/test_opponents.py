@@ -10,19 +10,10 @@ import shoal
 from shoal import evaluate
 from shoal.errors import ConfigError
 from shoal.train import load_player, seats, train
-from tests.training import contents, cut, tiny_trainer, train_tiny
 
-
-def tables(*, algo="dqn", train=(), **more):
-    """Of a tiny run of the classic game of four robots."""
-    own = {"replay_size": 6400} if algo == "dqn" else {"horizon": 4}
-    own |= {"total_steps": 400, **dict(train)}
-    return {"algo": algo, "env": {"preset": "classic-1v3"}, "train": own, **more}
-
-
-def robots(**more):
-    """The trainer of such a run."""
-    return tiny_trainer("vacuum", **tables(**more))
+from .training import contents, cut, train_tiny
+from .training import vacuum_tables as tables
+from .training import vacuum_trainer as robots
 
 
 @pytest.fixture(scope="module")

@@ -594,6 +594,26 @@ def test_muon_is_torchs_muon_and_adamw(decay, monkeypatch):
         torch.testing.assert_close(p, q, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("steps", "least", "most"), [(2, 0.03, 0.38), (3, 0.01, 0.27), (4, 0.003, 0.2), (5, 0.003, 0.32)]
+)
+def test_muons_steps_bring_singular_values_near_one(steps, least, most):
+    """As far as optimizers/muon.py says, for values from `least` of the matrix's norm on."""
+    torch.manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64))[0] for _ in range(2))
+    values = torch.logspace(np.log10(least * 1.01), 0, 40, dtype=torch.float64)
+    matrix = left @ torch.diag(values) @ right  # its norm is above 1, so that values below `least` are among them
+    norm = matrix.norm()
+    made = torch.linalg.svdvals(muon.orthogonal(matrix, steps, torch.float64))
+    scaled = values / norm
+    for a, b, c in muon.POLYNOMIALS[steps]:
+        scaled = a * scaled + b * scaled**3 + c * scaled**5
+    torch.testing.assert_close(made, scaled.sort(descending=True).values)
+    reached = scaled[values / norm >= least]
+    assert len(reached) > 20
+    assert (reached - 1).abs().max() < most + 0.01
+
+
 @pytest.mark.parametrize("shape", [(128, 118), (32, 64), (16, 16)], ids=str)
 def test_muons_products_are_float32_on_a_cpu(shape):
     """Most CPUs have no instructions for bfloat16: its products took 27 times as long."""

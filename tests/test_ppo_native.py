@@ -214,7 +214,7 @@ OPTIONS = {
     "adam": {"adam_beta1": 0.8, "adam_beta2": 0.95},
     "adamw": {"optimizer": "adamw", "weight_decay": 0.3},
     "muon": {"optimizer": "muon"},
-    "muon, decay": {"optimizer": "muon", "weight_decay": 0.3, "max_grad_norm": 0.02},
+    "muon, decay": {"optimizer": "muon", "weight_decay": 0.3, "max_grad_norm": 0.02, "muon_steps": 3},
     "vtrace": {"vtrace": True},
     "scaled rewards and observations": {"normalize_reward": True, "normalize_obs": True},
     "one minibatch": {"minibatches": 1},

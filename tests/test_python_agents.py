@@ -24,8 +24,9 @@ from shoal.train import evaluate_agent, evaluate_run, load_player, train
 
 from .envs import DyingAgentsEnv, MixedAgentsEnv
 from .fake_gpu import GpuLikeVec, use_fake_graphs
-from .test_opponents import robots, tables
 from .training import contents, cut, tiny, train_tiny, training
+from .training import vacuum_tables as tables
+from .training import vacuum_trainer as robots
 
 HERE = "tests.test_python_agents"
 
@@ -245,6 +246,7 @@ SPACES = [
     spaces.MultiBinary((2, 2)),
     spaces.Box(np.float32([-1, 0.5]), np.float32([3, 9]), (2,), np.float32),
     spaces.Box(-np.inf, np.inf, (2, 1), np.float32),
+    spaces.Box(np.float32([0, -np.inf]), np.float32([np.inf, 1]), (2,), np.float32),
     spaces.Dict({"gear": spaces.Discrete(3), "wheel": spaces.Box(-2, 2, (1,), np.float32)}),
 ]
 
@@ -273,6 +275,15 @@ def test_the_random_agent_keeps_to_the_mask():
     agent = Random(spaces.Box(-1, 1, (3,)), spaces.Discrete(4), 0)
     mask = torch.tensor([[0, 1, 0, 1]] * 200, dtype=torch.int8)
     assert set(agent.act(torch.zeros(200, 3), mask).tolist()) == {1, 3}
+
+
+def test_the_random_agent_draws_all_of_a_box_equally_often():
+    box = spaces.Box(np.float32([-1, 0.5]), np.float32([3, 9]), (2,), np.float32)
+    drawn = Random(spaces.Box(-1, 1, (3,)), box, 0).act(torch.zeros(10_000, 3), None).numpy()
+    tenths = ((drawn - box.low) / (box.high - box.low) * 10).astype(int)
+    for column in tenths.T:  # 1,000 in each tenth, with a standard deviation of 30
+        assert np.abs(np.bincount(column, minlength=10) - 1000).max() < 150
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.05
 
 
 # ---- changing hands ----

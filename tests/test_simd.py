@@ -118,6 +118,17 @@ def test_a_line_of_an_included_file_is_named(tmp_path):
     assert "part.h:2: a remainder of ints" in simd.report(build.Source.env(path), lib.best_variant()).text
 
 
+@gcc
+def test_env_state_may_be_in_an_included_file(tmp_path):
+    path = header(tmp_path, "")
+    line = next(line for line in HEADER.splitlines() if "define ENV_STATE" in line)
+    (tmp_path / "part.h").write_text(f"{line}\n")
+    path.write_text(path.read_text().replace(line, '#include "part.h"'))
+    source = build.Source.env(path)
+    assert set(build.GCC_COLUMN_FLAGS) <= set(build.compile_command(source, "base", tmp_path / "quiet.so"))
+    assert simd.report(source, lib.best_variant()).is_simd
+
+
 def test_with_clang_it_is_unknown_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "is_clang", lambda command: True)
     found = simd.report(build.Source.env(header(tmp_path, "")), lib.best_variant())

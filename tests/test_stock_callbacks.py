@@ -15,8 +15,8 @@ from shoal.train.callbacks import CALLBACKS, specs
 from shoal.train.callbacks.early_stop import EarlyStop
 from shoal.train.recent import LatestReturns
 from tests.envs import CounterEnv, ImageEnv
-from tests.test_callbacks import SERIAL, Recorder, summary
-from tests.training import STEPS, train_tiny
+from tests.recorder import Recorder
+from tests.training import SERIAL, STEPS, summary, train_tiny
 
 # ---- by name ----
 

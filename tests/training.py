@@ -42,6 +42,7 @@ TINY: dict[str, Any] = {
     "eval": {"episodes": 0},
     "save": {"every_s": 0, "every": 1, "keep": 100},
 }
+SERIAL: dict[str, Any] = {"vec": {"num_envs": ENVS, "backend": "serial"}}  # for a Python env in this process
 FILES = ("weights.safetensors", "state.safetensors")
 
 
@@ -83,6 +84,24 @@ def tiny_trainer(env: Any, /, **tables: Any) -> Trainer:
 def train_tiny(env: Any, folder: Path, /, *, policy: Any = None, console: str = "off", **tables: Any) -> Run:
     """A tiny run in a folder of its own."""
     return train(env, policy=policy, runs_folder=folder, console=console, **tiny(**tables))
+
+
+def vacuum_tables(*, algo: str = "dqn", train: Any = (), **more: Any) -> dict[str, Any]:
+    """Options of a tiny run of vacuum's classic game of four robots."""
+    own = {"replay_size": 6400} if algo == "dqn" else {"horizon": 4}
+    own |= {"total_steps": 400, **dict(train)}
+    return {"algo": algo, "env": {"preset": "classic-1v3"}, "train": own, **more}
+
+
+def vacuum_trainer(**more: Any) -> Trainer:
+    """The trainer of such a run."""
+    return tiny_trainer("vacuum", **vacuum_tables(**more))
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The summary of a run that ended."""
+    assert run.summary is not None
+    return run.summary
 
 
 def cut(run: Run, count: int) -> Run:

@@ -102,7 +102,9 @@ class DQN:
     )
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
-    precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
+    precision: Literal["auto", "fp32", "tf32"] = opt(
+        "fp32", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32 (by env)"
+    )
 
     @property
     def horizon(self) -> int:
@@ -166,6 +168,7 @@ class Learner(QLearner):
         self.reused: Batch | None = None  # the last batch, whose memory the next one overwrites
         groups, count = sample_groups(self)
         self.native = fast.native_q_learning(self, groups * count)
+        self.fused = fast.fused_q_learning(self, [groups * count])
         self.rollout.acting = fast.native_q_acting(actor, self.rollout)
 
     def set_progress(self, done: float) -> float:
@@ -206,7 +209,7 @@ def update(learner: Learner) -> dict[str, Any]:
     if not on_cpu:  # a CUDA graph cannot branch: `improve` changes nothing before the replay has enough transitions
         is_ready = replay.stored >= config.replay_start
         for batch in batches(learner):
-            last = improve(learner, batch, is_ready)
+            last = (improve if learner.fused is None else improve_on_gpu)(learner, batch, is_ready)
     elif replay.has_stored(config.replay_start):
         for batch in batches(learner):
             last = improve(learner, batch) if learner.native is None else improve_natively(learner, batch)
@@ -265,6 +268,14 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
         learner.replay.reprioritize(batch, losses if config.distribution != "none" else chosen - targets)
     rows = torch.stack([losses, chosen, targets]) @ (share / networks)
     return torch.cat([rows, norm.reshape(1)])
+
+
+def improve_on_gpu(learner: Learner, batch: Batch, is_ready: Tensor) -> Tensor:
+    """`improve`, with the gradient step in a few kernels."""
+    metrics: Tensor = learner.fused.improve_from_replay(batch, is_ready)
+    learner.updates += is_ready.to(torch.int64)
+    update_target(learner)
+    return metrics
 
 
 def improve_natively(learner: Learner, batch: Batch) -> list[float]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from shoal.algos import ops, q
+from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
 from shoal.algos.algorithm import Algorithm
 from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
@@ -76,7 +76,9 @@ class PQN:
     )
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
-    precision: Literal["fp32", "tf32"] = opt("fp32", "GPU: precision of matrix products")
+    precision: Literal["auto", "fp32", "tf32"] = opt(
+        "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
+    )
 
     def resolve(self, rows: int) -> PQN:
         """The options with `minibatch_size` converted to `minibatches`."""
@@ -103,6 +105,8 @@ class Learner(QLearner):
                 f"({rows} rows, horizon {config.horizon}). Try --train.minibatches {transitions}."
             )
         super().__init__(config, actor, rows, **options)
+        size, larger = divmod(transitions, config.minibatches)  # the first ones are larger by one: see tensor_split
+        self.fused = fast.fused_q_learning(self, [size + (k < larger) for k in range(config.minibatches)])
 
 
 # ---- one update ----
@@ -116,8 +120,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
         returns = compute_returns(learner).flatten()
     sums = torch.zeros(len(STEP_METRICS), device=learner.device)
     for _ in range(config.epochs):
-        for index in shuffled(learner).tensor_split(config.minibatches):
-            sums += improve(learner, index.flatten(), returns)
+        sums += run_epoch(learner, returns)
     q.set_epsilon(learner)
     update_obs_moments(learner)
     means: Tensor = sums / (config.epochs * config.minibatches)
@@ -142,11 +145,18 @@ def compute_returns(learner: Learner) -> Tensor:
 
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
     rollout.truncations.bootstrap(rewards, config.gamma, value)
-    last = actor.step(rollout.observations([leaf[-1] for leaf in rollout.obs]), ())[0]
+    return ops.lambda_returns(rewards, best_values(learner), rollout.dones, config.gamma, config.q_lambda)
+
+
+def best_values(learner: Learner) -> Tensor:
+    """(horizon + 1, rows): the highest allowed Q-value of every observation."""
+    rollout = learner.rollout
+    if learner.fused is not None:
+        return rollout.values
+    last = learner.actor.step(rollout.observations([leaf[-1] for leaf in rollout.obs]), ())[0]
     if rollout.masks is not None:
         last = torch.where(rollout.masks[-1] != 0, last, NEVER)
-    best = torch.cat([rollout.logits.amax(-1), last.amax(-1).unsqueeze(0)])  # the stored Q-values are masked
-    return ops.lambda_returns(rewards, best, rollout.dones, config.gamma, config.q_lambda)
+    return torch.cat([rollout.logits.amax(-1), last.amax(-1).unsqueeze(0)])  # the stored Q-values are masked
 
 
 def shuffled(learner: Learner) -> Tensor:
@@ -155,6 +165,16 @@ def shuffled(learner: Learner) -> Tensor:
     count = learner.rollout.horizon * learner.rollout.rows
     order = random_order(count // networks, learner.streams["minibatches"])
     return order.unsqueeze(1) * networks + torch.arange(networks, device=learner.device)
+
+
+def run_epoch(learner: Learner, returns: Tensor) -> Tensor:
+    """One pass over the rollout in minibatches; returns the sums of STEP_METRICS over them."""
+    order, sums = shuffled(learner), torch.zeros(len(STEP_METRICS), device=learner.device)
+    if learner.fused is not None:
+        return sums + learner.fused.epoch(returns, order.flatten())
+    for index in order.tensor_split(learner.config.minibatches):
+        sums += improve(learner, index.flatten(), returns)
+    return sums
 
 
 def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:

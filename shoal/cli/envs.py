@@ -28,6 +28,7 @@ def envs(
     Try:
         shoal envs                list all
         shoal envs breakout       the page of one env
+        shoal envs minigrid       list those whose names start with minigrid_
         shoal envs ./my_env.h     the page of your own header
         shoal envs --frameworks   atari, procgen, nethack and others
         shoal envs atari:         the envs of one framework
@@ -35,7 +36,8 @@ def envs(
 
     Args:
         name: The env to show: a name from the list, the path of an env header, or an env of a framework (atari:Pong).
-            Without it all are listed. A framework alone (atari:) lists its envs.
+            The first part of names lists the envs that share it, and a framework alone (atari:) its envs. Without a
+            name all are listed.
         frameworks: List the frameworks, not the envs.
         json: Print JSON: an object for one env, an array for the list.
     """
@@ -44,8 +46,10 @@ def envs(
 
     if frameworks or (name is not None and not registry.is_native(name)):
         return show_frameworks(name, json)
-    if name is None:
-        return list_json() if json else list_table()
+    known = registry.known_names()
+    family = [other for other in known if name not in known and other.startswith(f"{name}_")]
+    if name is None or family:
+        return (list_json if json else list_table)(family or known)
     header = registry.find(name)
     if json:
         print(jsonlib.dumps(pages.describe(header), indent=2))
@@ -105,8 +109,8 @@ def show(markdown: str) -> None:
             out.print(line, soft_wrap=True)
 
 
-def list_table() -> int:
-    """Prints the envs. The row of one that does not compile has the error."""
+def list_table(names: list[str]) -> int:
+    """Prints these envs. The row of one that does not compile has the error."""
     from rich.table import Table
     from rich.text import Text
 
@@ -117,7 +121,6 @@ def list_table() -> int:
     from shoal.native import lib
 
     out = console()
-    names = registry.known_names()
     rows: list[tuple[str, ...]] = []
     with out.status("") as status:
         for name in names:
@@ -149,7 +152,7 @@ def list_table() -> int:
             out.print(line)
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
-    out.print(f"\n{len(names)} envs.")
+    out.print(f"\n{len(names)} env{'' if len(names) == 1 else 's'}.")
     suggest(
         out,
         {
@@ -169,8 +172,8 @@ def _lines(out: Any, renderable: Any, width: int) -> list[Any]:
     return [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in rendered]
 
 
-def list_json() -> int:
-    """Prints `describe` of every env as JSON; the error of one that does not compile."""
+def list_json(names: list[str]) -> int:
+    """Prints `describe` of these envs as JSON; the error of one that does not compile."""
     from shoal import registry
     from shoal.cli.pages import describe
     from shoal.errors import ShoalError
@@ -181,7 +184,7 @@ def list_json() -> int:
         except ShoalError as error:
             return {"name": name, "error": str(error)}
 
-    print(jsonlib.dumps([entry(name) for name in registry.known_names()], indent=2))
+    print(jsonlib.dumps([entry(name) for name in names], indent=2))
     return 0
 
 

@@ -50,9 +50,9 @@
 #include "core/env.h"
 ENV_REQUIRE(attacks == 0 || attacks == 1, "attacks must be 0 or 1");
 enum { side = 8, num_squares = 64, num_moves = 192, MOST = 1000000, WIN = 10000 };
-enum { LEARNER, RANDOM, ONE_PLY, SEARCH };
-#define NOT_LEFT 0xfefefefefefefefeULL  // all squares but those of the leftmost column
-#define NOT_RIGHT 0x7f7f7f7f7f7f7f7fULL
+enum { ONE_PLY = 2, SEARCH, LAST_ROBOT = SEARCH };
+#include "board/squares.h"
+#include "board/turns.h"
 #define HOME_ROW 0xff00000000000000ULL
 #define FAR_ROW 0xffULL  // where a piece wins
 #define LAST_BUT_ONE 0xff00ULL
@@ -69,14 +69,6 @@ typedef struct {
     uint64_t from[3];
 } Moves;
 
-ENV_FN int32_t count_bits(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555ULL;
-    x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-    return (int32_t)((x * 0x0101010101010101ULL) >> 56);
-}
-ENV_FN float as_float(uint32_t bit) { return m_from_bits((int32_t)((0u - bit) & 0x3f800000u)); }
-ENV_FN uint64_t lowest(uint64_t x) { return x & (~x + 1); }
 ENV_FN int32_t index_of(uint64_t square) { return count_bits(square - 1); }
 
 // The board upside down: the order of its rows.
@@ -170,12 +162,6 @@ ENV_FN Moves careful_moves(uint64_t own, uint64_t other) {
     return count_moves(found) ? found : moves;
 }
 
-// Who plays an agent: a robot, or LEARNER.
-ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
-    int32_t who = agent ? p->robot_1 : p->robot_0;
-    return who >= RANDOM && who <= SEARCH ? who : LEARNER;
-}
-
 // The n-th of some moves as an action; 0 if there is none.
 ENV_FN int32_t nth_move(Moves moves, int32_t n) {
     for (int32_t direction = 0; direction < 3; direction++) {
@@ -224,11 +210,10 @@ ENV_FN int32_t has_won(const State *s, int32_t agent) {
 }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    int32_t drawn = rng_int(rng, 2);
     s->pieces[0] = 0xffff000000000000ULL;
     s->pieces[1] = 0x000000000000ffffULL;
     s->last = 0;
-    s->first = s->turn = p->first == 1 ? 0 : p->first == 2 ? 1 : drawn;
+    s->first = s->turn = first_agent(p, rng);
     for (int32_t k = 0; k < i_clamp(p->opening_plies, 0, 40); k++) {
         State next = *s;
         int32_t agent = s->turn;
@@ -240,13 +225,7 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
 }
 
 ENV_FN void end_game(const State *s, int32_t winner, Step *out) {
-    for (int32_t agent = 0; agent < 2; agent++) {
-        out->rewards[agent] = winner == agent ? 1.0f : -1.0f;
-        out->terminations[agent] = 1;
-    }
-    out->stats.wins_0 = (float)(winner == 0);
-    out->stats.wins_1 = (float)(winner == 1);
-    out->stats.wins_first = (float)(winner == s->first);
+    end_turns(winner, s->first, out);
     out->stats.wiped_out = (float)!s->pieces[winner ^ 1];
 }
 
@@ -268,13 +247,6 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     } while (replies && !is_over);
 }
 
-// In two loops over 32 bits, which compilers turn into SIMD code.
-ENV_FN void write_squares(uint64_t squares, Obs *obs) {
-    uint32_t low = (uint32_t)squares, high = (uint32_t)(squares >> 32);
-    for (int32_t k = 0; k < 32; k++) obs[k] = as_float((low >> k) & 1u);
-    for (int32_t k = 0; k < 32; k++) obs[32 + k] = as_float((high >> k) & 1u);
-}
-
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p;
     uint64_t own = seen_by(s->pieces[agent & 1], agent), other = seen_by(s->pieces[~agent & 1], agent);
@@ -293,12 +265,7 @@ ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) 
     (void)p;
     Moves moves = moves_of(seen_by(s->pieces[agent & 1], agent), seen_by(s->pieces[~agent & 1], agent));
     int32_t acts = s->turn == agent && count_moves(moves) > 0;
-    for (int32_t y = 0; y < 3 * side; y++) {  // a row's eight bits become eight bytes: a loop over bits is slower
-        uint64_t row = acts ? (moves.from[y / side] >> (side * (y % side))) & 255ULL : 0;
-        uint64_t spread = (row * 0x0101010101010101ULL) & 0x8040201008040201ULL;
-        uint64_t bytes = ((spread + 0x7f7f7f7f7f7f7f7fULL) >> 7) & 0x0101010101010101ULL;
-        memcpy(mask + side * y, &bytes, 8);
-    }
+    for (int32_t k = 0; k < 3; k++) write_mask(acts ? moves.from[k] : 0, mask + num_squares * k);
     if (!acts) mask[0] = 1;
 }
 

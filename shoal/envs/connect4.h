@@ -53,7 +53,9 @@ enum {
     stride = 7,
     num_cells = 42
 };  // a column is 7 bits, and the highest is always 0
-enum { LEARNER, RANDOM, ONE_PLY, SEARCH };
+enum { ONE_PLY = 2, SEARCH, LAST_ROBOT = SEARCH };
+#include "board/squares.h"
+#include "board/turns.h"
 enum { WIN = 100, MOST = 1000 };      // values of the search: at least WIN for a win
 #define BOTTOM 0x0000040810204081ULL  // the lowest cell of every column
 #define BOARD (BOTTOM * 63ULL)        // all cells
@@ -65,13 +67,6 @@ typedef struct {
     int32_t first;       // the agent that began
 } State;
 
-ENV_FN int32_t count_bits(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555ULL;
-    x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-    return (int32_t)((x * 0x0101010101010101ULL) >> 56);
-}
-ENV_FN float as_float(uint32_t bit) { return m_from_bits((int32_t)((0u - bit) & 0x3f800000u)); }
 ENV_FN uint64_t column_cells(int32_t column) { return 63ULL << (stride * column); }
 ENV_FN uint64_t all_stones(const State *s) { return s->stones[0] | s->stones[1]; }
 // The cells that a stone can fall to. Adding 1 to a column carries to its lowest free cell; of a full one, off the
@@ -102,13 +97,6 @@ ENV_FN uint64_t fours(uint64_t own, uint64_t all) {
 }
 
 // ---- scripted robots ----
-
-// One of some cells at random; 0 if there is none.
-ENV_FN uint64_t pick(uint64_t cells, Rng *rng) {
-    int32_t skip = rng_int(rng, count_bits(cells));
-    while (skip-- > 0) cells &= cells - 1;
-    return cells & (~cells + 1);
-}
 
 // From the centre outwards: 3, 2, 4, 1, 5, 0, 6.
 ENV_FN int32_t nth_column(int32_t k) { return 3 + (k & 1 ? -(k + 1) / 2 : k / 2); }
@@ -149,12 +137,6 @@ ENV_FN uint64_t best_cells(uint64_t own, uint64_t all) {
     return wins ? wins : best;
 }
 
-// Who plays an agent: a robot, or LEARNER.
-ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
-    int32_t who = agent ? p->robot_1 : p->robot_0;
-    return who >= RANDOM && who <= SEARCH ? who : LEARNER;
-}
-
 ENV_FN uint64_t scripted_cell(uint64_t own, uint64_t all, int32_t who, Rng *rng) {
     uint64_t free = free_cells(all);
     if (who == SEARCH) return pick(best_cells(own, all), rng);
@@ -179,9 +161,8 @@ ENV_FN void drop(State *s, uint64_t cell) {
 }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    int32_t drawn = rng_int(rng, 2);
     s->stones[0] = s->stones[1] = s->last = 0;
-    s->first = s->turn = p->first == 1 ? 0 : p->first == 2 ? 1 : drawn;
+    s->first = s->turn = first_agent(p, rng);
     for (int32_t k = 0; k < i_clamp(p->opening_plies, 0, 30); k++) {
         uint64_t all = all_stones(s), cells = free_cells(all) & ~fours(s->stones[s->turn], all);
         if (!cells) break;  // every move would make four
@@ -190,14 +171,8 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
 }
 
 ENV_FN void end_game(const State *s, int32_t winner, Step *out) {
-    for (int32_t agent = 0; agent < 2; agent++) {
-        out->rewards[agent] = winner < 0 ? 0.0f : winner == agent ? 1.0f : -1.0f;
-        out->terminations[agent] = 1;
-    }
-    out->stats.wins_0 = (float)(winner == 0);
-    out->stats.wins_1 = (float)(winner == 1);
+    end_turns(winner, s->first, out);
     out->stats.draws = (float)(winner < 0);
-    out->stats.wins_first = (float)(winner == s->first);
 }
 
 // The agent on turn moves, and then a robot if it is the other agent. Of two robots, one moves.

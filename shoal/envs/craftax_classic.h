@@ -82,8 +82,9 @@
 #include "craftax_classic/picture.h"
 
 // The world of an episode depends on two numbers of `rng` alone, which nothing else draws from. So the next episode's
-// world is known from the start, and every step makes a part of it: env_reset has to make it all only at first, or
-// after a short episode. On a GPU one thread would need long for a world, and all others would wait for it.
+// world is known from the start, and every step makes parts of it: env_reset has to make it all only at first, or after
+// an episode of fewer than 18 steps. On a GPU one thread would need long for a world, and all others would wait for it.
+enum { PARTS_OF_STEP = 4 };
 ENV_FN uint64_t next_key(Rng *rng) {
     uint64_t high = rng_u32(rng);
     return high << 32 | rng_u32(rng);
@@ -104,7 +105,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     (void)rng;
     uint32_t before = s->achieved;
     int32_t health = s->health, action = s->asleep ? NOOP : *a;
-    if (s->ahead.part < PARTS) make_part(&s->ahead);
+    for (int32_t k = 0; k < PARTS_OF_STEP && s->ahead.part < PARTS; k++) make_part(&s->ahead);
     craft(s, action);
     if (action == DO) interact(s);
     place(s, action);

@@ -63,7 +63,8 @@ ENV_REQUIRE(side >= 3 && side <= 19, "side must be 3 to 19");
 ENV_REQUIRE(features == 0 || features == 1, "features must be 0 or 1");
 #include "board/bits.h"
 enum { PASS = num_points, max_plies = 2 * num_points, filter_words = 32 };
-enum { LEARNER, RANDOM, TACTICS };
+enum { TACTICS = 2, LAST_ROBOT = TACTICS };
+#include "board/turns.h"
 
 typedef struct {
     Set stones[2];  // of each agent
@@ -83,16 +84,7 @@ ENV_FN Set beside(Set a) {
     return set_or(set_or(set_up(a, 1), set_down(a, 1)), set_or(set_up(a, stride), set_down(a, stride)));
 }
 
-// What can be reached from some points over points of `through`, the start included where it is part of it.
-ENV_FN Set reach(Set from, Set through) {
-    Set found = set_and(from, through);
-    for (int32_t grows = 1; grows;) {
-        Set next = set_or(found, set_and(beside(found), through));
-        grows = !set_equal(next, found);
-        found = next;
-    }
-    return found;
-}
+#include "board/reach.h"
 
 // ---- superko ----
 
@@ -248,12 +240,6 @@ ENV_FN Set threats(const State *s) {
     return found;
 }
 
-// Who plays an agent: a robot, or LEARNER.
-ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
-    int32_t who = agent ? p->robot_1 : p->robot_0;
-    return who >= RANDOM && who <= TACTICS ? who : LEARNER;
-}
-
 // What tactics likes best.
 ENV_FN Set tactical_points(const State *s, Set points) {
     Set own = s->stones[s->turn & 1], found = best_captures(s);
@@ -278,9 +264,8 @@ ENV_FN Set scripted_stone(const State *s, const Params *p, int32_t who, Rng *rng
 // ---- the game ----
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    int32_t drawn = rng_int(rng, 2);
     memset(s, 0, sizeof *s);
-    s->first = s->turn = p->first == 1 ? 0 : p->first == 2 ? 1 : drawn;
+    s->first = s->turn = first_agent(p, rng);
     s->empty = s->legal = whole_board();
     s->last = -1;
     note_board(s);
@@ -293,13 +278,8 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
 
 ENV_FN void end_game(const State *s, const Params *p, Step *out) {
     float lead = lead_of_0(s, p);
-    out->rewards[0] = (float)((lead > 0.0f) - (lead < 0.0f));
-    out->rewards[1] = -out->rewards[0];
-    out->terminations[0] = out->terminations[1] = 1;
-    out->stats.wins_0 = (float)(lead > 0.0f);
-    out->stats.wins_1 = (float)(lead < 0.0f);
+    end_turns(lead > 0.0f ? 0 : lead < 0.0f ? 1 : -1, s->first, out);
     out->stats.draws = (float)(lead == 0.0f);
-    out->stats.wins_first = (float)(s->first ? lead < 0.0f : lead > 0.0f);
     out->stats.lead_0 = lead;
 }
 

@@ -60,7 +60,8 @@ ENV_REQUIRE(side >= 3 && side <= 19, "side must be 3 to 19");
 ENV_REQUIRE(links == 0 || links == 1, "links must be 0 or 1");
 #include "board/bits.h"
 enum { SWAP = num_points, most_layers = 24 };
-enum { LEARNER, RANDOM, WAYS, PATH };
+enum { WAYS = 2, PATH, LAST_ROBOT = PATH };
+#include "board/turns.h"
 
 typedef struct {
     Set stones[2][2];  // [view][own or the other's]: the board as each agent sees it
@@ -84,15 +85,7 @@ ENV_FN Set beside(Set a) {
     for (int32_t k = 0; k < 6; k++) found = set_or(found, shift(a, step_to(k)));
     return found;
 }
-ENV_FN Set reach(Set from, Set through) {
-    Set found = set_and(from, through);
-    for (int32_t grows = 1; grows;) {
-        Set next = set_or(found, set_and(beside(found), through));
-        grows = !set_equal(next, found);
-        found = next;
-    }
-    return found;
-}
+#include "board/reach.h"
 
 ENV_FN Set free_cells(const State *s, int32_t view) {
     return set_less(whole_board(), set_or(s->stones[view][0], s->stones[view][1]));
@@ -211,12 +204,6 @@ ENV_FN Set mends(const State *s) {
     return found;
 }
 
-// Who plays an agent: a robot, or LEARNER.
-ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
-    int32_t who = agent ? p->robot_1 : p->robot_0;
-    return who >= RANDOM && who <= PATH ? who : LEARNER;
-}
-
 // A cell, or SWAP.
 ENV_FN int32_t scripted_move(const State *s, const Params *p, int32_t who, Rng *rng) {
     Set cells = free_cells(s, s->turn & 1);
@@ -235,9 +222,8 @@ ENV_FN int32_t scripted_move(const State *s, const Params *p, int32_t who, Rng *
 // ---- the game ----
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    int32_t drawn = rng_int(rng, 2);
     clear_board(s);
-    s->first = s->turn = p->first == 1 ? 0 : p->first == 2 ? 1 : drawn;
+    s->first = s->turn = first_agent(p, rng);
     s->last = -1;
     s->plies = s->swapped = 0;
     for (int32_t k = 0; k < i_clamp(p->opening_plies, 0, 40); k++) {
@@ -246,16 +232,6 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
         if (has_won(&next, s->turn)) break;
         *s = next;
     }
-}
-
-ENV_FN void end_game(const State *s, int32_t winner, Step *out) {
-    for (int32_t agent = 0; agent < 2; agent++) {
-        out->rewards[agent] = winner == agent ? 1.0f : -1.0f;
-        out->terminations[agent] = 1;
-    }
-    out->stats.wins_0 = (float)(winner == 0);
-    out->stats.wins_1 = (float)(winner == 1);
-    out->stats.wins_first = (float)(winner == s->first);
 }
 
 // The agent on turn moves, and then a robot if it is the other agent. Of two robots, one moves.
@@ -271,7 +247,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
         out->stats.swaps += (float)(move == SWAP);
         out->stats.plies += 1.0f;
         is_over = has_won(s, agent);
-        if (is_over) end_game(s, agent, out);
+        if (is_over) end_turns(agent, s->first, out);
         replies = who == LEARNER && robot_of(p, s->turn) != LEARNER;
     } while (replies && !is_over);
 }

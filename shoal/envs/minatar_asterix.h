@@ -13,11 +13,6 @@
 // reward: 1 for each piece of gold. The episode ends when the player and an enemy meet. Random play earns 0.5, a
 // script that goes to the nearest gold by safe cells 29, Pgx's PPO after 20M frames 22.
 #define ENV_OBS OBS_U8(10, 10, 4)
-#define ENV_OBS_LOW 0
-#define ENV_OBS_HIGH 1
-#define ENV_ACTION ACT_DISCRETE(6)
-#define ENV_HAS_CHECK
-#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, sticky, 0.1f, "probability that the last action is repeated")                                             \
     X(int, ramping, 1, "1: it gets faster; 0: it keeps its speed")                                                     \

@@ -12,11 +12,6 @@
 // the last action is repeated. reward: 1 for each brick. The episode ends when the ball passes the paddle.
 // Random play earns 0.5, a script that goes to where the ball will come down 15, Pgx's PPO after 20M frames 50.
 #define ENV_OBS OBS_U8(10, 10, 4)
-#define ENV_OBS_LOW 0
-#define ENV_OBS_HIGH 1
-#define ENV_ACTION ACT_DISCRETE(6)
-#define ENV_HAS_CHECK
-#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X) X(float, sticky, 0.1f, "probability that the last action is repeated")
 #define ENV_LIMITS(X) X("sticky", 0, 1)
 #define ENV_STATS(X)                                                                                                   \

@@ -13,11 +13,6 @@
 // `frames`: this is a rule of the game (it terminates). Random play earns 0.1, a script that looks one lane ahead 65,
 // Pgx's PPO after 20M frames 63.
 #define ENV_OBS OBS_U8(10, 10, 7)
-#define ENV_OBS_LOW 0
-#define ENV_OBS_HIGH 1
-#define ENV_ACTION ACT_DISCRETE(6)
-#define ENV_HAS_CHECK
-#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, sticky, 0.1f, "probability that the last action is repeated")                                             \
     X(int, frames, 2500, "frames of an episode")                                                                       \

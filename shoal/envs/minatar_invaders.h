@@ -13,11 +13,6 @@
 // The episode ends when a bullet or an alien meets the cannon, or the aliens leave the bottom. Random play earns
 // 2.8, a script that dodges and aims 63, Pgx's PPO after 20M frames 145.
 #define ENV_OBS OBS_U8(10, 10, 6)
-#define ENV_OBS_LOW 0
-#define ENV_OBS_HIGH 1
-#define ENV_ACTION ACT_DISCRETE(6)
-#define ENV_HAS_CHECK
-#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, sticky, 0.1f, "probability that the last action is repeated")                                             \
     X(int, ramping, 1, "1: later waves are faster; 0: all are alike")                                                  \

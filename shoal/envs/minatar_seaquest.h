@@ -19,11 +19,6 @@
 // when an enemy or a bullet meets the front, without oxygen, or by surfacing with no diver. Random play earns 0.1, a
 // script that shoots ahead and collects divers 28, Pgx's PPO after 20M frames 54.
 #define ENV_OBS OBS_U8(10, 10, 10)
-#define ENV_OBS_LOW 0
-#define ENV_OBS_HIGH 1
-#define ENV_ACTION ACT_DISCRETE(6)
-#define ENV_HAS_CHECK
-#define ENV_MAX_STEPS 10000
 #define ENV_PARAMS(X)                                                                                                  \
     X(float, sticky, 0.1f, "probability that the last action is repeated")                                             \
     X(int, ramping, 1, "1: surfacing makes enemies faster and more; 0: they stay as they are")                         \

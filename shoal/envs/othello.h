@@ -47,9 +47,9 @@
 #include "core/env.h"
 ENV_REQUIRE(moves == 0 || moves == 1, "moves must be 0 or 1");
 enum { side = 8, num_squares = 64, PASS = 64 };
-enum { LEARNER, RANDOM, GREEDY, CORNERS };
-#define NOT_LEFT 0xfefefefefefefefeULL  // all squares but those of the leftmost column
-#define NOT_RIGHT 0x7f7f7f7f7f7f7f7fULL
+enum { GREEDY = 2, CORNERS, LAST_ROBOT = CORNERS };
+#include "board/squares.h"
+#include "board/turns.h"
 
 typedef struct {
     uint64_t discs[2];  // of each agent: bit side * row + column, from the top left
@@ -58,14 +58,6 @@ typedef struct {
     int32_t turn;       // the agent on turn
     int32_t first;      // the agent that began: black
 } State;
-
-ENV_FN int32_t count_bits(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555ULL;
-    x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-    return (int32_t)((x * 0x0101010101010101ULL) >> 56);
-}
-ENV_FN float as_float(uint32_t bit) { return m_from_bits((int32_t)((0u - bit) & 0x3f800000u)); }
 
 // All squares one to the right (towards higher bits) or to the left, and 7, 8 or 9 on or back: one row and a diagonal.
 // `inner` holds the squares that may be entered.
@@ -110,13 +102,6 @@ ENV_FN uint64_t turned_over(uint64_t square, uint64_t own, uint64_t other) {
 
 // ---- scripted robots ----
 
-// One of some squares at random; 0 if there is none.
-ENV_FN uint64_t pick(uint64_t squares, Rng *rng) {
-    int32_t skip = rng_int(rng, count_bits(squares));
-    while (skip-- > 0) squares &= squares - 1;
-    return squares & (~squares + 1);
-}
-
 // What discs are worth by their squares. The top left quarter of the table, which the others mirror:
 //     100 -20  10   5
 //     -20 -50  -2  -2
@@ -134,19 +119,13 @@ ENV_FN uint64_t best_squares(uint64_t own, uint64_t other, uint64_t legal, int32
     uint64_t best = 0;
     int32_t highest = -100000;
     for (uint64_t rest = legal; rest; rest &= rest - 1) {
-        uint64_t square = rest & (~rest + 1), flips = turned_over(square, own, other);
+        uint64_t square = lowest(rest), flips = turned_over(square, own, other);
         int32_t value = who == GREEDY ? count_bits(flips) : worth(own | square | flips) - worth(other & ~flips);
         if (value > highest) best = 0;
         if (value >= highest) best |= square;
         highest = i_max(highest, value);
     }
     return best;
-}
-
-// Who plays an agent: a robot, or LEARNER.
-ENV_FN int32_t robot_of(const Params *p, int32_t agent) {
-    int32_t who = agent ? p->robot_1 : p->robot_0;
-    return who >= RANDOM && who <= CORNERS ? who : LEARNER;
 }
 
 ENV_FN uint64_t scripted_square(const State *s, int32_t who, Rng *rng) {
@@ -159,7 +138,7 @@ ENV_FN uint64_t scripted_square(const State *s, int32_t who, Rng *rng) {
 // The square of an action; if no disc may be placed there, the next square that allows one. 0: a pass, if none does.
 ENV_FN uint64_t chosen_square(uint64_t legal, int32_t action) {
     uint64_t after = action < PASS ? legal & (~0ULL << action) : 0, squares = after ? after : legal;
-    return squares & (~squares + 1);
+    return lowest(squares);
 }
 
 // The agent on turn places a disc or, for 0, passes.
@@ -179,8 +158,7 @@ ENV_FN int32_t is_game_over(const State *s) {
 }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    int32_t drawn = rng_int(rng, 2);
-    s->first = s->turn = p->first == 1 ? 0 : p->first == 2 ? 1 : drawn;
+    s->first = s->turn = first_agent(p, rng);
     s->discs[s->first] = 0x0000000810000000ULL;  // d5, e4 in the game's notation
     s->discs[s->first ^ 1] = 0x0000001008000000ULL;
     s->legal = legal_squares(s->discs[s->first], s->discs[s->first ^ 1]);
@@ -195,13 +173,8 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
 
 ENV_FN void end_game(const State *s, Step *out) {
     int32_t lead = count_bits(s->discs[0]) - count_bits(s->discs[1]);
-    out->rewards[0] = (float)((lead > 0) - (lead < 0));
-    out->rewards[1] = (float)((lead < 0) - (lead > 0));
-    out->terminations[0] = out->terminations[1] = 1;
-    out->stats.wins_0 = (float)(lead > 0);
-    out->stats.wins_1 = (float)(lead < 0);
+    end_turns(lead > 0 ? 0 : lead < 0 ? 1 : -1, s->first, out);
     out->stats.draws = (float)(lead == 0);
-    out->stats.wins_first = (float)(s->first ? lead < 0 : lead > 0);
     out->stats.lead_0 = (float)lead;
 }
 
@@ -220,13 +193,6 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
     } while (replies && !is_over);
 }
 
-// In two loops over 32 bits, which compilers turn into SIMD code.
-ENV_FN void write_squares(uint64_t squares, Obs *obs) {
-    uint32_t low = (uint32_t)squares, high = (uint32_t)(squares >> 32);
-    for (int32_t k = 0; k < 32; k++) obs[k] = as_float((low >> k) & 1u);
-    for (int32_t k = 0; k < 32; k++) obs[32 + k] = as_float((high >> k) & 1u);
-}
-
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p;
     uint64_t own = s->discs[agent & 1], other = s->discs[~agent & 1];
@@ -243,11 +209,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
 ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask) {
     (void)p;
     uint64_t legal = s->turn == agent ? s->legal : 0;
-    for (int32_t y = 0; y < side; y++) {  // a row's eight bits become eight bytes: a loop over bits is 20 times slower
-        uint64_t spread = (((legal >> (side * y)) & 255ULL) * 0x0101010101010101ULL) & 0x8040201008040201ULL;
-        uint64_t bytes = ((spread + 0x7f7f7f7f7f7f7f7fULL) >> 7) & 0x0101010101010101ULL;
-        memcpy(mask + side * y, &bytes, 8);
-    }
+    write_mask(legal, mask);
     mask[PASS] = (uint8_t)(legal == 0);
 }
 

@@ -80,6 +80,11 @@ class Source:
         shared = [*sorted(CORE.glob("*.h")), *map(Path, self.c_files())]
         return shared if self.header is None else [*shared, *_with_includes(self.header)]
 
+    def text(self) -> str:
+        """The header and the files that it includes from its folder."""
+        files = _with_includes(self.header) if self.header else []
+        return "\n".join(file.read_text(errors="replace") for file in files)
+
     def digest(self, variant: str, extra: Sequence[str] = ()) -> str:
         """A hash of the text, the consts, the flags and the kind of machine."""
         import hashlib  # takes 25 ms
@@ -198,17 +203,17 @@ def is_clang(command: str) -> bool:
     return "clang" in done.stdout
 
 
-def is_columns(header: str) -> bool:
-    """Whether the text of a header defines ENV_STATE: the loop over envs can be vectorized."""
-    return re.search(r"^\s*#\s*define\s+ENV_STATE\b", header, re.MULTILINE) is not None
+def is_columns(text: str) -> bool:
+    """Whether a header and what it includes define ENV_STATE: the loop over envs can be vectorized."""
+    return re.search(r"^\s*#\s*define\s+ENV_STATE\b", text, re.MULTILINE) is not None
 
 
 def flags(source: Source | None = None) -> list[str]:
     """The flags of this machine's compiler, for all envs or for one source."""
     if is_clang(find_compiler()[0]):
         return FLAGS
-    header = source.header.read_text(errors="replace") if source is not None and source.header else ""
-    return [*FLAGS, *GCC_FLAGS, *(GCC_COLUMN_FLAGS if is_columns(header) else [])]
+    text = source.text() if source is not None else ""
+    return [*FLAGS, *GCC_FLAGS, *(GCC_COLUMN_FLAGS if is_columns(text) else [])]
 
 
 def warnings() -> list[str]:

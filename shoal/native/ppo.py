@@ -80,8 +80,8 @@ class Optimizer(ctypes.Structure):
         *_fields(c_int64, "kind size"),
         *_fields(c_void_p, "weights gradient mean second step"),
         *_fields(c_double, "rate beta1 beta2 eps decay momentum"),
-        *_fields(c_int64, "num_matrices num_spans"),
-        *_fields(c_void_p, "matrices spans"),
+        *_fields(c_int64, "num_matrices num_spans newton_steps"),
+        *_fields(c_void_p, "matrices spans newton"),
     ]
 
 

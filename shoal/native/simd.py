@@ -29,7 +29,7 @@ class Simd:
 def report(source: build.Source, variant: str) -> Simd:
     """Compiles the env with the flags of this machine and reads the compiler's notes."""
     assert source.header is not None
-    header = source.header.read_text(errors="replace")
+    header = source.text()
     if not build.is_columns(header):
         advice = "A state of a few scalars can be listed in ENV_STATE: then the compiler steps several envs at a time"
         return Simd(None, f"no ENV_STATE: envs are stepped one by one. {advice}")

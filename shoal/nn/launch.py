@@ -1,4 +1,4 @@
-"""Launches Triton kernels. One takes up to three seconds to compile; `compile_ahead` compiles all in parallel."""
+"""Launches Triton kernels. One takes up to five seconds to compile; `compile_ahead` compiles all in parallel."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> No
     else:
         kind = (*map(_kind, args), *options.values())
         _planned.setdefault(kernel, {}).setdefault(kind, partial(kernel.warmup, *args, grid=grid, **options))
+
+
+@functools.cache
+def overlap(device: torch.device) -> dict[str, Any]:
+    """Options of a kernel that starts before the one before it has ended: on Hopper, where it was tried."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device)[0] != 9:
+        return {"OVERLAP": False}
+    from triton.language.extra import cuda
+
+    return {"OVERLAP": True, "launch_pdl": True} if hasattr(cuda, "gdc_wait") else {"OVERLAP": False}
 
 
 def fresh(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -15,14 +15,14 @@ import shoal
 from shoal.errors import EnvCrashed, UsageError, WorkerDied
 from shoal.vector import process
 from tests.faults.envs import Actor, act, step_for_ever
-from tests.faults.tools import START_METHODS, is_alive, wait_for_end, within
+from tests.faults.tools import ALL_START_METHODS, START_METHODS, is_alive, wait_for_end, within
 
 
 def pids_of(vec) -> list[int]:
     return list(vec.call("pid"))
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("start_method", ALL_START_METHODS)
 def test_a_killed_worker_is_named_with_its_signal(start_method):
     """Item 3: WorkerDied(pid, signal 9) within 2 s, from a kill in the middle of a step."""
     with closing(shoal.make(Actor, 4, backend="process", num_workers=2, start_method=start_method)) as vec:

@@ -71,7 +71,7 @@ def test_ctrl_c_that_is_caught_is_silent(start_method):
     assert not wait_for_end(pids, 2.0)
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", START_METHODS[:2])
 def test_ctrl_c_while_workers_start_is_one_message(start_method):
     """Item 7: before a worker knows how to ignore it."""
     script = f"""

@@ -80,7 +80,7 @@ def test_envs_that_do_not_fit_together_are_refused():
 
 
 @pytest.mark.parametrize("word", EXCEPTIONS)
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", START_METHODS[:2])
 def test_a_step_that_raises_tells_all(word, start_method):
     """Item 2: also unpicklable and two-argument exceptions; no secondary error, and the env can go on after a reset."""
     kind, text = EXCEPTIONS[word]

@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.errors import ConfigError
 from tests.faults.envs import Actor, act
-from tests.faults.tools import START_METHODS, run_script, within
+from tests.faults.tools import ALL_START_METHODS, START_METHODS, run_script, within
 
 # no `if __name__ == "__main__"`, and everything that is hard to pickle: of __main__, local, closed over
 SCRIPT = """
@@ -70,7 +70,7 @@ def test_scripts_need_no_guard(start_method, how, tmp_path):
     assert run_script(SCRIPT.replace("METHOD", start_method), how) == (0, "done\n", "")
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("start_method", ALL_START_METHODS)
 def test_lambdas_closures_and_local_classes(start_method):
     """Item 11: in a module that is imported, as here."""
     nap_s = 0.01
@@ -84,7 +84,7 @@ def test_lambdas_closures_and_local_classes(start_method):
             vec.step(act(2))
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
+@pytest.mark.parametrize("start_method", ALL_START_METHODS)
 def test_a_creator_that_cannot_be_pickled(start_method):
     """Item 11: fork does not need to; the others say what to do."""
     lock = threading.Lock()

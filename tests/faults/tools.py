@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-START_METHODS = ("fork", "spawn", "forkserver")
+ALL_START_METHODS = ("fork", "spawn", "forkserver")
+# spawn starts a Python for every worker, which takes a second: most faults have it with the slow tests only
+START_METHODS = ("fork", pytest.param("spawn", marks=pytest.mark.slow), "forkserver")
 
 
 def stat_of(pid: int) -> tuple[int, str]:

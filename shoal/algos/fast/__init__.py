@@ -18,11 +18,26 @@ def fused_ppo(learner: Any) -> Any:
     """GPU kernels that act and learn for a PPO learner; None if they do not cover it."""
     if learner.device.type != "cuda" or not has_triton():
         return None
-    from shoal.algos.fast import fused, fused_core, layered
+    from shoal.algos.fast import fused, fused_core, layered, layered_core
 
+    has_core = getattr(learner.actor.policy, "core", None) is not None
     if not fused.not_covered(learner):
-        return (fused.Fused if learner.actor.policy.core is None else fused_core.FusedCore)(learner)
-    return None if layered.not_covered(learner) else layered.Layered(learner)
+        return (fused_core.FusedCore if has_core else fused.Fused)(learner)
+    if not layered.not_covered(learner):
+        return (layered_core.LayeredCore if has_core else layered.Layered)(learner)
+    return None
+
+
+def fused_q_learning(learner: Any, minibatches: list[int]) -> Any:
+    """GPU kernels that act and learn for a learner of DQN or PQN; None if they do not cover it.
+
+    `minibatches` are the transitions of each gradient step of an epoch.
+    """
+    if learner.device.type != "cuda" or not has_triton():
+        return None
+    from shoal.algos.fast import fused_q
+
+    return None if fused_q.not_covered(learner) else fused_q.FusedQ(learner, minibatches)
 
 
 def ppo_loss(learner: Any) -> Callable[..., Any] | None:

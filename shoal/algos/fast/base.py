@@ -18,11 +18,12 @@ from shoal.nn.distributions import ActionHead
 from shoal.nn.launch import launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
-from shoal.nn.recurrent import State
+from shoal.nn.recurrent import LSTM, MinGRU, State
 
 ACTIVATION_IDS = {"relu": 0, "tanh": 1}
 # the exact types that the kernels compute: a subclass may compute something else
 OPTIMIZERS = (Adam, AdamW, Muon)
+CORES = (LSTM, MinGRU)
 COEFS = ("clip", "value_clip", "value_coef", "entropy_coef", "max_grad_norm")  # on the device: they may have schedules
 
 
@@ -51,6 +52,16 @@ def never_covered(learner: Any) -> str:
     if learner.device.type == "cuda" and torch.cuda.get_device_capability(learner.device) < (8, 0):
         return "a GPU without bfloat16"
     return ""
+
+
+def large_lstm_not_covered(learner: Any) -> str:
+    """Why a GPU cannot hold the recurrent weights of a learner's LSTM; empty if it can, or if there is none."""
+    core = learner.actor.policy.core
+    if type(core) is not LSTM or core.size <= 64 or learner.device.type != "cuda":
+        return ""
+    if torch.cuda.get_device_capability(learner.device)[0] in (9, 10):
+        return ""
+    return "an LSTM of more than 64 units on a GPU with less than 227 KB of shared memory per block"
 
 
 def activation_of(policy: Policy) -> str:
@@ -133,11 +144,10 @@ class KernelPPO:
         self._set_coefs()
         launch(
             self.kernels.advantage_stats, (config.minibatches,),
-            batch.advantages, batch.counts, order, self.stats, self.edges,
+            batch.advantages, batch.counts, order, self.stats, self.metrics, self.edges,
             COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
             num_warps=8,
         )  # fmt: skip
-        self.metrics.zero_()
         for k, count in enumerate(self.counts):
             self._gradient(batch, order, self.starts[k], count, self.stats[k])
             self._optimize()

@@ -256,7 +256,7 @@ def lstm_forward(
         tl.store(acts + 2 * plane + place, g.to(DTYPE), mask=inside)
         tl.store(acts + 3 * plane + place, o.to(DTYPE), mask=inside)
         tl.store(cells + place, c, mask=inside)
-        tl.store(out + place, h.to(DTYPE), mask=inside)
+        tl.store(out + place, h.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit

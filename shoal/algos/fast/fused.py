@@ -23,25 +23,26 @@ from torch import Tensor
 
 from shoal.algos.fast.base import (
     ACTIVATION_IDS,
+    CORES,
     KernelPPO,
     activation_of,
     has_small_shared_memory,
+    large_lstm_not_covered,
     never_covered,
     triton_size,
     width_of,
 )
 from shoal.algos.learner import is_on
-from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Numbers
-from shoal.nn.launch import launch
-from shoal.nn.recurrent import LSTM, MinGRU, State
+from shoal.nn.launch import launch, overlap
+from shoal.nn.recurrent import State
 
 WIDEST = 128  # units of a layer, or numbers of an observation
 CHOICES = 15  # logits and the value are the 16 columns of the last product
 FEW = 64 * 132  # up to this many transitions the tiles have 64 rows (one for each of 132 multiprocessors), above 128
 BLOCKS = 512  # of `learn` at a time: their sums take 70 MB; `reduce` adds them up before the next ones
 REDUCE_PART, ADAM_PART = 32, 256  # weights of one block
-CORES = (LSTM, MinGRU)  # the exact types
 
 
 def not_covered(learner: Any) -> str:
@@ -63,14 +64,7 @@ def not_covered(learner: Any) -> str:
         return "--nn.core other than lstm and mingru"
     if policy.core is not None and not (policy.core.size == policy.body.features == widths[0]):
         return "--nn.core-size other than --nn.hidden"
-    is_large = type(policy.core) is LSTM and widths[0] > 64
-    if (
-        is_large
-        and learner.device.type == "cuda"
-        and torch.cuda.get_device_capability(learner.device)[0] not in (9, 10)
-    ):
-        return "an LSTM of more than 64 units on a GPU with less than 227 KB of shared memory per block"
-    return ""
+    return large_lstm_not_covered(learner)
 
 
 class Fused(KernelPPO):
@@ -106,6 +100,8 @@ class Fused(KernelPPO):
         self.narrow = torch.zeros(len(self.body) + padding, dtype=self.dtype, device=device)
         self._allocate()
         self.squares = torch.zeros(self.parts, device=device)
+        if isinstance(learner.optimizer, Muon):
+            self.polynomials = torch.tensor(POLYNOMIALS[learner.optimizer.steps], device=device)
 
     @property
     def acts_for_members(self) -> bool:  # type: ignore[override]
@@ -151,7 +147,7 @@ class Fused(KernelPPO):
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
                 stats, self.partial, self.sums, self.coefs, self.log_std, self.head.table, self.head.bounds, size,
                 **{**self.shape, **self.head.constants}, COUNTED=batch.counts is not None,
-                CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=8,
+                CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=8, **overlap(self.weights.device),
             )  # fmt: skip
             self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + size == count)
 
@@ -162,28 +158,29 @@ class Fused(KernelPPO):
             self.kernels.reduce, (self.parts,),
             self.partial, self.sums, self.weights.grad, self.squares, self.metrics, step, self.size, blocks, tiles,
             BEGIN=is_first, END=is_last, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
+            **overlap(self.weights.device),
         )  # fmt: skip
 
     def _optimize(self) -> None:
         optimizer, grad, limit = self.learner.optimizer, self.weights.grad, self.coefs[-1:]
-        rate, fixed = optimizer.rate, optimizer.fixed
         step, mean, square = optimizer.state.values()
-        is_muon = isinstance(optimizer, Muon)
-        parts = {"PARTS": triton_size(self.parts)}
-        sizes = {name: self.shape[name] for name in ("D", "DP", "H")}
-        sizes |= {"G": self.core["G"], "NUMBERS": self.head.numbers}
-        if is_muon:
+        state = [self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, optimizer.rate, limit]
+        fixed = [optimizer.fixed[name] for name in ("beta1", "beta2", "eps", "weight_decay")]
+        options = {name: self.shape[name] for name in ("D", "DP", "H")}
+        options |= {**self.core, "NUMBERS": self.head.numbers, "PARTS": triton_size(self.parts), "PART": ADAM_PART}
+        options |= overlap(self.weights.device)
+        blocks = -(-self.size // ADAM_PART)
+        if isinstance(optimizer, Muon):
             scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices[:2]]
+            matrices = len(optimizer.matrices)
             launch(
-                self.kernels.muon, (len(optimizer.matrices),),
-                self.weights, self.narrow, grad, mean, self.squares, rate, limit, self.parts,
-                fixed["weight_decay"], *scales, **sizes, MOMENTUM=optimizer.MOMENTUM,
-                STEPS=5, **parts, DTYPE=self.shape["DTYPE"], num_warps=8,
+                self.kernels.muon, (matrices + blocks,),
+                *state, self.polynomials, self.size, self.parts, *fixed, *scales,
+                **options, MATRICES=matrices, MOMENTUM=optimizer.MOMENTUM, STEPS=optimizer.steps,
+                DTYPE=self.shape["DTYPE"], num_warps=8,
             )  # fmt: skip
-        launch(
-            self.kernels.adam, (-(-self.size // ADAM_PART),),
-            self.weights, self.narrow, grad, mean, square, self.squares, self.metrics, step, rate, limit, self.size,
-            self.parts, fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
-            **sizes, RECURRENT=self.core["RECURRENT"],
-            MATRICES=not is_muon, DECOUPLED=optimizer.decoupled, **parts, PART=ADAM_PART, num_warps=4,
-        )  # fmt: skip
+        else:
+            launch(
+                self.kernels.adam, (blocks,), *state, self.size, self.parts, *fixed,
+                **options, DECOUPLED=optimizer.decoupled, num_warps=4,
+            )  # fmt: skip

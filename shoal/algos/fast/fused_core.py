@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fast.base import width_of
+from shoal.algos.fast.base import KernelPPO, width_of
 from shoal.algos.fast.fused import Fused
 from shoal.algos.learner import is_on
 from shoal.nn.launch import launch
@@ -34,7 +34,78 @@ STAGES = 3  # time steps that are loaded ahead
 PROCESSORS = 132  # multiprocessors of a large GPU: blocks of `weight_grads` at a time
 
 
-class FusedCore(Fused):
+class CoreSteps(KernelPPO):
+    """A recurrent core over the steps of segments, forward and backward. Its tensors: `FusedCore._allocate`."""
+
+    core_kernels: Any
+    shape: dict[str, Any]
+    is_lstm: bool
+    length: int  # steps of a segment
+    plane: int
+    segments: Tensor  # of an epoch, in the order of its minibatches
+    start_states: list[Tensor]
+    second: Tensor
+    input_gates: Tensor
+    d_gates: Tensor
+    acts: Tensor
+    carried: Tensor
+    hidden_in: Tensor
+    d_skip: Tensor
+    out: Tensor
+    d_out: Tensor
+    cleared: Tensor
+    recurrent: Tensor
+
+    def _shape(self, *names: str) -> dict[str, Any]:
+        return {name: self.shape[name] for name in names}
+
+    def epoch(self, batch: Any, order: Tensor) -> Tensor:
+        """One pass over the rollout in minibatches of `order`, indices of segments."""
+        length, rows = self.length, self.learner.rollout.rows
+        self.segments = order
+        first = order // rows * (length * rows) + order % rows
+        steps = torch.arange(length, device=order.device) * rows
+        return super().epoch(batch, (first.unsqueeze(1) + steps).flatten())
+
+    def _core_forward(self, segments: Tensor, count: int) -> None:
+        """The core over the steps of each segment."""
+        kernels, num_segments = self.core_kernels, count // self.length
+        last_arguments = self.cleared, segments, num_segments, self.plane, self.length
+        if self.is_lstm:
+            launch(
+                kernels.lstm_forward, (-(-num_segments // LSTM_ROWS),),
+                self.recurrent, self.input_gates, *self.start_states, self.acts, self.carried, self.hidden_in, self.out,
+                *last_arguments,
+                **self._shape("H", "DTYPE"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
+            )  # fmt: skip
+        else:
+            launch(
+                kernels.mingru_forward, (-(-num_segments * self.shape["H"] // MINGRU_UNITS),),
+                self.second, self.input_gates, *self.start_states, self.carried, self.out, *last_arguments,
+                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
+            )  # fmt: skip
+
+    def _core_backward(self, segments: Tensor, count: int) -> None:
+        """The core backward in time. Launches as in `_core_forward`, with other operands."""
+        kernels, num_segments = self.core_kernels, count // self.length
+        last_arguments = self.cleared, segments, num_segments, self.plane, self.length
+        if self.is_lstm:
+            launch(
+                kernels.lstm_backward, (-(-num_segments // LSTM_ROWS),),
+                self.recurrent, self.acts, self.carried, self.start_states[1], self.d_out, self.d_gates,
+                *last_arguments,
+                **self._shape("H", "DTYPE"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
+            )  # fmt: skip
+        else:
+            launch(
+                kernels.mingru_backward, (-(-num_segments * self.shape["H"] // MINGRU_UNITS),),
+                self.second, self.input_gates, *self.start_states, self.carried, self.d_out, self.d_gates, self.d_skip,
+                *last_arguments,
+                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
+            )  # fmt: skip
+
+
+class FusedCore(CoreSteps, Fused):
     """`Fused` for a recurrent policy."""
 
     reduce_blocks = 32
@@ -70,9 +141,6 @@ class FusedCore(Fused):
         self.recurrent = self.narrow[body + gates * hidden * (hidden + 1) :]
         self.heads = self.weights.detach()[-heads:], self.narrow[-heads:]
 
-    def _shape(self, *names: str) -> dict[str, Any]:
-        return {name: self.shape[name] for name in names}
-
     def _head(self, *names: str) -> dict[str, Any]:
         return {name: self.head.constants[name] for name in names}
 
@@ -88,20 +156,13 @@ class FusedCore(Fused):
         )  # fmt: skip
         return tuple(new)
 
-    def epoch(self, batch: Any, order: Tensor) -> Tensor:
-        """One pass over the rollout in minibatches of `order`, indices of segments."""
-        length, rows = self.length, self.learner.rollout.rows
-        self.segments = order
-        first = order // rows * (length * rows) + order % rows
-        steps = torch.arange(length, device=order.device) * rows
-        return super().epoch(batch, (first.unsqueeze(1) + steps).flatten())
-
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:
         order, segments = order[first:], self.segments[first // self.length :]
         self._encode(batch, order, count)
-        self._forward(segments, count)
+        self._core_forward(segments, count)
         self._heads_loss(batch, order, count, stats)
-        self._backward(segments, count)
+        self._core_backward(segments, count)
+        self._layers_backward(count)
         self._weight_grads(count)
 
     def _encode(self, batch: Any, order: Tensor, count: int) -> None:
@@ -111,24 +172,6 @@ class FusedCore(Fused):
             self.inputs, self.first, self.second, self.input_gates, self.cleared, count, self.plane,
             **self._shape("D", "DP", "H", "ACT", "UNIT", "NORM", "DTYPE"), G=self.gates, BM=self.tile, num_warps=4,
         )  # fmt: skip
-
-    def _forward(self, segments: Tensor, count: int) -> None:
-        """The core over the steps of each segment."""
-        kernels, num_segments = self.core_kernels, count // self.length
-        last_arguments = self.cleared, segments, num_segments, self.plane, self.length
-        if self.is_lstm:
-            launch(
-                kernels.lstm_forward, (-(-num_segments // LSTM_ROWS),),
-                self.recurrent, self.input_gates, *self.start_states, self.acts, self.carried, self.hidden_in, self.out,
-                *last_arguments,
-                **self._shape("H", "DTYPE"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
-            )  # fmt: skip
-        else:
-            launch(
-                kernels.mingru_forward, (-(-num_segments * self.shape["H"] // MINGRU_UNITS),),
-                self.second, self.input_gates, *self.start_states, self.carried, self.out, *last_arguments,
-                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
-            )  # fmt: skip
 
     def _heads_loss(self, batch: Any, order: Tensor, count: int, stats: Tensor) -> None:
         config = self.learner.config
@@ -140,26 +183,9 @@ class FusedCore(Fused):
             COUNTED=batch.counts is not None, CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=4,
         )  # fmt: skip
 
-    def _backward(self, segments: Tensor, count: int) -> None:
-        """The core backward in time, then both layers. Launches as in `_forward`, with other operands."""
-        kernels, num_segments = self.core_kernels, count // self.length
-        last_arguments = self.cleared, segments, num_segments, self.plane, self.length
-        if self.is_lstm:
-            launch(
-                kernels.lstm_backward, (-(-num_segments // LSTM_ROWS),),
-                self.recurrent, self.acts, self.carried, self.start_states[1], self.d_out, self.d_gates,
-                *last_arguments,
-                **self._shape("H", "DTYPE"), BM=LSTM_ROWS, STAGES=STAGES, num_warps=8,
-            )  # fmt: skip
-        else:
-            launch(
-                kernels.mingru_backward, (-(-num_segments * self.shape["H"] // MINGRU_UNITS),),
-                self.second, self.input_gates, *self.start_states, self.carried, self.d_out, self.d_gates, self.d_skip,
-                *last_arguments,
-                H=self.shape["H"], PART=MINGRU_UNITS, STAGES=STAGES, num_warps=4,
-            )  # fmt: skip
+    def _layers_backward(self, count: int) -> None:
         launch(
-            kernels.layers_backward, (-(-count // self.tile),),
+            self.core_kernels.layers_backward, (-(-count // self.tile),),
             self.narrow, self.first, self.second, self.d_gates, self.d_skip, self.d_second, self.d_first, count,
             self.plane, **self._shape("DP", "H", "ACT", "DTYPE"), G=self.gates, SKIP=not self.is_lstm, BM=self.tile,
             num_warps=4,

@@ -5,15 +5,19 @@ There are no atomic additions: the same inputs give the same bits. Plain torch d
 `running_returns` algos/ops.py. tests/test_fused.py compares them, in Triton's interpreter if there is no GPU.
 
 Sizes: D numbers of an observation, padded to DP; H units of a layer; A choices; G gates of a recurrent core (0: none);
-BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1: tanh), NORM whether observations
-are normalized, MASKED whether there are action masks, COUNTED whether there are `counts`, CLIPPED whether values are
-clipped. UNIT is a factor of observations, DTYPE the precision of matrix products.
+BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1: tanh, 2: none), NORM whether
+observations are normalized, MASKED whether there are action masks, COUNTED whether there are `counts`, CLIPPED whether
+values are clipped. UNIT is a factor of observations, DTYPE the precision of matrix products.
 
 The weights of a policy are one flat tensor, in this order: first layer (H, D) and its biases (H,), second layer (H, H)
 and its biases, recurrent core (core_kernels.py), actor (A, H) and its biases (A,), critic (1, H) and its bias. `narrow`
 is a copy in DTYPE whose first layer is padded to (H, DP), so that its rows are aligned for wide loads. The free log
 standard deviations of continuous actions (NUMBERS of them) come before all of these, and `narrow` is without them.
 Actions and loss: head_kernels.py.
+
+OVERLAP: a kernel starts before the one before it has ended, and waits for it where it first needs its results or writes
+something (`overlap` of nn/launch.py). `learn` gathers its observations while the optimizer of the minibatch before
+still runs.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -25,6 +29,11 @@ import triton.language as tl
 
 from shoal.algos.fast.head_kernels import loss_grads, sample
 
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton: OVERLAP is False then
+    gdc_launch_dependents = gdc_wait = None
+
 FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 
 
@@ -32,6 +41,8 @@ FLOAT32, BFLOAT16 = tl.float32, tl.bfloat16
 def _activate(x, ACT: tl.constexpr):
     if ACT == 0:
         return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    if ACT == 2:
+        return x
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0  # tanh
 
 
@@ -40,6 +51,8 @@ def _activation_grad(h, ACT: tl.constexpr):
     """The derivative of the activation, from its output."""
     if ACT == 0:
         return tl.where(h > 0.0, 1.0, 0.0)
+    if ACT == 2:
+        return tl.full(h.shape, 1.0, tl.float32)
     return 1.0 - h * h
 
 
@@ -135,6 +148,7 @@ def learn(
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, DTYPE: tl.constexpr,
     SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, SQUASH: tl.constexpr, BM: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """The gradient on the transitions `order[:count]`. Each block computes BM of them and stores a row of `partial`.
 
@@ -146,6 +160,8 @@ def learn(
     live = row < count
     at = tl.load(order + row, mask=live, other=0)
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
+    if OVERLAP:
+        gdc_wait()
     w1 = _matrix(narrow, H, DP, DTYPE)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(narrow + H * DP + H, H, H, DTYPE)
@@ -201,12 +217,14 @@ def add_metrics(sums, metrics, step, tiles, END: tl.constexpr, BLOCKS: tl.conste
 @triton.jit
 def reduce(
     partial, sums, gradient, squares, metrics, step, size, blocks, tiles,
-    BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr,
+    BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Adds the blocks' rows of `partial` to the gradient (BEGIN: starts from zero), and sums its squares.
 
     Also adds the metrics of `tiles` tiles, and with END counts the optimizer step.
     """
+    if OVERLAP:
+        gdc_wait()
     part = tl.program_id(0)
     at, block = part * PART + tl.arange(0, PART), tl.arange(0, BLOCKS)
     rows = tl.zeros((BLOCKS, PART), tl.float32)
@@ -257,15 +275,12 @@ def adam_step(
 
 
 @triton.jit
-def adam(
-    weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
-    beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
-    G: tl.constexpr, RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr,
-    PART: tl.constexpr,
+def _adam_part(
+    part, weights, narrow, gradient, mean, square, metrics, step, rate, limit, norm, size, beta1, beta2, eps, decay,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    RECURRENT: tl.constexpr, MATRICES: tl.constexpr, DECOUPLED: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW. Without MATRICES it skips Muon's."""
-    part, index = tl.program_id(0), tl.arange(0, PARTS)
-    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    """Adam or AdamW for PART weights. Without MATRICES it skips Muon's."""
     if part == 0:
         tl.store(metrics + 5, tl.load(metrics + 5) + norm)
     at = part * PART + tl.arange(0, PART)
@@ -286,17 +301,64 @@ def adam(
 
 
 @triton.jit
-def muon(
-    weights, narrow, gradient, momentum, squares, rate, limit, parts, decay, scale_1, scale_2,
-    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
-    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr,
+def adam(
+    weights, narrow, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
+    beta1, beta2, eps, decay, NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr,
+    G: tl.constexpr, RECURRENT: tl.constexpr, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
-    """Muon's update of the two hidden matrices and a core's gates, one block each: see optimizers/muon.py."""
+    """Clips the gradient to the norm `limit` (0: never) and applies Adam or AdamW."""
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
+    index = tl.arange(0, PARTS)
+    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    _adam_part(
+        tl.program_id(0), weights, narrow, gradient, mean, square, metrics, step, rate, limit, norm, size,
+        beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, True, DECOUPLED, PART,
+    )  # fmt: skip
+
+
+@triton.jit
+def muon(
+    weights, narrow, gradient, momentum, square, squares, metrics, step, rate, limit, polynomials, size, parts,
+    beta1, beta2, eps, decay, scale_1, scale_2,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    RECURRENT: tl.constexpr, MATRICES: tl.constexpr, MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr,
+    PART: tl.constexpr, DTYPE: tl.constexpr, OVERLAP: tl.constexpr = False,
+):  # fmt: skip
+    """Clips the gradient, then Muon for the two hidden matrices and a core's gates, one block each, and AdamW for the
+    other weights in the blocks after those: see optimizers/muon.py.
+    """
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
     which, index = tl.program_id(0), tl.arange(0, PARTS)
     norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    if which < MATRICES:
+        _muon_matrix(
+            which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
+            NUMBERS, D, DP, H, G, MOMENTUM, STEPS, DTYPE,
+        )  # fmt: skip
+    else:
+        _adam_part(
+            which - MATRICES, weights, narrow, gradient, momentum, square, metrics, step, rate, limit, norm, size,
+            beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, False, True, PART,
+        )  # fmt: skip
+
+
+@triton.jit
+def _muon_matrix(
+    which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
+    NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
+    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Muon's update of matrix number `which`."""
     start, width = tl.where(which == 0, 0, H * D + H), tl.where(which == 0, D, H)
     if which >= 2:
         start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
+    VECTOR: tl.constexpr = 4 if D % 4 == 0 else 2 if D % 2 == 0 else 1  # numbers that are loaded at a time
+    start, width = tl.multiple_of(start, 16), tl.multiple_of(width, VECTOR)
     W: tl.constexpr = DP if DP > H else H
     row, column = tl.arange(0, H), tl.arange(0, W)
     at = NUMBERS + start + row[:, None] * width + column[None, :]
@@ -308,11 +370,12 @@ def muon(
     tl.store(momentum + at, m, mask=inside)
     x = (g + MOMENTUM * (m - g)).to(DTYPE).to(tl.float32)
     x = x / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
-    for _ in range(STEPS):
+    for k in range(STEPS):
+        a, b, c = tl.load(polynomials + 3 * k), tl.load(polynomials + 3 * k + 1), tl.load(polynomials + 3 * k + 2)
         rounded = x.to(DTYPE)
         square = tl.dot(rounded, tl.trans(rounded)).to(DTYPE)
-        polynomial = (-4.7750 * square.to(tl.float32) + 2.0315 * tl.dot(square, square)).to(DTYPE)
-        x = 3.4445 * rounded.to(tl.float32) + tl.dot(polynomial, rounded)
+        polynomial = (b * square.to(tl.float32) + c * tl.dot(square, square)).to(DTYPE)
+        x = a * rounded.to(tl.float32) + tl.dot(polynomial, rounded)
     lr = tl.load(rate)
     w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
     w -= x * (lr * tl.where(which == 0, scale_1, scale_2))
@@ -322,10 +385,15 @@ def muon(
 
 
 @triton.jit
-def advantage_stats(advantages, counts, order, stats, edges, COUNTED: tl.constexpr,
+def advantage_stats(advantages, counts, order, stats, metrics, edges, COUNTED: tl.constexpr,
                     STANDARDIZE: tl.constexpr, PART: tl.constexpr):  # fmt: skip
-    """For each minibatch `order[edges[k]:edges[k + 1]]`: mean and 1 / std of its advantages, and 1 / its count."""
+    """For each minibatch `order[edges[k]:edges[k + 1]]`: mean and 1 / std of its advantages, and 1 / its count.
+
+    Also sets the eight metrics to zero.
+    """
     k = tl.program_id(0)
+    if k == 0:
+        tl.store(metrics + tl.arange(0, 8), tl.zeros((8,), tl.float32))
     first, last = tl.load(edges + k), tl.load(edges + k + 1)
     pivot = tl.load(advantages + tl.load(order + first))  # subtracted: sums of numbers far from 0 lose precision
     ones, sums, squares = tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32)

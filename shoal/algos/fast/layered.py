@@ -8,7 +8,7 @@
 
 It covers one to four layers of up to 512 units, observations of up to 2,048 numbers or grids and images before the
 convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices and numbers. A convolution is a layer
-whose rows are pixels and whose inputs are the patches around them; a kernel gathers these itself. Activations go
+whose rows are pixels and whose inputs are the patches around them; its kernels gather these themselves. Activations go
 through memory once, in bfloat16, and the plain path launches ten times as many kernels.
 
 The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
@@ -27,15 +27,17 @@ from torch import Tensor, nn
 
 from shoal.algos.fast.base import (
     ACTIVATION_IDS,
+    CORES,
     KernelPPO,
     activation_of,
     has_small_shared_memory,
+    large_lstm_not_covered,
     never_covered,
     triton_size,
     width_of,
 )
 from shoal.algos.learner import is_on
-from shoal.algos.optimizers.muon import Muon, muon_scale
+from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
@@ -53,9 +55,11 @@ MUON_TILE = 64
 REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
 LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
+EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
+NO_ACTIVATION = 2
 NO_CONVOLUTION |= dict.fromkeys(("OW", "IH", "IW", "IC", "SY", "SX", "SC", "SIDE", "STRIDE", "PAD"), 1)
 
 
@@ -64,8 +68,8 @@ def not_covered(learner: Any) -> str:
     if reason := never_covered(learner):
         return reason
     policy, head = learner.actor.policy, learner.actor.head
-    if policy.core is not None:
-        return "--nn.core with a network that is not small (fused.py)"
+    if policy.core is not None and (reason := core_not_covered(learner)):
+        return reason
     if head.num_noise > OUTPUTS:
         return f"actions of more than {OUTPUTS} choices and numbers"
     widths = [layer.out_features for layer in policy.body.layers.layers]
@@ -78,6 +82,16 @@ def not_covered(learner: Any) -> str:
     elif type(part) is not Numbers or part.features > NUMBERS:
         return f"observations other than images and up to {NUMBERS} numbers"
     return ""
+
+
+def core_not_covered(learner: Any) -> str:
+    """Why layered_core.py does not cover the recurrent core of a learner."""
+    core, features = learner.actor.policy.core, learner.actor.policy.body.features
+    if type(core) not in CORES:
+        return "--nn.core other than lstm and mingru"
+    if core.size != features or core.size not in (16, 32, 64, 128):
+        return "--nn.core-size other than --nn.hidden, or other than 16, 32, 64 or 128"
+    return large_lstm_not_covered(learner)
 
 
 @dataclass
@@ -109,6 +123,11 @@ class Layer:
         return int(self.constants["NP"])
 
     @property
+    def tile(self) -> int:
+        """Rows of a tile of its weight gradient."""
+        return min(self.constants["H"] or 64, self.width, 64)
+
+    @property
     def size(self) -> int:
         """Numbers in `narrow`: weights and biases."""
         return int(self.index.numel() + self.bias_index.numel())
@@ -127,9 +146,12 @@ class Layered(KernelPPO):
         self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
         self.starts_of = _starts(policy)
+        self.expansion: dict[str, Any] = {}  # constants of `expand`; empty without convolutions
         self.layers = self._make_layers(policy)
-        self.heads = self._make_heads(policy, self.layers[-1])
-        self.matrices = [*self.layers, self.heads]
+        self.plane = 0  # numbers of a plane of a core
+        self.core_layers, self.last = self._make_core(policy)
+        self.heads = self._make_heads(policy, self.last)
+        self.matrices = [*self.layers, *self.core_layers, self.heads]
         at = 0
         for layer in self.matrices:
             layer.start, at = at, at + layer.size
@@ -186,20 +208,21 @@ class Layered(KernelPPO):
         if before is None:
             shape = tuple(obs.shape) if obs.ndim == 3 else (1, *obs.shape)
             height, width, _ = shape if part.channels_last else (*shape[1:], channels)
-            places = channels
+            places = 1 << (channels - 1).bit_length()
             distances = (width * channels, channels, 1) if part.channels_last else (width, 1, height * width)
+            self.expansion = {"ROW": obs.numel(), "IH": height, "IW": width, "C": channels, "IC": places}
+            self.expansion |= {**dict(zip(("SY", "SX", "SC"), distances)), **own}
         else:
             height, width, places = *before.images, before.width
-            distances = (width * places, places, 1)
         out = tuple((length + 2 * pad - side) // stride + 1 for length in (height, width))
         outputs, size = layer.out_channels, side * side
         index = torch.full((outputs, size, places), -1)
         weights = torch.arange(layer.weight.numel()).view(outputs, channels, size) + self.starts_of[id(layer.weight)]
         index[:, :, :channels] = weights.transpose(1, 2)
         constants = {"K": size * places, "ROW": height * width * places, "PIXELS": out[0] * out[1], "OW": out[1]}
-        constants |= {"IH": height, "IW": width, "IC": places, **dict(zip(("SY", "SX", "SC"), distances))}
+        constants |= {"IH": height, "IW": width, "IC": places, "SY": width * places, "SX": places, "SC": 1}
         constants |= {"SIDE": side, "STRIDE": stride, "PAD": pad, "IS_CONV": True}
-        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=before is None)
+        made = self._layer(layer, index.flatten(1), constants, RELU, own, is_first=False)
         made.images = (out[0], out[1])
         return made
 
@@ -208,14 +231,18 @@ class Layered(KernelPPO):
     ) -> Layer:
         """Pads the index of the weights to whole tiles."""
         outputs, width = index.shape
-        tile = 64 if width > 32 else 32
+        tile = min(triton_size(width), 64)
         rows, columns = _padded(outputs), -(-width // tile) * tile
         padded, biases = torch.full((rows, columns), -1), torch.full((rows,), -1)
         padded[:outputs, :width] = index
         biases[:outputs] = self.starts_of[id(layer.bias)] + torch.arange(outputs)
-        constants = {"NP": rows, "KP": columns, **constants, "IS_OBS": is_first, "DTYPE": self.type, "BK": tile}
+        constants = {"NP": rows, "KP": columns, "H": 0, **constants, "IS_OBS": is_first, "DTYPE": self.type, "BK": tile}
         constants |= own if is_first else {"UNIT": 1.0, "NORM": False}
         return Layer(constants, padded, biases, act)
+
+    def _make_core(self, policy: Any) -> tuple[list[Layer], Layer]:
+        """The matrices of a recurrent core, and the layer before the heads."""
+        return [], self.layers[-1]
 
     def _make_heads(self, policy: Any, last: Layer) -> Layer:
         """Actor and critic as one matrix: a row for each column of `o`, and for numbers one for each of `s`."""
@@ -235,7 +262,7 @@ class Layered(KernelPPO):
             else:
                 index[columns + column, :features] = actor + (noise + k) * features + own
                 biases[columns + column] = self.starts_of[id(policy.actor.bias)] + noise + k
-        constants = {"NP": rows, "KP": index.shape[1], "K": width, "ROW": width, "BK": tile, **NO_CONVOLUTION}
+        constants = {"NP": rows, "KP": index.shape[1], "H": 0, "K": width, "ROW": width, "BK": tile, **NO_CONVOLUTION}
         constants |= {"IS_OBS": False, "UNIT": 1.0, "NORM": False, "DTYPE": self.type}
         self.head_constants = {**self.head.constants, "STATE": bool(self.head.numbers and not head.num_free)}
         self.head_constants |= {"MASKED": self.learner.rollout.masks is not None, "OP": columns, "K": width}
@@ -246,20 +273,27 @@ class Layered(KernelPPO):
 
     def _allocate(self) -> None:
         device, rollout = self.learner.device, self.learner.rollout
-        bytes_of_row = sum(2 * layer.pixels * layer.width for layer in self.layers) * self.narrow.element_size()
+        image_size = self.expansion["IH"] * self.expansion["IW"] * self.expansion["IC"] if self.expansion else 0
+        numbers_of_row = image_size + sum(2 * layer.pixels * layer.width for layer in self.layers)
+        bytes_of_row = numbers_of_row * self.narrow.element_size()
         most = max(64, MEMORY // bytes_of_row // 64 * 64)
+        most = max(1, most // rollout.segment) * rollout.segment
         self.chunk = min(max(*self.counts, rollout.rows), most)  # transitions that are computed at a time
         zeros = partial(torch.zeros, device=device)
         jobs, base = [], 0
         block = REDUCE_PART if self.narrow.numel() <= LARGE else 4 * REDUCE_PART
         before: Tensor | None = None
+        if self.expansion:
+            self.images = before = zeros((self.chunk, image_size), dtype=self.dtype)
+        for layer in self.layers:
+            layer.out, layer.d_out = (zeros((self.chunk * layer.pixels, layer.width), dtype=self.dtype) for _ in "ab")
+            layer.source, before = before, layer.out
+        self._allocate_core()
+        self.heads.source = self.last.out
+        self.heads.d_out = zeros((self.chunk, self.heads.width), dtype=self.dtype)
         for layer in self.matrices:
-            rows = self.chunk * layer.pixels
-            layer.d_out = zeros((rows, layer.width), dtype=self.dtype)
-            layer.source, layer.biases = before, layer.bias_index.to(torch.int32).to(device)
-            if layer is not self.heads:
-                layer.out = before = zeros((rows, layer.width), dtype=self.dtype)
-            tiles = layer.width // min(layer.width, 64) * (layer.constants["KP"] // layer.constants["BK"])
+            layer.biases = layer.bias_index.to(torch.int32).to(device)
+            tiles = layer.width // layer.tile * (layer.constants["KP"] // layer.constants["BK"])
             blocks = -(-self.chunk // GRADIENT_ROWS) * layer.pixels
             layer.parts = max(1, min(4 * PROCESSORS // tiles, blocks // 4, PARTIAL // layer.size))
             for first in range(0, layer.size, block):
@@ -271,9 +305,13 @@ class Layered(KernelPPO):
         for layer in self.matrices:
             layer.partial, at = self.partial[at:], at + layer.parts * layer.size
         self.jobs, self.block = torch.tensor(jobs, dtype=torch.int32, device=device), block
+        self.block_parts = 64 if block == REDUCE_PART else 16  # loaded at once
         self.head_rows = 64 if self.head_constants["OP"] <= 64 else 32
         self.sums = zeros((-(-self.chunk // self.head_rows), 8))
         self.squares = zeros(len(jobs))
+
+    def _allocate_core(self) -> None:
+        """Allocates what a recurrent core needs."""
 
     def _allocate_muon(self, optimizer: Any) -> None:
         """Tables of the matrices that Muon updates, and the memory of their Newton-Schulz steps."""
@@ -314,10 +352,17 @@ class Layered(KernelPPO):
             to = [x[own] for x in outputs]
             launch(
                 self.layer_kernels.act_heads, (-(-count // self.head_rows),),
-                self.layers[-1].out, self.weights, self._narrow(self.heads), self.heads.biases, noise[own],
+                self._act_core(rows, lo, count), self.weights, self._narrow(self.heads), self.heads.biases, noise[own],
                 None if masks is None else masks[own], *to, self.head.table, self.head.bounds, count,
                 **self.head_constants, WIDTH=width_of(to[-1]), BM=self.head_rows, num_warps=4,
             )  # fmt: skip
+        return self._new_state(rows)
+
+    def _act_core(self, rows: slice, first: int, count: int) -> Tensor:
+        """The heads' inputs for `count` rows from the `first` of `rows` on."""
+        return self.layers[-1].out
+
+    def _new_state(self, rows: slice) -> State:
         return ()
 
     def _narrow(self, layer: Layer) -> Tensor:
@@ -325,13 +370,19 @@ class Layered(KernelPPO):
 
     def _forward(self, obs: Tensor, order: Tensor | None, count: int) -> None:
         """The outputs of all layers."""
-        for layer in self.layers:
+        if self.expansion:
+            launch(
+                self.layer_kernels.expand, (-(-count * self.images.shape[1] // EXPAND_PART),),
+                obs, order, self.mean, self.scale, self.images, count,
+                **self.expansion, ORDERED=order is not None, PART=EXPAND_PART, num_warps=4,
+            )  # fmt: skip
+        for layer in [*self.layers, *self.core_layers[:1]]:
             is_ordered = order is not None and layer.source is None
-            tile = min(layer.width, self.tile_columns)
+            tile = min(layer.constants["H"] or layer.width, layer.width, self.tile_columns)
             launch(
                 self.layer_kernels.forward, (-(-count // self.tile_rows) * layer.pixels, layer.width // tile),
                 obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
-                self.weights, self._narrow(layer), layer.biases, layer.out, count,
+                self.weights, self._narrow(layer), layer.biases, layer.out, self.plane, count,
                 **layer.constants, ORDERED=is_ordered, ACT=layer.act, BM=self.tile_rows, BN=tile,
                 num_warps=8 if tile > 64 else 4,
             )  # fmt: skip
@@ -343,18 +394,26 @@ class Layered(KernelPPO):
             size = min(self.chunk, count - lo)
             own = order[first + lo :]
             self._forward(batch.obs[0], own, size)
+            self._run_core(batch, own, first + lo, size)
             self._loss(batch, own, size, stats)
+            self._backward_core(first + lo, size)
             self._backward(size)
             self._weight_grads(batch.obs[0], own, size)
             launch(
                 self.layer_kernels.reduce, (len(self.jobs),),
                 self.partial, self.jobs, self.inverse, self.sums, self.weights.grad, self.squares, self.metrics,
                 self.learner.optimizer.state["step"], -(-size // self.head_rows),
-                BEGIN=lo == 0, END=lo + size == count, BLOCKS=16, PART=self.block, num_warps=4,
+                BEGIN=lo == 0, END=lo + size == count, BLOCKS=self.block_parts, PART=self.block, num_warps=8,
             )  # fmt: skip
 
+    def _run_core(self, batch: Any, order: Tensor, first: int, count: int) -> None:
+        """A recurrent core over `count` transitions, the `first` of the epoch."""
+
+    def _backward_core(self, first: int, count: int) -> None:
+        """From the gradient by a core's outputs to that by the last layer."""
+
     def _loss(self, batch: Any, order: Tensor, count: int, stats: Tensor) -> None:
-        last, heads = self.layers[-1], self.heads
+        last, heads = self.last, self.heads
         launch(
             self.layer_kernels.learn_heads, (-(-count // self.head_rows),),
             last.out, self.weights, self._narrow(heads), heads.biases, batch.masks, order, batch.actions,
@@ -376,25 +435,27 @@ class Layered(KernelPPO):
                     **{name: layer.constants[name] for name in names}, ACT=before.act, BM=self.tile_rows, num_warps=4,
                 )  # fmt: skip
                 continue
-            names = ["NP", "KP", "K", "DTYPE", "BK"]
-            tile = layer.constants["BK"]
-            launch(
-                self.layer_kernels.backward, (-(-count // self.tile_rows), layer.constants["KP"] // tile),
-                layer.d_out, self._narrow(layer), before.out, before.d_out, count,
-                **{name: layer.constants[name] for name in names}, ACT=before.act, BM=self.tile_rows,
-                BN=min(layer.width, 64), num_warps=4,
-            )  # fmt: skip
+            self._linear_backward(layer, before, count)
+
+    def _linear_backward(self, layer: Layer, before: Layer, count: int, skip: Tensor | None = None) -> None:
+        constants = {name: layer.constants[name] for name in ("NP", "KP", "K", "H", "DTYPE", "BK")}
+        launch(
+            self.layer_kernels.backward, (-(-count // self.tile_rows), constants["KP"] // constants["BK"]),
+            layer.d_out, self._narrow(layer), before.out, skip, before.d_out, self.plane, count,
+            **constants, ACT=before.act, BM=self.tile_rows, BN=min(constants["H"] or layer.width, layer.width, 64),
+            num_warps=4,
+        )  # fmt: skip
 
     def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
         for layer in self.matrices:
-            blocks, tile = -(-count // GRADIENT_ROWS) * layer.pixels, min(layer.width, 64)
+            blocks, tile = -(-count // GRADIENT_ROWS) * layer.pixels, layer.tile
             part_size = -(-blocks // layer.parts)
             is_first = layer.source is None
             tiles = layer.width // tile * (layer.constants["KP"] // layer.constants["BK"])
             launch(
                 self.layer_kernels.weight_grads, (tiles, layer.parts),
                 layer.d_out, obs if is_first else layer.source, order if is_first else None, self.mean, self.scale,
-                layer.partial, count, part_size,
+                layer.partial, self.plane, count, part_size,
                 **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile, num_warps=4,
             )  # fmt: skip
 
@@ -415,7 +476,7 @@ class Layered(KernelPPO):
             DECOUPLED=optimizer.decoupled, PARTS=triton_size(parts), PART=part, num_warps=4,
         )  # fmt: skip
 
-    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor, steps: int = 5) -> None:
+    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
         kernels, parts = self.layer_kernels, len(self.squares)
         own = {"DTYPE": self.type, "B": MUON_TILE, "num_warps": 4}
         launch(
@@ -424,7 +485,8 @@ class Layered(KernelPPO):
             parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), **own,
         )  # fmt: skip
         x, after = self.x, self.next_x
-        for k in range(steps):
+        steps = POLYNOMIALS[optimizer.steps]
+        for k, (a, b, c) in enumerate(steps):
             options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles, **own}
             launch(
                 kernels.muon_square, (len(self.square_jobs),),
@@ -432,13 +494,13 @@ class Layered(KernelPPO):
             )  # fmt: skip
             launch(
                 kernels.muon_polynomial, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, self.square, self.polynomial, **own,
+                self.muon_matrices, self.square_jobs, self.square, self.polynomial, b, c, **own,
             )  # fmt: skip
             launch(
                 kernels.muon_apply, (len(self.whole_jobs),),
                 self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
-                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"],
-                IS_LAST=k == steps - 1, **options,
+                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"], a,
+                IS_LAST=k == len(steps) - 1, **options,
             )  # fmt: skip
             x, after = after, x
 

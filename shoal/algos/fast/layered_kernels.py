@@ -57,13 +57,49 @@ def _patches(
 
 
 @triton.jit
+def _columns(n, plane, NP: tl.constexpr, H: tl.constexpr):
+    """Distance of two rows of a layer's outputs, and the places of columns n. H: each gate has a plane (rows, H)."""
+    if H == 0:
+        return NP, n
+    else:
+        return H, n // H * plane.to(tl.int64) + n % H
+
+
+@triton.jit
+def expand(
+    obs, order, mean, scale, out, count, ROW: tl.constexpr, IH: tl.constexpr, IW: tl.constexpr, C: tl.constexpr,
+    IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr,
+    ORDERED: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """Observations as images for the first convolution: C channels last, padded with zeros to IC, so that a patch is
+    loaded several numbers at a time.
+    """
+    at = tl.program_id(0) * PART + tl.arange(0, PART)
+    row, pixel, channel = at // (IH * IW * IC), at // IC % (IH * IW), at % IC
+    live = row < count
+    inside = live & (channel < C)
+    element = pixel // IW * SY + pixel % IW * SX + channel * SC
+    image = row.to(tl.int64)
+    if ORDERED:
+        image = tl.load(order + row, mask=live, other=0)
+    value = tl.load(obs + image * ROW + element, mask=inside, other=0).to(tl.float32)
+    if NORM:
+        value = (value - tl.load(mean + element, mask=inside, other=0.0)) * tl.load(
+            scale + element, mask=inside, other=0.0
+        )
+        value = tl.where(value < -10.0, -10.0, tl.where(value > 10.0, 10.0, value))  # nan stays nan
+        value = tl.where(inside, value, 0.0)
+    tl.store(out + at, (value * UNIT).to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
 def forward(
-    source, order, mean, scale, weights, narrow, biases, out, count, NP: tl.constexpr, KP: tl.constexpr,
+    source, order, mean, scale, weights, narrow, biases, out, plane, count, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, ORDERED: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs."""
     block, pixel = tl.program_id(0) // PIXELS, tl.program_id(0) % PIXELS
@@ -82,24 +118,31 @@ def forward(
         total = tl.dot(x, tl.trans(w), total)
     at = tl.load(biases + n)
     h = _activate(total + tl.load(weights + at, mask=at >= 0, other=0.0)[None, :], ACT).to(DTYPE)
-    place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+    width, column = _columns(n, plane, NP, H)
+    place = (row * PIXELS + pixel)[:, None] * width + column[None, :]
     tl.store(out + place, h, mask=live[:, None] & (n >= 0)[None, :])
 
 
 @triton.jit
 def backward(
-    d_out, narrow, h, d_h, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr, ACT: tl.constexpr,
-    DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    d_out, narrow, h, skip, d_h, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
+    ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h."""
+    """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h.
+
+    `skip`: gradients by h through a skip connection, or None.
+    """
     row, k = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BK + tl.arange(0, BK)
     live = row < count
     total = tl.zeros((BM, BK), tl.float32)
     for start in range(0, NP, BN):
         n = start + tl.arange(0, BN)
-        g = tl.load(d_out + row[:, None] * NP + n[None, :], mask=live[:, None] & (n >= 0)[None, :], other=0.0)
+        width, column = _columns(n, plane, NP, H)
+        g = tl.load(d_out + row[:, None] * width + column[None, :], mask=live[:, None] & (n >= 0)[None, :], other=0.0)
         total = tl.dot(g, tl.load(narrow + n[:, None] * KP + k[None, :]), total)
     place, inside = row[:, None] * K + k[None, :], live[:, None] & (k < K)[None, :]
+    if skip is not None:
+        total += tl.load(skip + place, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(d_h + place, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
 
@@ -131,36 +174,47 @@ def conv_backward(
 
 @triton.jit
 def weight_grads(
-    d_out, source, order, mean, scale, partial, count, part_size, NP: tl.constexpr, KP: tl.constexpr,
+    d_out, source, order, mean, scale, partial, plane, count, part_size, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
-    NORM: tl.constexpr, ORDERED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr,
+    NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a layer's weights and biases. Block (tile, part) sums a tile over `part_size` times BM rows into
     row `part` of `partial`: (NP, KP) and (NP,) numbers.
+
+    Hopper's matrix units need at least 64 rows of a product. Tiles of fewer outputs are computed transposed.
     """
     tile, part = tl.program_id(0), tl.program_id(1)
     n, start = tile // (KP // BK) * BN + tl.arange(0, BN), tile % (KP // BK) * BK
     blocks = (count + BM - 1) // BM * PIXELS
-    product, sums = tl.zeros((BN, BK), tl.float32), tl.zeros((BM, BN), tl.float32)
+    IS_TURNED: tl.constexpr = BN < BK
+    product, sums = tl.zeros((BK, BN) if IS_TURNED else (BN, BK), tl.float32), tl.zeros((BM, BN), tl.float32)
     for block in range(part * part_size, tl.minimum(part * part_size + part_size, blocks)):
         row, pixel = (block // PIXELS * BM + tl.arange(0, BM)).to(tl.int64), block % PIXELS
         live = row < count
         image = row
         if ORDERED:
             image = tl.load(order + row, mask=live, other=0)
-        place = (row * PIXELS + pixel)[:, None] * NP + n[None, :]
+        width, column = _columns(n, plane, NP, H)
+        place = (row * PIXELS + pixel)[:, None] * width + column[None, :]
         g = tl.load(d_out + place, mask=live[:, None] & (n >= 0)[None, :], other=0.0)
         x = _patches(
             source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
             PAD, IS_OBS, UNIT, NORM, BK, DTYPE,
         )  # fmt: skip
-        product = tl.dot(tl.trans(g), x, product)
+        if IS_TURNED:
+            product = tl.dot(tl.trans(x), g, product)
+        else:
+            product = tl.dot(tl.trans(g), x, product)
         sums += g.to(tl.float32)
     out = partial + part.to(tl.int64) * (NP * KP + NP)
-    tl.store(out + n[:, None] * KP + (start + tl.arange(0, BK))[None, :], product)
+    k = start + tl.arange(0, BK)
+    if IS_TURNED:
+        tl.store(out + n[None, :] * KP + k[:, None], product)
+    else:
+        tl.store(out + n[:, None] * KP + k[None, :], product)
     if start == 0:
         tl.store(out + NP * KP + n, tl.sum(sums, 0))
 
@@ -179,6 +233,7 @@ def _head_outputs(
     for start in range(0, KP, BK):
         k = start + tl.arange(0, BK)
         x = tl.load(h + row[:, None] * K + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0)
+        x = x.to(narrow.dtype.element_ty)  # an LSTM's state is float32
         o = tl.dot(x, tl.trans(tl.load(narrow + column[:, None] * KP + k[None, :])), o)
         if STATE:
             s = tl.dot(x, tl.trans(tl.load(narrow + (OP + column)[:, None] * KP + k[None, :])), s)
@@ -306,8 +361,14 @@ def adam(
 @triton.jit
 def _tile(matrices, jobs, job, B: tl.constexpr):
     matrix = matrices + 9 * tl.load(jobs + 3 * job)
-    own = tl.arange(0, B)
-    return matrix, tl.load(jobs + 3 * job + 1) * B + own, tl.load(jobs + 3 * job + 2) * B + own
+    own, row, column = tl.arange(0, B), tl.load(jobs + 3 * job + 1) * B, tl.load(jobs + 3 * job + 2) * B
+    return matrix, row + own, column + own
+
+
+@triton.jit
+def _size(matrix, k: tl.constexpr, B: tl.constexpr):
+    """A size or place of a matrix that is a multiple of B: Triton then loads several numbers at a time."""
+    return tl.multiple_of(tl.load(matrix + k), B)
 
 
 @triton.jit
@@ -333,8 +394,7 @@ def muon_start(
     m += (1.0 - MOMENTUM) * (g - m)
     tl.store(momentum + at, m, mask=inside)
     value = (g + MOMENTUM * (m - g)).to(DTYPE)
-    width = tl.load(matrix + 4)
-    tl.store(x + tl.load(matrix + 5) + i[:, None] * width + j[None, :], value)
+    tl.store(x + _size(matrix, 5, B) + i[:, None] * _size(matrix, 4, B) + j[None, :], value)
     value = value.to(tl.float32)
     tl.store(norms + job, tl.sum(tl.sum(value * value, 1), 0))
 
@@ -353,26 +413,25 @@ def muon_square(
 ):
     """x x^T. IS_FIRST: x is divided by its norm here and in `muon_apply`."""
     matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    width, start = tl.load(matrix + 4), tl.load(matrix + 5)
+    width, start = _size(matrix, 4, B), _size(matrix, 5, B)
     total = tl.zeros((B, B), tl.float32)
     if IS_FIRST:
         norm = _factor(matrix, norms, TILES)
-    for first in range(0, width, 2 * B):
-        k = first + tl.arange(0, 2 * B)
-        inside = (k < width)[None, :] & (i >= 0)[:, None]
-        a = tl.load(x + start + i[:, None] * width + k[None, :], mask=inside, other=0.0)
-        b = tl.load(x + start + j[:, None] * width + k[None, :], mask=inside, other=0.0)
+    for first in range(0, width, B):
+        k = first + tl.arange(0, B)
+        a = tl.load(x + start + i[:, None] * width + k[None, :])
+        b = tl.load(x + start + j[:, None] * width + k[None, :])
         if IS_FIRST:
             a, b = (a.to(tl.float32) / norm).to(DTYPE), (b.to(tl.float32) / norm).to(DTYPE)
         total = tl.dot(a, tl.trans(b), total)
-    tl.store(out + tl.load(matrix + 6) + i[:, None] * tl.load(matrix + 3) + j[None, :], total.to(DTYPE))
+    tl.store(out + _size(matrix, 6, B) + i[:, None] * _size(matrix, 3, B) + j[None, :], total.to(DTYPE))
 
 
 @triton.jit
-def muon_polynomial(matrices, jobs, square, out, DTYPE: tl.constexpr, B: tl.constexpr):
+def muon_polynomial(matrices, jobs, square, out, b, c, DTYPE: tl.constexpr, B: tl.constexpr):
     """b S + c S S of the symmetric S = x x^T."""
     matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    side, start = tl.load(matrix + 3), tl.load(matrix + 6)
+    side, start = _size(matrix, 3, B), _size(matrix, 6, B)
     total = tl.zeros((B, B), tl.float32)
     for first in range(0, side, B):
         k = first + tl.arange(0, B)
@@ -380,18 +439,18 @@ def muon_polynomial(matrices, jobs, square, out, DTYPE: tl.constexpr, B: tl.cons
         total = tl.dot(a, tl.load(square + start + k[:, None] * side + j[None, :]), total)
     place = start + i[:, None] * side + j[None, :]
     own = tl.load(square + place).to(tl.float32)
-    tl.store(out + place, (-4.7750 * own + 2.0315 * total).to(DTYPE))
+    tl.store(out + place, (b * own + c * total).to(DTYPE))
 
 
 @triton.jit
 def muon_apply(
-    matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay,
+    matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay, factor,
     IS_FIRST: tl.constexpr, IS_LAST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """a x + P x of the polynomial P; IS_LAST: it updates the weights."""
+    """factor x + P x of the polynomial P; IS_LAST: it updates the weights."""
     job = tl.program_id(0)
     matrix, i, j = _tile(matrices, jobs, job, B)
-    side, width, start, from_ = tl.load(matrix + 3), tl.load(matrix + 4), tl.load(matrix + 5), tl.load(matrix + 6)
+    side, width, start, from_ = _size(matrix, 3, B), _size(matrix, 4, B), _size(matrix, 5, B), _size(matrix, 6, B)
     if IS_FIRST:
         norm = _factor(matrix, norms, TILES)
     total = tl.zeros((B, B), tl.float32)
@@ -406,7 +465,7 @@ def muon_apply(
     own = tl.load(x + place)
     if IS_FIRST:
         own = (own.to(tl.float32) / norm).to(DTYPE)
-    total += 3.4445 * own.to(tl.float32)
+    total += factor * own.to(tl.float32)
     if IS_LAST:
         lr = tl.load(rate)
         at, inside = _index(matrix, i, j)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from shoal.algos.optimizers.adam import Adam
 from shoal.algos.optimizers.adamw import AdamW
-from shoal.algos.optimizers.muon import Muon
+from shoal.algos.optimizers.muon import POLYNOMIALS, Muon
 from shoal.cores import idle_cores
 from shoal.memory import use_huge_pages
 from shoal.native import ppo
@@ -210,8 +210,9 @@ class NativePPO:
         for k, (start, rows, columns) in enumerate(matrices):
             blocks[k] = ppo.Matrix(start=start, rows=rows, columns=columns)
         flat_spans = np.array(spans, np.int64)
+        newton = np.array(POLYNOMIALS[optimizer.steps] if matrices else [], np.float32)
         tensors = (weights, weights.grad, *(optimizer.state[name] for name in (optimizer.MEAN, "exp_avg_sq", "step")))
-        self._arrays += [blocks, flat_spans, *tensors]
+        self._arrays += [blocks, flat_spans, newton, *tensors]
         fixed = optimizer.fixed
         return ppo.Optimizer(
             OPTIMIZERS[type(optimizer)],
@@ -226,6 +227,8 @@ class NativePPO:
             num_spans=len(spans),
             matrices=ctypes.addressof(blocks),
             spans=flat_spans.ctypes.data,
+            newton_steps=len(newton),
+            newton=newton.ctypes.data,
         )
 
     # ---- observations ----

@@ -6,19 +6,13 @@
 #ifndef SHOAL_BOARD_BITS_H
 #define SHOAL_BOARD_BITS_H
 
+#include "words.h"
+
 enum { stride = side + 1, num_points = side * side, set_words = (stride * side + 62) / 64 };
 
 typedef struct {
     uint64_t w[set_words];
 } Set;
-
-ENV_FN int32_t count_bits(uint64_t x) {
-    x -= (x >> 1) & 0x5555555555555555ULL;
-    x = (x & 0x3333333333333333ULL) + ((x >> 2) & 0x3333333333333333ULL);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-    return (int32_t)((x * 0x0101010101010101ULL) >> 56);
-}
-ENV_FN float as_float(uint32_t bit) { return m_from_bits((int32_t)((0u - bit) & 0x3f800000u)); }
 
 ENV_FN int32_t bit_of(int32_t point) { return point + point / side; }
 ENV_FN int32_t point_of(int32_t bit) { return bit - bit / stride; }

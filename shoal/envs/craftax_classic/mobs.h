@@ -104,38 +104,81 @@ ENV_FN void move_mobs(State *s, const Params *p) {
     for (int32_t k = FIRST_ARROW; k < MOBS; k++) move_arrow(s, &s->mobs[k]);
 }
 
-// The free cells of blocks `a` or `b` in a row, from one column to another: how many, or where number `pick` is.
-ENV_FN int32_t count_cells(const uint8_t *row, int32_t from, int32_t to, uint8_t a, uint8_t b) {
-    int32_t count = 0;
-    for (int32_t col = from; col <= to; col++) count += (row[col] == a) | (row[col] == b);
-    return count;
+// Four cells as a word, of which every byte that equals `block` gives a bit, the first the lowest.
+ENV_FN uint32_t cells_equal(uint32_t word, uint32_t block) {
+    uint32_t differ = word ^ block * 0x01010101u;
+    uint32_t is_zero = ~(((differ & 0x7f7f7f7fu) + 0x7f7f7f7fu) | differ) & 0x80808080u;
+    return (is_zero >> 7) * 0x10204080u >> 28;
 }
 
-// The free cells of blocks `a` or `b` that are farther from the player than `near`, up to `reach`, row by row. Returns
-// the one numbered `pick` or, if there are not so many, -1 - their count.
-ENV_FN int32_t find_cell(const State *s, int32_t near, int32_t reach, uint8_t a, uint8_t b, int32_t pick) {
-    int32_t count = 0, last = i_min(s->row + reach, side - 1);
-    for (int32_t y = i_max(s->row - reach, 0); y <= last; y++) {
-        int32_t tall = y < s->row ? s->row - y : y - s->row, wide = reach - tall, gap = i_max(near - tall, -1);
-        for (int32_t right = 0; right < 2; right++) {  // left of the gap, with the player's column if there is none
-            int32_t from = i_max(right ? s->col + i_max(gap, 0) + 1 : s->col - wide, 0);
-            int32_t to = i_min(right ? s->col + wide : s->col - gap - 1, side - 1);
-            int32_t found = count_cells(&s->map[y * side], from, to, a, b);
-            if (count + found > pick) {
-                for (int32_t x = from; x <= to; x++) {
-                    uint8_t cell = s->map[at(y, x)];
-                    if ((cell == a || cell == b) && count++ == pick) return at(y, x);
-                }
+enum {
+    WINDOW = 32,
+    NEAREST_EDGE = 13
+};  // cells of a window; cells that it shows on both sides of the player, at least
+
+// A bit for each free cell of blocks `a` or `b` in 32 cells of a row. `from` is a multiple of 4.
+ENV_FN uint32_t window_of(const State *s, int32_t row, int32_t from, uint32_t a, uint32_t b) {
+    uint32_t words[WINDOW / 4], found = 0;
+    memcpy(words, &s->map[at(row, from)], WINDOW);
+    for (uint32_t k = 0; k < WINDOW / 4; k++) found |= (cells_equal(words[k], a) | cells_equal(words[k], b)) << 4 * k;
+    return found;
+}
+
+// The bits `low` to `high`; bits beyond the 32 are left out.
+ENV_FN uint32_t bits_between(int32_t low, int32_t high) {
+    low = i_max(low, 0);
+    high = i_min(high, 31);
+    return low > high ? 0 : ~0u << low & ~0u >> (31 - high);
+}
+
+ENV_FN int32_t count_bits(uint32_t bits) {
+    bits -= bits >> 1 & 0x55555555u;
+    bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
+    return (int32_t)(((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24);
+}
+
+// Of one row, the free cells of blocks `a` or `b` that are farther from the player than `near`, up to `reach`, among
+// the 32 cells that start at `from`.
+ENV_FN uint32_t free_cells(const State *s, int32_t row, int32_t from, int32_t near, int32_t reach, const uint8_t *ab) {
+    int32_t tall = row < s->row ? s->row - row : row - s->row, wide = reach - tall, gap = near - tall;
+    int32_t middle = s->col - from;
+    uint32_t ring = bits_between(middle - wide, middle + wide);
+    if (gap >= 0) ring &= ~bits_between(middle - gap, middle + gap);
+    return ring ? ring & window_of(s, row, from, ab[0], ab[1]) : 0;
+}
+
+// A cell of these, chosen by the dice; -1 if there is none. Cells are numbered row by row.
+ENV_FN int32_t find_cell(State *s, int32_t near, int32_t reach, const uint8_t *ab) {
+    int32_t first = i_max(s->row - reach, 0), last = i_min(s->row + reach, side - 1), count = 0, windows = 1;
+    int32_t from = i_min(i_max(s->col - NEAREST_EDGE, 0) & ~3, side - WINDOW);
+    if (reach > NEAREST_EDGE) {  // the whole row: two windows
+        from = 0;
+        windows = 2;
+    }
+    for (int32_t row = first; row <= last; row++) {
+        for (int32_t k = 0; k < windows; k++)
+            count += count_bits(free_cells(s, row, from + k * WINDOW, near, reach, ab));
+    }
+    if (count == 0) return -1;
+    int32_t pick = rng_int(&s->dice, count);
+    for (int32_t row = first; row <= last; row++) {
+        for (int32_t k = 0; k < windows; k++) {
+            uint32_t found = free_cells(s, row, from + k * WINDOW, near, reach, ab);
+            int32_t here = count_bits(found);
+            if (pick < here) {
+                int32_t col = from + k * WINDOW;
+                for (; pick || !(found & 1); col++, found >>= 1) pick -= (int32_t)(found & 1);
+                return at(row, col);
             }
-            count += found;
+            pick -= here;
         }
     }
-    return -1 - count;
+    return -1;
 }
 
 ENV_FN void spawn_mobs(State *s, const Params *p) {
     const int8_t first[] = {FIRST_COW, 0, FIRST_SKELETON}, count[] = {COWS, ZOMBIES, SKELETONS}, near[] = {3, 9, 9};
-    const uint8_t block[] = {GRASS, GRASS, PATH}, other[] = {GRASS, PATH, PATH};
+    const uint8_t blocks[][2] = {{GRASS, GRASS}, {GRASS, PATH}, {PATH, PATH}};
     const int32_t health[] = {p->cow_health, p->zombie_health, p->skeleton_health};
     float dark = 1.0f - light_of(s, p);
     const float chance[] = {p->spawn_cow, p->spawn_zombie + p->spawn_zombie_night * (dark * dark), p->spawn_skeleton};
@@ -144,10 +187,8 @@ ENV_FN void spawn_mobs(State *s, const Params *p) {
         int32_t slot = first[kind], end = slot + count[kind];
         while (slot < end && s->mobs[slot].alive) slot++;
         if (slot == end || rng_uniform(&s->dice, 0.0f, 1.0f) >= chance[kind]) continue;
-        int32_t cells_free = -1 - find_cell(s, near[kind], reach, block[kind], other[kind], cells);
-        if (cells_free <= 0) continue;
-        int32_t pick = rng_int(&s->dice, cells_free);
-        int32_t cell = find_cell(s, near[kind], reach, block[kind], other[kind], pick);
+        int32_t cell = find_cell(s, near[kind], reach, blocks[kind]);
+        if (cell < 0) continue;
         s->mobs[slot].row = (int8_t)(cell / side);
         s->mobs[slot].col = (int8_t)(cell % side);
         s->mobs[slot].health = (int8_t)health[kind];

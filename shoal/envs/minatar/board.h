@@ -1,10 +1,16 @@
 // board.h: what the five MinAtar games share: a board of 10 x 10 cells, sticky actions, planes, pictures.
 //
-// A game's header defines its ENV_ macros, includes this file, and then has rules of its own. x counts from the left,
-// y from the top. An observation has a byte, 0 or 1, for every cell and channel, the channels of a cell side by side.
+// A game's header defines ENV_OBS, ENV_PARAMS, ENV_LIMITS and ENV_STATS, includes this file, and then has rules of its
+// own. x counts from the left, y from the top. An observation has a byte, 0 or 1, for every cell and channel, the
+// channels of a cell side by side.
 #ifndef SHOAL_MINATAR_BOARD_H
 #define SHOAL_MINATAR_BOARD_H
 
+#define ENV_OBS_LOW 0
+#define ENV_OBS_HIGH 1
+#define ENV_ACTION ACT_DISCRETE(6)
+#define ENV_HAS_CHECK
+#define ENV_MAX_STEPS 10000
 #include "core/env.h"
 
 enum { SIDE = 10, EDGE = SIDE - 1, CHANNELS = OBS_SIZE / (SIDE * SIDE) };

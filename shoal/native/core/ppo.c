@@ -247,11 +247,11 @@ static void muon_of_matrix(Minibatch *b, int64_t number, int64_t thread) {
     for (int64_t k = 0; k < parts; k++) squares += x->squares[k];
     muon_scale(x, sqrt(squares), lo, hi);
     meet(team);
-    for (int step = 0; step < NEWTON_STEPS; step++) {
+    for (int64_t step = 0; step < o->newton_steps; step++) {
         muon_square(x, lo, hi);
         meet(team);
-        muon_step(x, left, right);
-        if (step + 1 == NEWTON_STEPS) break;
+        muon_step(x, o->newton + 3 * step, left, right);
+        if (step + 1 == o->newton_steps) break;
         pack_columns(x, 0, height, left, end);
         meet(team);
     }

@@ -11,8 +11,7 @@ typedef int64_t (*RunFn)(void *pool, RangeFn fn, void *job, int32_t lo, int32_t 
 
 enum { ADAM, ADAMW, MUON };
 enum { ADAM_PART = 4096 };  // weights that a thread updates at a time
-enum { NEWTON_STEPS = 5 };
-enum { MUON_PART = 8 };  // rows of a matrix
+enum { MUON_PART = 8 };     // rows of a matrix
 
 // A matrix that Muon updates: `rows` x `columns` at `start` in the flat weights.
 typedef struct {
@@ -27,9 +26,10 @@ typedef struct {
     int64_t kind, size;
     float *weights, *gradient, *mean, *second, *step;  // second: the running mean of squares; step: of torch's Adam
     double rate, beta1, beta2, eps, decay, momentum;
-    int64_t num_matrices, num_spans;
+    int64_t num_matrices, num_spans, newton_steps;
     Matrix *matrices;
     const int64_t *spans;  // (num_spans, 2): the weights that Adam updates
+    const float *newton;   // (newton_steps, 3): the polynomial of each Newton-Schulz step
 } Optimizer;
 
 // ---- Adam ----
@@ -107,22 +107,23 @@ static void muon_scale(Matrix *m, double norm, int64_t lo, int64_t hi) {
     pack_columns(m, lo, hi, 0, width);
 }
 
-// A step of Newton and Schulz: square = x x^T, then x = 3.4445 x - 4.7750 square x + 2.0315 square^2 x. Threads share
-// the rows of the first, and the columns of the second: a column of x needs all of square, but no other column.
+// A step of Newton and Schulz: square = x x^T, then x = a x + b square x + c square^2 x by p = (a, b, c). Threads
+// share the rows of the first, and the columns of the second: a column of x needs all of square, but no other column.
 static void muon_square(Matrix *m, int64_t lo, int64_t hi) {
     int64_t height = height_of(m), width = width_of(m), row = stride_of(height);
     Strided a = {m->x + lo * stride_of(width), stride_of(width), 1};
     multiply_packed(hi - lo, rounded(height), width, a, m->by_column, FROM_ZERO, 0, m->square + lo * row, row);
 }
 
-static void muon_step(Matrix *m, int64_t lo, int64_t hi) {
+static void muon_step(Matrix *m, const float *p, int64_t lo, int64_t hi) {
     int64_t height = height_of(m), width = width_of(m), row = stride_of(width);
     Strided square = {m->square, stride_of(height), 1};
+    float a = p[0], b = p[1], c = p[2];
     multiply_rows(height, hi - lo, height, square, m->x + lo, row, FROM_ZERO, m->first + lo, row);
     multiply_rows(height, hi - lo, height, square, m->first + lo, row, FROM_ZERO, m->second + lo, row);
     for (int64_t i = 0; i < height; i++) {
         float *x = m->x + i * row, *first = m->first + i * row, *second = m->second + i * row;
-        for (int64_t k = lo; k < hi; k++) x[k] = 3.4445f * x[k] + (-4.7750f * first[k] + 2.0315f * second[k]);
+        for (int64_t k = lo; k < hi; k++) x[k] = a * x[k] + (b * first[k] + c * second[k]);
     }
 }
 
