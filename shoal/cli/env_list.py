@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as jsonlib
+from pathlib import Path
+from typing import Any
 
 from shoal.cli.command import Command
 
@@ -20,7 +22,7 @@ def list_environments(*, json: bool = False) -> int:
     from shoal.integrations.framework import FRAMEWORKS
     from shoal.integrations.framework import framework as find
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     folders = environments.existing()
     for name in sorted(
         {*(name for name in FRAMEWORKS.names() if find(name).is_separate)} | {_name(f) for f in folders}
@@ -41,18 +43,16 @@ def list_environments(*, json: bool = False) -> int:
     return 0
 
 
-def _name(folder: object) -> str:
-    return str(getattr(folder, "name", "")).rpartition("-")[0]
+def _name(folder: Path) -> str:
+    return folder.name.rpartition("-")[0]
 
 
-def _row(name: str, folder: object) -> dict[str, object]:
-    from pathlib import Path
-
+def _row(name: str, folder: Path) -> dict[str, Any]:
     from shoal import environments
     from shoal.integrations.framework import FRAMEWORKS
     from shoal.integrations.framework import framework as find
 
-    path = Path(str(folder))
+    path = folder
     facts = environments.facts_of(path)
     state = "ready" if facts else "not complete"
     recipe = getattr(find(name), "recipe", None) if name in FRAMEWORKS.names() else None

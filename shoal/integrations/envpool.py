@@ -90,7 +90,7 @@ class Pool:
     def _make(self) -> None:
         import envpool
 
-        seeds = {}
+        seeds: dict[str, Any] = {}
         if self._seed is not None:
             seeds["env_seed"] = [int(value % 2**31) for value in check_seeds(self._seed, self.num_envs)]
         else:
@@ -107,7 +107,7 @@ class Pool:
         """Starts episodes in all envs. A seed makes the pool anew: EnvPool takes seeds only then."""
         if options and "reset_mask" in options:
             raise ConfigError("options['reset_mask'] is not for envpool's envs: a pool resets all of them.")
-        is_same = self._is_new and np.array_equal(seed, self._seed)
+        is_same = self._is_new and np.array_equal(np.asarray(seed), np.asarray(self._seed))
         if seed is not None and not is_same:
             self._seed = seed
             self.pool.close()

@@ -139,7 +139,7 @@ class Game:
 
     def _mask(self) -> Array:
         """(cells * choices,) bool. A part without a choice may only take its first."""
-        mask = self.env.get_action_mask()[0].astype(np.bool_)  # (cells, choices)
+        mask: Array = self.env.get_action_mask()[0].astype(np.bool_)  # (cells, choices)
         counts = np.add.reduceat(mask, self._starts, axis=1)
         cells, parts = np.nonzero(counts == 0)
         mask[cells, self._starts[parts]] = True
