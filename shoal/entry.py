@@ -173,38 +173,55 @@ def place_of_env(env: Any) -> names.Place:
 
 
 def check_params(env: Any, params: Mapping[str, Any]) -> None:
-    """Raises if an env that is named by its module or file does not take these params, or needs others."""
-    if isinstance(env, (str, Path)) and not registry.is_native(env) and names.is_name(env):
-        prefix, _ = _split_prefix(str(env))
-        if not prefix:
-            names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
+    """Raises if an env that is named by its framework, module or file does not take these params, or needs others."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return
+    prefix, rest = _split_prefix(str(env))
+    if prefix:
+        framework = _frameworks().framework(prefix)
+        framework.check_params(rest, {name: value for name, value in params.items() if name != "render_mode"})
+    elif names.is_name(env):
+        names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
 
 
 def params_of(env: str) -> dict[str, str]:
-    """The params of an env that is named by its module or file, and their defaults as text; empty for other envs."""
-    if registry.is_native(env) or not names.is_name(env) or _split_prefix(env)[0]:
+    """The params of an env that is named by its framework, module or file, and their defaults as text.
+
+    Empty for other envs, and where they are not known before the env is made.
+    """
+    if registry.is_native(env):
         return {}
-    return names.arguments(_named(env))
+    prefix, rest = _split_prefix(env)
+    if prefix:
+        return dict(_frameworks().framework(prefix).params(rest) or {})
+    return names.arguments(_named(env)) if names.is_name(env) else {}
+
+
+def framework_options(env: str) -> dict[str, Any]:
+    """The default options of a framework for one of its envs, as the tables of a TOML file; empty for other envs."""
+    prefix, rest = ("", "") if registry.is_native(env) else _split_prefix(env)
+    return dict(_frameworks().framework(prefix).options_for(rest)) if prefix else {}
 
 
 def _find_maker(env: Any) -> Callable[..., Any]:
-    maker = _find_python(str(env)) if isinstance(env, (str, Path)) else env
+    maker = find_python(str(env)) if isinstance(env, (str, Path)) else env
     if not callable(maker):
         raise ConfigError(f"env is {env!r}. Give a name, a path, or a function or class that makes an env.")
     create: Callable[..., Any] = maker
     return create
 
 
-def _find_python(env: str) -> Callable[..., Any]:
+def find_python(env: str) -> Callable[..., Any]:
+    """The function that makes a Python env of this name: of a framework, or of the user's module or file."""
     prefix, rest = _split_prefix(env)
     if prefix:
-        create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
+        create: Callable[..., Any] = _frameworks().framework(prefix).find(rest)
         return create
     if names.is_name(env):
         _named(env)
         return names.Maker(names.absolute(env))
     first = env.partition(":")[0]
-    known = _prefixes()
+    known = _frameworks().FRAMEWORKS.names()
     raise UnknownEnv(
         f"'{env}'.{did_you_mean(first, known)} Known prefixes: {', '.join(known)}. Your own env: mine:Env or "
         "./mine.py:Env."
@@ -212,22 +229,20 @@ def _find_python(env: str) -> Callable[..., Any]:
 
 
 def _split_prefix(env: str) -> tuple[str, str]:
-    """(integration, name in it); an empty integration for the name of a module or file.
+    """(framework, name in it); an empty framework for the name of a module or file.
 
     Gymnasium's own form `module:Id-v0` is one of Gymnasium's ids: no attribute of a module is called `Id-v0`.
     """
     prefix, _, rest = env.partition(":")
-    if prefix in _prefixes():
+    if _frameworks().is_prefix(prefix):
         return prefix, rest
     id = env.rpartition(":")[2]
     return ("gymnasium", env) if rest and not names.is_name(env) and re.search(r"-v\d+$", id) else ("", env)
 
 
-def _prefixes() -> list[str]:
-    """The integrations that have envs by name."""
-    folder = Path(__file__).parent / "integrations"
-    others = ("__init__", "adapt", "sb3", "wrapped")
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
+def _frameworks() -> Any:
+    """`integrations.framework`, which knows this module: it is imported when it is needed."""
+    return importlib.import_module("shoal.integrations.framework")
 
 
 def _named(env: str) -> Callable[..., Any]:

@@ -43,7 +43,8 @@ WALLS = {
         "native",
         "vector",
     },
-    "integrations": {"errors", "names", "distributions", "spec", "wrappers", "registry", "native", "vector", "entry"},
+    "integrations": {"errors", "names", "distributions", "spec", "wrappers", "registry", "native", "vector", "entry"}
+    | {"plugins"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},

@@ -22,7 +22,7 @@ from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.distributions import Distribution
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv, did_you_mean
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv
 from shoal.names import shortened
 from shoal.schedules import Schedule, is_call
 
@@ -463,14 +463,8 @@ def _params_help(env: str | None) -> str:
 def check_keywords(env: str, given: Mapping[str, Any]) -> None:
     """Raises for a keyword that the constructor of a Python env does not have, with a suggestion."""
     from shoal import entry
-    from shoal.integrations import gymnasium
 
     entry.check_params(env, given)
-    prefix, _, id = env.partition(":")
-    known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
-    for name in given:
-        if known is not None and name not in known:
-            raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
 
 def _value(args: Sequence[str], flag: str) -> str | None:

@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
+import io
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import ConfigError
+from shoal.integrations.framework import Framework
 
 INSTALL = "pip install shimmy gym==0.26.2"
 
 
-def find(name: str) -> Callable[..., Any]:
-    """A function that makes the env with this id."""
-    try:
-        import gym
-    except ImportError:
-        raise ConfigError(
-            f"gym:{name} needs the old gym package, which is not installed. Install it: {INSTALL}"
-        ) from None
+class Gym(Framework):
+    """The ids of the old gym package: 0.21 (reset returns an observation alone) and 0.26 (as Gymnasium)."""
 
-    def make(**kwargs: Any) -> Any:
+    title = "ids of the old gym package, 0.21 to 0.26"
+    packages = {"gym": "gym>=0.21"}
+    install = ("pip install --no-deps gym==0.26.2 gym_notices", "pip install shimmy")
+    example = "CartPole-v1"
+    pattern = "ID or MODULE:ID"
+    preprocessing = "shimmy's compatibility wrapper"
+    notes = (
+        "gym 0.26 runs on numpy 2 with its env checker off, as it is here.",
+        "gym 0.21 needs pip<24.1, setuptools==65.5.0, wheel==0.38.4 and numpy<2: an environment of its own.",
+    )
+
+    def names(self) -> list[str]:
+        """The ids that gym has registered."""
+        gym = _gym()
+        specs = getattr(gym.envs.registry, "env_specs", gym.envs.registry)  # a dict from 0.24 on
+        return sorted(specs)
+
+    def canonical(self, name: str) -> str:
+        """The id itself: `module:Id-v0` is imported by gym."""
+        return name if ":" in name else super().canonical(name)
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """A function that makes the env with this id."""
+        if importlib.util.find_spec("gym") is None:
+            raise ConfigError(f"gym:{name} needs the old gym package, which is not installed. Install it: {INSTALL}")
+        return super().find(name)
+
+    def make(self, name: str, **params: Any) -> Any:
+        """One env of the old API, which `adapt` translates."""
+        gym = _gym()
         try:
-            return gym.make(name, disable_env_checker=True, **kwargs)
+            return gym.make(name, disable_env_checker=True, **params)
         except TypeError:  # gym before 0.24 does not have the option
-            return gym.make(name, **kwargs)
+            return gym.make(name, **params)
 
-    return make
+
+def _gym() -> Any:
+    """The gym package. It warns that it is old, which the user knows."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return importlib.import_module("gym")
 
 
 def adapt(env: Any) -> Any:
@@ -43,3 +77,6 @@ def adapt(env: Any) -> Any:
     is_26 = tuple(int(part) for part in gym.__version__.split(".")[:2]) >= (0, 26)
     wrapper = shimmy.GymV26CompatibilityV0 if is_26 else shimmy.GymV21CompatibilityV0
     return adapt_gymnasium(wrapper(env=env))
+
+
+FRAMEWORK = Gym("gym")

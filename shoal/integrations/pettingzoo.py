@@ -10,13 +10,14 @@ import importlib.util
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations.framework import Framework
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
 Info = dict[str, Any]
@@ -84,6 +85,37 @@ def _load(module: str) -> ModuleType:
 def _make(module: str, **kwargs: Any) -> Any:
     loaded = _load(module)
     return (loaded.parallel_env if hasattr(loaded, "parallel_env") else loaded.env)(**kwargs)
+
+
+class PettingZoo(Framework):
+    """The families of PettingZoo, and mpe2, which PettingZoo's `mpe` has become."""
+
+    title = "games of several agents: butterfly, classic, sisl, mpe2"
+    packages = {"pettingzoo": "pettingzoo>=1.24"}
+    extra = "pettingzoo"
+    example = "mpe2/simple_spread_v3"
+    pattern = "FAMILY/NAME_vN"
+    preprocessing = "none; games in which agents take turns (AEC) become steps of one turn each"
+    notes = (
+        "Action masks are read from infos, and from the observation where it has an `action_mask`.",
+        "Versions are those of the installed PettingZoo: 1.27 has knights_archers_zombies_v11, cooperative_pong_v6 and "
+        "pursuit_v5, and no waterworld.",
+    )
+
+    def names(self) -> list[str]:
+        """Every env of the installed packages."""
+        return names()
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """A function that makes the env of a name."""
+        return find(name)
+
+    def params(self, name: str) -> dict[str, str] | None:
+        """Not known before the env is made."""
+        return None
+
+    def check_params(self, name: str, given: Mapping[str, Any]) -> None:
+        """They are checked where the env is made."""
 
 
 # ---- envs for the runner ----
@@ -191,3 +223,6 @@ class Turns:
 
 def _is_dead(env: Any, agent: Any) -> bool:
     return bool(env.terminations[agent] or env.truncations[agent])
+
+
+FRAMEWORK = PettingZoo("pettingzoo")

@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium import wrappers
 
 from shoal import registry
+from shoal.entry import find_python
 from shoal.errors import UnknownEnv, did_you_mean
 from shoal.integrations import gymnasium as gymnasium_envs
 from shoal.integrations import pettingzoo as pettingzoo_envs
@@ -90,9 +91,7 @@ def find(name: str) -> Callable[..., Any] | str:
         _need(name, "pettingzoo")
         return _pettingzoo(name)
     if not registry.is_native(name):
-        prefix, _, rest = name.partition(":")
-        creator: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
-        return creator
+        return find_python(name)
     native = name.removeprefix("puffer_")
     try:
         registry.find(native)
