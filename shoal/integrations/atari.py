@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.framework import Framework, Reference
+from shoal.integrations.frames import Stack, shrink
 from shoal.spec import Array
 
 FRAMES_PER_GAME = 108_000  # half an hour at 60 frames per second
@@ -123,7 +124,7 @@ def _rom(name: str) -> str:
 class Game(gymnasium.Env[Any, Any]):
     """One game with its wrappers. Observations are (stack, size, size) uint8, oldest frame first.
 
-    All observations are one array, in which frames move by one place. The runner copies it.
+    The stack is one array, which the runner copies.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
@@ -164,13 +165,12 @@ class Game(gymnasium.Env[Any, Any]):
         self._fire = ale_py.Action.FIRE if fire and ale_py.Action.FIRE in self.actions else None
         self._noop = ale_py.Action.NOOP
         height, width = self.ale.getScreenDims()
-        self.channels = 1 if grey else 3
         shape = (height, width) if grey else (height, width, 3)
         self._screens: list[Array] = [np.zeros(shape, np.uint8) for _ in range(2)]
         self._read = self.ale.getScreenGrayscale if grey else self.ale.getScreenRGB
-        self._stack: Array = np.zeros((stack * self.channels, size, size), np.uint8)
+        self._stack = Stack(stack, (1 if grey else 3, size, size))
         self.size = size
-        self.observation_space = spaces.Box(0, 255, self._stack.shape, np.uint8)
+        self.observation_space = self._stack.space
         self.action_space = spaces.Discrete(len(self.actions))
         self.unshaped_return = 0.0  # of the episode, not clipped: the runner reports it
         self._is_over = True
@@ -207,8 +207,7 @@ class Game(gymnasium.Env[Any, Any]):
         self._is_over = False
         self._lives = self.ale.lives()
         self._read(self._screens[1])
-        self._stack[:] = np.tile(self._small(self._screens[1]), (len(self._stack) // self.channels, 1, 1))
-        return self._stack, {}
+        return self._stack.fill(self._small(self._screens[1])), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """`skip` frames with one action."""
@@ -228,18 +227,11 @@ class Game(gymnasium.Env[Any, Any]):
         self._is_over = over = ale.game_over()
         truncated = not over and ale.getEpisodeFrameNumber() >= self.max_frames
         self._is_over |= truncated
-        self._stack[: -self.channels] = self._stack[self.channels :]
-        self._stack[-self.channels :] = self._small(screen)
         reward = float(np.sign(total)) if self.clip_reward else total
-        return self._stack, reward, over or is_dead, truncated and not is_dead, {}
+        return self._stack.push(self._small(screen)), reward, over or is_dead, truncated and not is_dead, {}
 
     def _small(self, screen: Array) -> Array:
-        """(channels, size, size): each pixel is the mean of the area that it covers."""
-        from PIL import Image
-
-        image = Image.fromarray(screen).resize((self.size, self.size), Image.Resampling.BOX)
-        small = np.asarray(image)
-        return small[None] if small.ndim == 2 else small.transpose(2, 0, 1)
+        return shrink(screen, self.size, self.size)
 
     def render(self) -> Any:
         """The whole screen in colour."""

@@ -24,11 +24,14 @@ functions alone: Shoal reads the declarations of frameworks that are not install
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -176,6 +179,13 @@ def framework(prefix: str) -> Framework:
     """The framework of a prefix. An unknown one raises."""
     found: Framework = FRAMEWORKS.find(prefix)
     return found
+
+
+def import_quietly(module: str) -> Any:
+    """A module that prints and warns when it is imported, without that."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)
 
 
 def is_prefix(text: str) -> bool:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import importlib.util
-import io
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, import_quietly
 
 INSTALL = "pip install shimmy gym==0.26.2"
 
@@ -32,7 +28,7 @@ class Gym(Framework):
 
     def names(self) -> list[str]:
         """The ids that gym has registered."""
-        gym = _gym()
+        gym = import_quietly("gym")
         specs = getattr(gym.envs.registry, "env_specs", gym.envs.registry)  # a dict from 0.24 on
         return sorted(specs)
 
@@ -48,18 +44,11 @@ class Gym(Framework):
 
     def make(self, name: str, **params: Any) -> Any:
         """One env of the old API, which `adapt` translates."""
-        gym = _gym()
+        gym = import_quietly("gym")
         try:
             return gym.make(name, disable_env_checker=True, **params)
         except TypeError:  # gym before 0.24 does not have the option
             return gym.make(name, **params)
-
-
-def _gym() -> Any:
-    """The gym package. It warns that it is old, which the user knows."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        return importlib.import_module("gym")
 
 
 def adapt(env: Any) -> Any:
