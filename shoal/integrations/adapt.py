@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 
 from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError
+from shoal.integrations import masks
 from shoal.vector.slots import Limited
 from shoal.wrappers import Wrap
 
@@ -76,4 +77,6 @@ def without_standard_wrappers(env: gymnasium.Env[Any, Any]) -> Any:
             steps = int(env._max_episode_steps)
             limit = min(limit, steps) if limit else steps
         env = env.env  # type: ignore[attr-defined]
+    if masks.has_mask(env.observation_space, env.action_space):
+        env = masks.MasksFromObs(env)
     return Limited(env, limit)

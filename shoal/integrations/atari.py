@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework, Reference
 from shoal.integrations.frames import Stack, shrink
+from shoal.integrations.framework import Framework, Reference
 from shoal.spec import Array
 
 FRAMES_PER_GAME = 108_000  # half an hour at 60 frames per second
@@ -118,7 +118,7 @@ def _title(rom: str) -> str:
 def _rom(name: str) -> str:
     from ale_py import roms
 
-    return next(rom for rom in roms.get_all_rom_ids() if _title(rom) == name)
+    return str(next(rom for rom in roms.get_all_rom_ids() if _title(rom) == name))
 
 
 class Game(gymnasium.Env[Any, Any]):

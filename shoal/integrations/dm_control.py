@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework
 from shoal.integrations.frames import Stack
+from shoal.integrations.framework import Framework
 from shoal.spec import Array
 
 
@@ -89,9 +89,7 @@ class Task(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Box(low.astype(np.float32), high.astype(np.float32))
         self._stack = Stack(stack, (3, size, size)) if pixels else None
         width = sum(int(np.prod(part.shape)) for part in self.suite_env.observation_spec().values())
-        self.observation_space = (
-            self._stack.space if self._stack else spaces.Box(-np.inf, np.inf, (width,), np.float32)
-        )
+        self.observation_space = self._stack.space if self._stack else spaces.Box(-np.inf, np.inf, (width,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
         """Starts an episode. A seed restarts the task's random stream."""
@@ -115,7 +113,8 @@ class Task(gymnasium.Env[Any, Any]):
 
     def _picture(self) -> Array:
         picture: Array = self.suite_env.physics.render(self.size, self.size, camera_id=self.camera)
-        return picture.transpose(2, 0, 1)
+        channels_first: Array = picture.transpose(2, 0, 1)
+        return channels_first
 
     def render(self) -> Any:
         """The scene at 320x240 pixels."""

@@ -13,7 +13,7 @@ from shoal.spec import Array
 
 
 def shrink(screen: Array, height: int, width: int) -> Array:
-    """(channels, height, width) of a grey (h, w) or colour (h, w, 3) screen: pixels are means of the area they cover."""
+    """(channels, height, width) of a screen, grey (h, w) or colour (h, w, 3). Pixels are means of what they cover."""
     from PIL import Image
 
     small = np.asarray(Image.fromarray(screen).resize((width, height), Image.Resampling.BOX))
@@ -49,7 +49,15 @@ class Frames(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An env with colour screens (h, w, 3) as observations: repeated actions, small frames, stacked."""
 
     def __init__(
-        self, env: Any, *, height: int, width: int, skip: int = 1, stack: int = 1, grey: bool = False, clip: bool = False
+        self,
+        env: Any,
+        *,
+        height: int,
+        width: int,
+        skip: int = 1,
+        stack: int = 1,
+        grey: bool = False,
+        clip: bool = False,
     ) -> None:
         super().__init__(env)
         if skip < 1 or stack < 1 or min(height, width) < 8:

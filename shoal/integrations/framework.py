@@ -66,6 +66,8 @@ class Framework:
     is_separate: bool = False  # its pins conflict with Shoal's: it has an environment of its own (`shoal env add`)
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
+    also: ClassVar[tuple[str, ...]] = ()  # further envs that are tested: one of each family
+    is_one_per_process: bool = False  # a process can hold one env only
     pattern: str = "NAME"  # the form of its names, for messages and docs
     preprocessing: str = "none"  # what `make` does to observations and rewards
     network: str = "by the look of the env (docs/defaults.md)"
@@ -183,7 +185,11 @@ def framework(prefix: str) -> Framework:
 
 def import_quietly(module: str) -> Any:
     """A module that prints and warns when it is imported, without that."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         return importlib.import_module(module)
 

@@ -76,6 +76,7 @@ class Gymnasium(Framework):
     packages = {"gymnasium": "gymnasium>=1.1"}
     install = ("pip install 'gymnasium[classic-control,box2d,mujoco]'",)
     example = "CartPole-v1"
+    also = ("FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
     pattern = "ID or MODULE:ID"
     references = (
         Reference("CartPole-v1", 488.75, "PPO, 500k steps, 3 seeds", "CleanRL docs, ppo.py"),

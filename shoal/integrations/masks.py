@@ -75,6 +75,4 @@ class AgentMasksFromObs:
 
 def agents_with_masks(env: Any) -> set[Any]:
     """The agents of a ParallelEnv whose observations have a mask."""
-    return {
-        agent for agent in env.possible_agents if has_mask(env.observation_space(agent), env.action_space(agent))
-    }
+    return {agent for agent in env.possible_agents if has_mask(env.observation_space(agent), env.action_space(agent))}

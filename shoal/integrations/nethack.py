@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from shoal.integrations.framework import Framework, newest, plain
+from shoal.integrations.framework import Framework, import_quietly, newest, plain
 from shoal.integrations.text import Vocabulary
 from shoal.spec import Array
 
@@ -17,12 +17,10 @@ MESSAGE = 24  # words of a message that are read
 WORDS = Vocabulary((), buckets=1023)
 CROP = 9  # cells a side
 FONT = (6, 12)  # pixels of a character that `render` draws
-COLORS = np.array(  # of a terminal
-    [(85, 85, 85), (205, 49, 49), (13, 188, 121), (150, 100, 40), (36, 114, 200), (188, 63, 188), (17, 168, 205)]
-    + [(229, 229, 229), (120, 120, 120), (241, 76, 76), (35, 209, 139), (245, 245, 67), (59, 142, 234)]
-    + [(214, 112, 214), (41, 184, 219), (255, 255, 255)],
-    np.uint8,
-)
+COLORS = (  # of a terminal
+    "#555555 #cd3131 #0dbc79 #966428 #2472c8 #bc3fbc #11a8cd #e5e5e5 #787878 #f14c4c #23d18b #f5f543 #3b8eea #d670d6 "
+    "#29b8db #ffffff"
+).split()
 
 
 class NetHack(Framework):
@@ -58,8 +56,8 @@ class NetHack(Framework):
 
     def canonical(self, name: str) -> str:
         """The name without stem and version."""
-        stem = re.sub(r"-v\d+$", "", name.removeprefix(self.stem).lstrip("-"))
-        return super().canonical(stem)
+        stem = re.sub(r"-v\d+$", "", name)
+        return super().canonical(stem.removeprefix(self.stem).lstrip("-") or stem)
 
     def make(
         self,
@@ -86,23 +84,22 @@ class NetHack(Framework):
 
 def import_ids(prefix: str) -> None:
     """Imports nle or minihack, which registers their ids."""
-    from shoal.integrations.framework import import_quietly
-
     import_quietly("nle" if prefix == "nethack" else "minihack")
 
 
-class Dungeon(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Dungeon(gymnasium.Env[Any, Any]):
     """NLE's observations in arrays that policies can encode."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, env: Any, render_mode: str | None, message: bool, glyphs: bool) -> None:
-        super().__init__(env)
         from nle import nethack
+
+        self.game, self.render_mode, self.action_space = env, render_mode, env.action_space
 
         count, ids = int(nethack.MAX_GLYPH) + 1, np.dtype(np.int16).type
         self._outside = int(nethack.NO_GLYPH)
-        self._mode, self._has_message, self._has_glyphs = render_mode, message, glyphs
+        self._has_message, self._has_glyphs = message, glyphs
         height, width = env.observation_space["glyphs"].shape
         own: dict[str, Any] = {}
         own["blstats"] = spaces.Box(-np.inf, np.inf, env.observation_space["blstats"].shape, np.float32)
@@ -116,25 +113,17 @@ class Dungeon(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._known: dict[bytes, Array] = {}
         self._screen: Any = None
 
-    @property
-    def render_mode(self) -> str | None:
-        """None or `rgb_array`."""
-        return self._mode
-
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Starts a game. A seed sets all of NetHack's random streams; without one they go on from the last seed."""
-        if seed is not None:
-            self._seeds = np.random.default_rng(seed)
-        if not hasattr(self, "_seeds"):
-            self._seeds = np.random.default_rng()
-        core, display = (int(value) for value in self._seeds.integers(2**31, size=2))
-        self.env.unwrapped.seed(core, display, False)
-        obs, _info = self.env.reset(options=options)
+        """Starts a game. The seeds of all games follow from the last one given."""
+        super().reset(seed=seed)
+        core, display = (int(value) for value in self.np_random.integers(2**31, size=2))
+        self.game.unwrapped.seed(core, display, False)
+        obs, _info = self.game.reset(options=options)
         return self._observe(obs), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One turn. Infos say only how a game ended."""
-        obs, reward, terminated, truncated, info = self.env.step(int(action))
+        obs, reward, terminated, truncated, info = self.game.step(int(action))
         ended = {"end_status": int(info["end_status"])} if terminated or truncated else {}
         return self._observe(obs), float(reward), terminated, truncated, ended
 
@@ -148,7 +137,7 @@ class Dungeon(gymnasium.Wrapper[Any, Any, Any, Any]):
             seen["glyphs"] = glyphs
         if self._has_message:
             seen["message"] = self._words(obs["message"].tobytes())
-        if self._mode == "rgb_array":
+        if self.render_mode == "rgb_array":
             self._screen = obs["tty_chars"].copy(), obs["tty_colors"].copy()
         return seen
 
@@ -173,9 +162,12 @@ class Dungeon(gymnasium.Wrapper[Any, Any, Any, Any]):
         pen = ImageDraw.Draw(image)
         for row, column in np.argwhere(chars != ord(" ")):
             place = (int(column) * width, int(row) * height)
-            color = COLORS[int(colors[row, column]) % len(COLORS)]
-            pen.text(place, chr(chars[row, column]), tuple(int(part) for part in color))
+            pen.text(place, chr(chars[row, column]), COLORS[int(colors[row, column]) % len(COLORS)])
         return np.asarray(image)
+
+    def close(self) -> None:
+        """Ends NetHack."""
+        self.game.close()
 
 
 class Nle(NetHack):

@@ -21,6 +21,7 @@ class OpenSpiel(Framework):
     packages = {"pyspiel": "open_spiel>=1.5"}
     extra = "openspiel"
     example = "connect_four"
+    also = ("kuhn_poker", "2048")
     pattern = "GAME"
     preprocessing = "the observation tensor of each player; action masks; chance is drawn"
     network = "layers of 64 with masks; one policy for all players"

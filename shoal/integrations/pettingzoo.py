@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, newest
+from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
 Info = dict[str, Any]
@@ -93,8 +94,9 @@ class PettingZoo(Framework):
     title = "games of several agents: butterfly, classic, sisl, mpe2"
     packages = {"pettingzoo": "pettingzoo>=1.24"}
     extra = "pettingzoo"
-    example = "mpe2/simple_spread_v3"
-    pattern = "FAMILY/NAME_vN"
+    example = "mpe2/simple_spread"
+    also = ("butterfly/knights_archers_zombies", "classic/connect_four", "sisl/multiwalker")
+    pattern = "FAMILY/NAME or FAMILY/NAME_vN"
     preprocessing = "none; games in which agents take turns (AEC) become steps of one turn each"
     notes = (
         "Action masks are read from infos, and from the observation where it has an `action_mask`.",
@@ -107,8 +109,9 @@ class PettingZoo(Framework):
         return names()
 
     def find(self, name: str) -> Callable[..., Any]:
-        """A function that makes the env of a name."""
-        return find(name)
+        """A function that makes the env of a name; without a version, the newest one that is installed."""
+        versions = [other for other in names() if re.sub(r"_v\d+$", "", other) == name]
+        return find(newest(versions) if versions else name)
 
     def params(self, name: str) -> dict[str, str] | None:
         """Not known before the env is made."""
@@ -124,7 +127,10 @@ class PettingZoo(Framework):
 def adapt(env: Any) -> Any:
     """A parallel env: the given one, or an AEC env in which a step is one turn."""
     env = _without_checks(env)
-    return Turns(env) if hasattr(env, "observe") and hasattr(env, "last") else env
+    if hasattr(env, "observe") and hasattr(env, "last"):
+        return Turns(env)
+    masked = agents_with_masks(env)
+    return AgentMasksFromObs(env, masked) if masked else env
 
 
 def _without_checks(env: Any) -> Any:
@@ -148,7 +154,8 @@ def _without_checks(env: Any) -> Any:
 class Turns:
     """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of the agent to move counts.
 
-    All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next.
+    All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next,
+    and `action_mask` what is allowed, where observations have a mask.
     Dead agents leave `agents` at once: the steps that AEC requires of them are taken here.
     """
 
@@ -157,6 +164,7 @@ class Turns:
         self.possible_agents = list(env.possible_agents)
         self.metadata = getattr(env, "metadata", {})
         self.agents: list[Any] = []
+        self._masked = agents_with_masks(env)
 
     def observation_space(self, agent: Any) -> Any:
         """Of one agent."""
@@ -204,9 +212,11 @@ class Turns:
         env = self.env
         self.agents = [agent for agent in env.agents if not _is_dead(env, agent)]
         obs = {agent: env.observe(agent) for agent in self.agents}
-        return obs, {
-            agent: {**env.infos.get(agent, {}), "acting": agent == env.agent_selection} for agent in self.agents
-        }
+        infos = {agent: {"acting": agent == env.agent_selection} for agent in self.agents}
+        for agent in self._masked & set(self.agents):
+            mask = obs[agent][KEY]
+            infos[agent][KEY] = mask if infos[agent]["acting"] else only_first(len(mask))
+        return obs, {agent: {**own, **env.infos.get(agent, {})} for agent, own in infos.items()}
 
     def render(self) -> Any:
         """A frame."""

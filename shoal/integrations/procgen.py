@@ -14,8 +14,8 @@ from shoal.integrations.framework import Framework, Reference, import_quietly
 from shoal.spec import Array
 
 GAMES = (
-    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja plunder "
-    "starpilot"
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja "
+    "plunder starpilot"
 ).split()
 
 

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from shoal.errors import ConfigError, UnknownEnv
-from shoal.integrations.framework import Framework, import_quietly, plain
 from shoal.integrations.frames import Frames
+from shoal.integrations.framework import Framework, import_quietly, plain
 
 
 class Retro(Framework):
@@ -18,6 +18,7 @@ class Retro(Framework):
     packages = {"stable_retro": "stable-retro>=0.9"}
     extra = "retro"
     example = "Airstriker-Genesis"
+    is_one_per_process = True
     pattern = "GAME"
     preprocessing = "skip 4, 84x84 grey, stack 4, rewards clipped to -1 .. 1"
     network = "NatureCNN, 512"

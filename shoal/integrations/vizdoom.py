@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework, newest
 from shoal.integrations.frames import shrink
+from shoal.integrations.framework import Framework, newest
 from shoal.spec import Array
 
 STEM = "Vizdoom"
@@ -55,7 +55,7 @@ class Vizdoom(Framework):
         """One scenario."""
         if skip < 1 or min(height, width) < 36:
             raise ConfigError(
-                f"vizdoom:{name}: skip={skip} must be at least 1; height={height} and width={width} must be at least 36."
+                f"vizdoom:{name}: skip={skip} must be at least 1, height={height} and width={width} at least 36."
             )
         ids = [id for id in self._ids() if re.sub(r"-v\d+$", "", id) == f"{STEM}{name}"]
         try:
