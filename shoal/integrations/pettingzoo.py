@@ -105,8 +105,9 @@ class PettingZoo(Framework):
     )
 
     def names(self) -> list[str]:
-        """Every env of the installed packages."""
-        return names()
+        """Every env of the installed packages. Those of Atari need one more."""
+        has_atari = importlib.util.find_spec("multi_agent_ale_py") is not None
+        return [name for name in names() if has_atari or not name.startswith("atari/")]
 
     def find(self, name: str) -> Callable[..., Any]:
         """A function that makes the env of a name; without a version, the newest one that is installed."""
