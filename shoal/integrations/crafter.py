@@ -19,6 +19,7 @@ class Crafter(Framework):
     packages = {"crafter": "crafter>=1.8"}
     extra = "crafter"
     example = "Reward"
+    stem = "Crafter"
     pattern = "Reward or NoReward"
     preprocessing = "64x64 pixels in colour"
     network = "NatureCNN, 512"

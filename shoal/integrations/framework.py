@@ -68,6 +68,7 @@ class Framework:
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
     also: ClassVar[tuple[str, ...]] = ()  # further envs that are tested: one of each family
     is_one_per_process: bool = False  # a process can hold one env only
+    stem: str = ""  # what the ids of the library begin with, and names here do not
     pattern: str = "NAME"  # the form of its names, for messages and docs
     preprocessing: str = "none"  # what `make` does to observations and rewards
     network: str = "by the look of the env (docs/defaults.md)"
@@ -91,12 +92,19 @@ class Framework:
     # ---- of some ----
 
     def canonical(self, name: str) -> str:
-        """The env's own name: that of `names` which is equal without case and punctuation. Others raise UnknownEnv."""
+        """The env's own name: that of `names` which is equal without case, punctuation, stem and version.
+
+        Others raise UnknownEnv.
+        """
         known = self.names()
         if name in known:
             return name
-        wanted = plain(name)
-        return next((other for other in known if plain(other) == wanted), None) or self.unknown(name, known)
+        by_plain = {plain(other): other for other in known}
+        without_version = re.sub(r"[-_]v\d+$", "", name)
+        for wanted in (plain(name), plain(without_version), plain(without_version).removeprefix(plain(self.stem))):
+            if wanted in by_plain:
+                return by_plain[wanted]
+        return str(self.unknown(name, known))
 
     def options_for(self, name: str) -> Mapping[str, Any]:
         """Default options of a run with this env, as the tables of a TOML file."""

@@ -28,10 +28,6 @@ class MAgent(Framework):
         """Names without version."""
         return sorted(self._modules())
 
-    def canonical(self, name: str) -> str:
-        """The name without version."""
-        return super().canonical(re.sub(r"_v\d+$", "", name))
-
     def make(self, name: str, **params: Any) -> Any:
         """One env; params are those of magent2."""
         module = importlib.import_module(f"magent2.environments.{self._modules()[name]}")

@@ -54,11 +54,6 @@ class NetHack(Framework):
         stems = {re.sub(r"-v\d+$", "", id) for id in self._ids()}
         return sorted(stem.removeprefix(self.stem).lstrip("-") or "NetHack" for stem in stems)
 
-    def canonical(self, name: str) -> str:
-        """The name without stem and version."""
-        stem = re.sub(r"-v\d+$", "", name)
-        return super().canonical(stem.removeprefix(self.stem).lstrip("-") or stem)
-
     def make(
         self,
         name: str,

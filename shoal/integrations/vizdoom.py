@@ -24,6 +24,7 @@ class Vizdoom(Framework):
     packages = {"vizdoom": "vizdoom>=1.2"}
     extra = "vizdoom"
     example = "Basic"
+    stem = STEM
     pattern = "SCENARIO"
     preprocessing = "screen 72x128 in colour, skip 4; the game's variables as numbers"
     network = "NatureCNN, 512"
@@ -37,10 +38,6 @@ class Vizdoom(Framework):
     def names(self) -> list[str]:
         """The scenarios without `Vizdoom` and version."""
         return sorted({re.sub(r"-v\d+$", "", id).removeprefix(STEM) for id in self._ids()})
-
-    def canonical(self, name: str) -> str:
-        """The name without `Vizdoom` and version."""
-        return super().canonical(re.sub(r"-v\d+$", "", name.removeprefix(STEM)))
 
     def make(
         self,
