@@ -45,7 +45,7 @@ class Atari(Framework):
         "vec": {"num_envs": 8},
         "nn": {"encoder": "nature", "hidden": 512, "layers": 1, "activation": "relu", "separate": False},
         "dqn": {
-            "train": {"total_steps": 10_000_000, "replay_size": 400_000, "replay_start": 20_000, "learning_rate": 1e-4}
+            "train": {"total_steps": 10_000_000, "replay_size": 100_000, "replay_start": 20_000, "learning_rate": 1e-4}
         },
     }
     references = (

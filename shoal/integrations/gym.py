@@ -16,7 +16,7 @@ class Gym(Framework):
     """The ids of the old gym package: 0.21 (reset returns an observation alone) and 0.26 (as Gymnasium)."""
 
     title = "ids of the old gym package, 0.21 to 0.26"
-    packages = {"gym": "gym>=0.21"}
+    packages = {"gym": "gym>=0.21", "shimmy": "shimmy>=1"}
     install = ("pip install --no-deps gym==0.26.2 gym_notices", "pip install shimmy")
     example = "CartPole-v1"
     pattern = "ID or MODULE:ID"
@@ -42,30 +42,32 @@ class Gym(Framework):
             raise ConfigError(f"gym:{name} needs the old gym package, which is not installed. Install it: {INSTALL}")
         return super().find(name)
 
-    def make(self, name: str, **params: Any) -> Any:
-        """One env of the old API, which `adapt` translates."""
+    def make(self, name: str, *, render_mode: str | None = None, **params: Any) -> Any:
+        """One env, with today's API."""
         gym = import_quietly("gym")
-        try:
-            return gym.make(name, disable_env_checker=True, **params)
-        except TypeError:  # gym before 0.24 does not have the option
-            return gym.make(name, **params)
+        if is_new(gym):
+            return adapt(gym.make(name, disable_env_checker=True, render_mode=render_mode, **params))
+        return adapt(gym.make(name, **params), render_mode)
 
 
-def adapt(env: Any) -> Any:
-    """An old gym env as a gymnasium.Env."""
+def is_new(gym: Any) -> bool:
+    """Whether the package has the API of 0.26: truncation, seeds in reset, render_mode in the constructor."""
+    return tuple(int(part) for part in gym.__version__.split(".")[:2]) >= (0, 26)
+
+
+def adapt(env: Any, render_mode: str | None = None) -> Any:
+    """An old gym env as a gymnasium.Env. render_mode is for 0.21, whose constructors do not take it."""
     try:
         import shimmy
     except ImportError:
         raise ConfigError(
             f"{type(env).__name__} is an env of the old gym package, which needs shimmy. Install it: {INSTALL}"
         ) from None
-    import gym
-
     from shoal.integrations.adapt import adapt as adapt_gymnasium
 
-    is_26 = tuple(int(part) for part in gym.__version__.split(".")[:2]) >= (0, 26)
-    wrapper = shimmy.GymV26CompatibilityV0 if is_26 else shimmy.GymV21CompatibilityV0
-    return adapt_gymnasium(wrapper(env=env))
+    if is_new(import_quietly("gym")):
+        return adapt_gymnasium(shimmy.GymV26CompatibilityV0(env=env))
+    return adapt_gymnasium(shimmy.GymV21CompatibilityV0(env=env, render_mode=render_mode))
 
 
 FRAMEWORK = Gym("gym")
