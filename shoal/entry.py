@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal import names, registry
 from shoal.cores import available_cores, available_threads
+from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError, EnvCrashed, UnknownEnv, did_you_mean
 from shoal.native import lib
 from shoal.vector import backends, threads
@@ -179,9 +180,15 @@ def check_params(env: Any, params: Mapping[str, Any]) -> None:
     prefix, rest = _split_prefix(str(env))
     if prefix:
         framework = _frameworks().framework(prefix)
-        framework.check_params(rest, {name: value for name, value in params.items() if name != "render_mode"})
+        given = {name: value for name, value in params.items() if name != "render_mode" and not _is_drawn(value)}
+        framework.check_params(rest, given)
     elif names.is_name(env):
         names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
+
+
+def _is_drawn(value: Any) -> bool:
+    """Whether a param is a distribution, or the text of one: it is then an attribute of the env, not an argument."""
+    return isinstance(value, Distribution) or (isinstance(value, str) and parse(value) is not None)
 
 
 def params_of(env: str) -> dict[str, str]:

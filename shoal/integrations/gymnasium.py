@@ -79,8 +79,8 @@ class Gymnasium(Framework):
     also = ("FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
     pattern = "ID or MODULE:ID"
     references = (
-        Reference("CartPole-v1", 488.75, "PPO, 500k steps, 3 seeds", "CleanRL docs, ppo.py"),
-        Reference("Acrobot-v1", -82.48, "PPO, 500k steps, 3 seeds", "CleanRL docs, ppo.py"),
+        Reference("CartPole-v1", 488.75, "PPO, 500k steps", "CleanRL docs, ppo.py"),
+        Reference("Acrobot-v1", -82.48, "PPO, 500k steps", "CleanRL docs, ppo.py"),
     )
     notes = (
         "Box2D and MuJoCo need extras of Gymnasium: the message for a missing one has the command.",

@@ -49,7 +49,7 @@ class Procgen(Framework):
         "nn": {"encoder": "impala", "hidden": 256, "layers": 1, "activation": "relu", "separate": False},
     }
     references = (
-        Reference("coinrun", 8.5, "PPO, easy, 25M steps, unseen levels", "Cobbe et al. 2020, figure 4 (read off)"),
+        Reference("coinrun", 9.8, "a person, easy, 100 episodes", "discourse.aicrowd.com/t/human-score/3677"),
     )
     notes = (
         "`--env.mode hard`, `--env.num-levels 200 --env.start-level 0`: as in the paper. 0 levels: all.",
