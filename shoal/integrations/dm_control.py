@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
 import gymnasium
@@ -12,7 +10,7 @@ from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.frames import Stack
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, choose_gl
 from shoal.spec import Array
 
 
@@ -34,7 +32,7 @@ class DmControl(Framework):
 
     def names(self) -> list[str]:
         """`domain-task`."""
-        _choose_gl()
+        choose_gl()
         from dm_control import suite
 
         return sorted(f"{domain}-{task}" for domain, task in suite.ALL_TASKS)
@@ -57,12 +55,6 @@ class DmControl(Framework):
         return Task(domain, task, render_mode, pixels, size, stack, skip, camera)
 
 
-def _choose_gl() -> None:
-    """MuJoCo draws with EGL where there is no display. It must be chosen before MuJoCo is imported."""
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
-
-
 class Task(gymnasium.Env[Any, Any]):
     """One task of the suite as a Gymnasium env."""
 
@@ -79,7 +71,7 @@ class Task(gymnasium.Env[Any, Any]):
         skip: int,
         camera: int,
     ) -> None:
-        _choose_gl()
+        choose_gl()
         from dm_control import suite
 
         self.suite_env: Any = suite.load(domain, task, task_kwargs={"random": 0})

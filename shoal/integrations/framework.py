@@ -29,8 +29,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import io
+import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -189,6 +191,12 @@ def framework(prefix: str) -> Framework:
     """The framework of a prefix. An unknown one raises."""
     found: Framework = FRAMEWORKS.find(prefix)
     return found
+
+
+def choose_gl() -> None:
+    """MuJoCo draws with EGL where there is no display. It must be chosen before MuJoCo's renderer is imported."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def import_quietly(module: str) -> Any:

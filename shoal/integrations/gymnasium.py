@@ -20,7 +20,7 @@ from gymnasium import spaces
 from shoal import names, registry
 from shoal.entry import make
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework, Reference
+from shoal.integrations.framework import Framework, Reference, choose_gl
 from shoal.spec import RESERVED_PARAMS, Array
 
 
@@ -49,6 +49,8 @@ def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
     if place and id not in gymnasium.registry:
         names.load(place)
+    if kwargs.get("render_mode"):
+        choose_gl()
     return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
 
 
