@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 PROTOCOL = 4  # Python 3.8 reads it
-PLAIN = (bool, int, float, complex, str, bytes, bytearray)
+PLAIN: tuple[Any, ...] = (bool, int, float, complex, str, bytes, bytearray)
 CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 BUILTIN = (*PLAIN, *CONTAINERS)
 
