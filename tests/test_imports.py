@@ -25,12 +25,15 @@ WALLS = {
     "seeds": set(),
     "memory": set(),
     "stats": set(),
-    "spec": {"errors", "distributions"},
-    "space_json": {"errors", "spec"},
+    "layout": {"errors"},
+    "environments": {"errors"},
+    "spec": {"errors", "distributions", "layout"},
+    "space_json": {"errors", "layout"},
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
     "native": {"errors", "groups", "distributions", "spec", "wrappers"},
-    "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native"},
+    "vector": {"errors", "cores", "memory", "distributions", "layout", "spec", "space_json", "wrappers", "plugins"}
+    | {"native"},
     "entry": {
         "errors",
         "cores",
@@ -43,7 +46,8 @@ WALLS = {
         "native",
         "vector",
     },
-    "integrations": {"errors", "names", "distributions", "spec", "wrappers", "registry", "native", "vector", "entry"},
+    "integrations": {"errors", "names", "distributions", "layout", "spec", "space_json", "wrappers", "registry"}
+    | {"native", "vector", "entry", "plugins", "environments"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
@@ -85,7 +89,7 @@ WALLS = {
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train", "sweep"},
-    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}
+    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations", "environments"}
     | {
         "conformance",
         "measure",

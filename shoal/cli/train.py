@@ -22,7 +22,7 @@ from shoal.cli.command import Command
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.distributions import Distribution
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv, did_you_mean
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv
 from shoal.names import shortened
 from shoal.schedules import Schedule, is_call
 
@@ -174,7 +174,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = env_flags(rest)
         given = read_env_options(given)
-        check_keywords(env, given)
+        if not _value(rest, "--vec.python"):  # otherwise this interpreter may not have what the env needs
+            check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
@@ -479,14 +480,8 @@ def _params_help(env: str | None) -> str:
 def check_keywords(env: str, given: Mapping[str, Any]) -> None:
     """Raises for a keyword that the constructor of a Python env does not have, with a suggestion."""
     from shoal import entry
-    from shoal.integrations import gymnasium
 
     entry.check_params(env, given)
-    prefix, _, id = env.partition(":")
-    known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
-    for name in given:
-        if known is not None and name not in known:
-            raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
 
 
 def _value(args: Sequence[str], flag: str) -> str | None:

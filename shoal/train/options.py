@@ -19,6 +19,7 @@ from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.config import opt
 from shoal.distributions import Distribution
+from shoal.entry import framework_options
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 from shoal.league.options import LeagueOptions
 from shoal.nn.cores import CORES
@@ -59,6 +60,12 @@ class Vec:
     torch_threads: int = opt(0, "CPU: threads of torch; 0: measured, at most one per idle core", low=0)
     timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
     on_crash: Literal["raise", "restart"] = opt("raise", "Python: what to do when a worker process dies")
+    python: str = opt(
+        "",
+        "Python: the interpreter of the worker processes, which may have other packages than this one: a path, or the "
+        "folder of a virtual environment (docs/other-python.md); default: this one",
+        metavar="PATH",
+    )
 
 
 @dataclass(frozen=True)
@@ -127,8 +134,9 @@ class Options:
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """The keyword arguments of `shoal.make`: the env's own, and the wrappers."""
-        return {**self.env, "wrap": self.wrap} if self.wrap else self.env
+        """The keyword arguments of `shoal.make`: the env's own, the wrappers, and where the env runs."""
+        given = {"wrap": self.wrap, "python": self.vec.python}
+        return {**self.env, **{name: value for name, value in given.items() if value}}
 
 
 _FIELDS = dataclasses.fields(Options)
@@ -145,18 +153,21 @@ TABLES = tuple(f.name for f in _FIELDS if f.name not in _NOT_TABLES)  # tables t
 
 
 def tuned(env: str) -> dict[str, Any]:
-    """The tables of the env's TOML file; empty if it has none. `score` is the score that they reached."""
-    prefix, _, name = env.rpartition(":")
+    """The tables of the env's TOML file, over those of its framework. `score` is the score that they reached."""
     if is_native(env):
         try:
             path = registry.find(env).with_suffix(".toml")  # beside the header
         except UnknownEnv:  # reported where the env is made
             return {}
-    elif "/" in name:
-        return {}
-    else:
-        path = registry.STOCK / prefix / f"{name}.toml"
-    return config.read_toml(path) if path.is_file() else {}
+        return config.read_toml(path) if path.is_file() else {}
+    own = framework_options(env)
+    prefix, _, name = env.rpartition(":")
+    path = registry.STOCK / prefix / f"{name}.toml"
+    if "/" in name or not path.is_file():
+        return own
+    tables = config.read_toml(path)
+    both = {key: {**own[key], **tables[key]} for key in own if isinstance(tables.get(key), Mapping)}
+    return {**own, **tables, **both}
 
 
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
