@@ -30,7 +30,7 @@ INSTALL = "pip install 'shoal[web]'"
 
 # The same bits as on a CPU: no FMA contraction, no fast-math. SIMD and bulk memory: every browser since 2021 has them.
 FLAGS = [
-    *"-target wasm32-freestanding -mbulk-memory -msimd128 -O2 -std=c11 -nostdlib -fvisibility=hidden".split(),
+    *"-target wasm32-freestanding -mbulk-memory -msimd128 -Os -std=c11 -nostdlib -fvisibility=hidden".split(),
     *"-ffp-contract=off -fno-trapping-math -fno-math-errno -Werror=implicit-function-declaration".split(),
     *"-Wl,--no-entry -Wl,--strip-all".split(),
 ]

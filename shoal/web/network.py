@@ -1,7 +1,8 @@
 """From a policy's network to the instructions and weights that native/core/policy.h runs.
 
-Matrices become float16 (`halves`), everything else stays float32 (`floats`): biases, means and standard deviations of
-observations. A policy of another class than Shoal's own raises ConfigError.
+Matrices become 16-bit numbers with a factor for each output; everything else stays float32: biases, means and standard
+deviations of observations. (float16 has the same size and 5 to 10 times the error: its 11 bits are those of each weight,
+these 16 those of the largest weight of an output.) A policy of another class than Shoal's own raises ConfigError.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """A network as data. Its memory is `halves`, `floats` and zeros, `size` floats in all."""
+    """A network as data. Its memory is the matrices, `floats` and zeros, `size` floats in all."""
 
     code: Array  # (instructions, WORDS) int32
-    halves: Array  # float16, or float32 if that was asked for
+    matrices: list[Array]  # (inputs, outputs) int16, or float32
+    scales: list[Array]  # (outputs,) float32, of each matrix; empty for matrices of float32
     floats: Array  # float32
     size: int
     logits: int  # places in the memory
@@ -71,8 +73,9 @@ class Network:
     def memory(self) -> Array:
         """The memory before the first run."""
         memory = np.zeros(self.size, np.float32)
-        memory[: len(self.halves)] = self.halves
-        memory[len(self.halves) : len(self.halves) + len(self.floats)] = self.floats
+        wide = [matrix * scale for matrix, scale in zip(self.matrices, self.scales)] if self.scales else self.matrices
+        filled = np.concatenate([np.zeros(0, np.float32), *(matrix.reshape(-1) for matrix in wide), self.floats])
+        memory[: len(filled)] = filled
         return memory
 
 
@@ -100,7 +103,14 @@ def _library() -> Any:
     return library
 
 
-def translate(actor: Actor, *, precision: str = "fp16") -> Network:
+def narrowed(matrix: Array) -> tuple[Array, Array]:
+    """A matrix as int16, and the factor of each column."""
+    scale = (np.abs(matrix).max(0, initial=0.0) / 32767).astype(np.float32)
+    scale[scale == 0.0] = 1.0
+    return np.rint(matrix / scale).astype(np.int16), scale
+
+
+def translate(actor: Actor, *, bits: int = 16) -> Network:
     """The network of an actor with one network (`Actor.of_agent` gives one of several)."""
     if type(actor.policy) not in (Policy, DeepPolicy, QNet) or len(actor.layout.leaves) != 1:
         raise ConfigError(
@@ -118,7 +128,7 @@ def translate(actor: Actor, *, precision: str = "fp16") -> Network:
         logits, value, size = writer.q_net(actor.policy, obs)
     else:
         logits, value, size = writer.policy(actor.policy, obs, actor.head.num_params)
-    return writer.network(logits, value, size, count, precision)
+    return writer.network(logits, value, size, count, bits)
 
 
 @dataclass
@@ -126,7 +136,7 @@ class _Writer:
     """Collects instructions and weights."""
 
     code: list[list[Any]] = field(default_factory=list)
-    weights: list[tuple[Array, bool]] = field(default_factory=list)  # values, and whether float16 is enough
+    weights: list[tuple[Array, bool]] = field(default_factory=list)  # values, and whether 16 bits are enough
     used: int = 0  # floats behind the weights
     states: int = 0  # floats of the recurrent state
 
@@ -137,29 +147,27 @@ class _Writer:
         self.used += count
         return place
 
-    def _weight(self, tensor: Any, is_half: bool) -> Place:
-        array = tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
-        self.weights.append((array.astype(np.float32).reshape(-1), is_half))
-        return Place(len(self.weights) - 1)
-
     def full(self, tensor: Any) -> Place:
         """A weight in float32."""
-        return self._weight(tensor, False)
+        self.weights.append((_numpy(tensor).reshape(-1), False))
+        return Place(len(self.weights) - 1)
 
-    def half(self, tensor: Any) -> Place:
-        """A weight in float16."""
-        return self._weight(tensor, True)
+    def matrix(self, tensor: Any) -> Place:
+        """A weight whose last axis is the outputs, in 16 bits."""
+        array = _numpy(tensor)
+        self.weights.append((array.reshape(-1, array.shape[-1]), True))
+        return Place(len(self.weights) - 1)
 
     def emit(self, op: str, *operands: Place | int) -> None:
         self.code.append([OPS.index(op), *operands])
 
-    def network(self, logits: Place, value: Place, num_logits: int, inputs: int, precision: str) -> Network:
-        """Orders the weights and turns places into numbers."""
+    def network(self, logits: Place, value: Place, num_logits: int, inputs: int, bits: int) -> Network:
+        """Orders the weights, matrices first, and turns places into numbers."""
         order = sorted(range(len(self.weights)), key=lambda k: not self.weights[k][1])
         starts, at = {}, 0
         for k in order:
             starts[k] = at
-            at += len(self.weights[k][0])
+            at += self.weights[k][0].size
 
         def number(operand: Place | int) -> int:
             if isinstance(operand, int):
@@ -169,26 +177,26 @@ class _Writer:
         code = np.zeros((len(self.code), WORDS), np.int32)
         for row, words in zip(code, self.code):
             row[: len(words)] = [number(word) for word in words]
-        parts: dict[bool, list[Array]] = {True: [], False: []}
-        for k in order:
-            parts[self.weights[k][1]].append(self.weights[k][0])
-        halves, floats = (np.concatenate([np.zeros(0, np.float32), *parts[kind]]) for kind in (True, False))
-        if precision == "fp16" and np.abs(halves).max(initial=0.0) < np.finfo(np.float16).max:
-            halves = halves.astype(np.float16)
-        size, places = at + self.used, (number(logits), number(value))
-        return Network(code, halves, floats, size, *places, num_logits, self.states, inputs)
+        matrices = [array for array, is_matrix in self.weights if is_matrix]
+        floats = np.concatenate([np.zeros(0, np.float32), *(array for array, is_matrix in self.weights if not is_matrix)])
+        scales: list[Array] = []
+        if bits == 16:
+            pairs = [narrowed(matrix) for matrix in matrices]
+            matrices, scales = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        places = (number(logits), number(value))
+        return Network(code, matrices, scales, floats, at + self.used, *places, num_logits, self.states, inputs)
 
     # ---- layers ----
 
     def linear(self, x: Features, weight: Any, bias: Any, to: Place | None = None, *, adds: bool = False) -> Features:
         """`weight` is (outputs, inputs), as in nn.Linear."""
-        matrix = weight.detach().cpu().numpy()
+        matrix = _numpy(weight)
         if x.order is not None:
             matrix = matrix[:, x.order]
         outputs = matrix.shape[0]
         place = self.room(outputs) if to is None else to
         biases: Place | int = -1 if bias is None else self.full(bias)
-        self.emit("linear", place, x.place, outputs, x.count, self.half(matrix.T), biases, int(adds))
+        self.emit("linear", place, x.place, outputs, x.count, self.matrix(matrix.T), biases, int(adds))
         return Features(place, outputs)
 
     def activate(self, x: Features, activation: Any) -> None:
@@ -248,7 +256,7 @@ class _Writer:
             rows, columns = ((size + 2 * padding - side) // stride + 1 for size in (height, width))
             to = self.room(rows * columns * after)
             if isinstance(layer, nn.Conv2d):
-                weights = self.half(layer.weight.detach().cpu().numpy().transpose(2, 3, 1, 0))
+                weights = self.matrix(_numpy(layer.weight).transpose(2, 3, 1, 0))
                 sizes = (after, channels, height, width, side, stride, padding)
                 self.emit("conv", to, place, *sizes, weights, self.full(layer.bias))
             else:
@@ -341,6 +349,11 @@ class _Writer:
         if layer.gain is not None:
             self.emit("layer_norm", out.place, out.count, self.full(layer.gain), self.full(layer.shift))
         return out
+
+
+def _numpy(tensor: Any) -> Array:
+    array = tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else np.asarray(tensor)
+    return array.astype(np.float32)
 
 
 def _identity(count: int) -> Any:

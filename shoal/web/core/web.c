@@ -142,11 +142,10 @@ WEB_API(void, web_curves)(const ShoalBatch *b, int32_t i, int32_t agent, float *
 
 // ---- the policy ----
 
-// fp16 to float32.
-WEB_API(void, web_halves)(const uint16_t *from, float *to, int32_t count) {
-    for (int32_t k = 0; k < count; k++) {
-        float size = m_from_bits((from[k] & 0x7fff) << 13) * 5.192296858534828e33f;  // 2^112: the exponents' difference
-        to[k] = from[k] & 0x8000 ? -size : size;
+// A matrix of 16-bit numbers, with a factor for each column, to float32.
+WEB_API(void, web_widen)(const int16_t *from, float *to, int32_t rows, int32_t columns, const float *scales) {
+    for (int32_t i = 0; i < rows; i++) {
+        for (int32_t j = 0; j < columns; j++) to[i * columns + j] = (float)from[i * columns + j] * scales[j];
     }
 }
 
