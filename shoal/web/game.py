@@ -27,7 +27,7 @@ from shoal.entry import make
 from shoal.errors import ConfigError
 from shoal.evaluate import held_out
 from shoal.player import PolicyPlayer
-from shoal.runs import Run, choose_checkpoint
+from shoal.runs import ROOT, Run, choose_checkpoint
 from shoal.spec import Array
 from shoal.train import env_seed, load_player, seats
 from shoal.train.opponents import load_opponents, seat_opponents
@@ -91,8 +91,16 @@ def of_run(
     return _make(kwargs, player, held_out(start), bits, about)
 
 
-def of_env(env: str, params: Mapping[str, Any], opponents: str = "", *, seed: int = 1, root: Path = Path("runs")) -> Game:
+def of_env(env: str, params: Mapping[str, Any], opponents: str = "", *, seed: int = 1, root: Path = ROOT) -> Game:
     """The game of an env for a person, who plays all agents that no robot and no run plays."""
+    player, kwargs = seat(env, params, opponents, seed, root)
+    return _make(kwargs, player, held_out(seed), "16", {"greedy": False})
+
+
+def seat(
+    env: str, params: Mapping[str, Any], opponents: str, seed: int, root: Path
+) -> tuple[PolicyPlayer, dict[str, Any]]:
+    """The players of the seats that `opponents` names, and the keyword arguments of `shoal.make` for their env."""
     _check_native(env)
     options = dataclasses.replace(Options(), opponents=opponents, env=read_env_options(params))
     seated, options = seat_opponents(env, options, root)
@@ -101,8 +109,7 @@ def of_env(env: str, params: Mapping[str, Any], opponents: str = "", *, seed: in
         seats.check(seated, vec.agents_per_env)
         frozen, groups = load_opponents(seated, vec, options.seed), find_groups(vec)
         agents = vec.agents_per_env
-    player = seat_player([], [], frozen, seated, agents=agents, greedy=True, seed=seed, groups=groups)
-    return _make(kwargs, player, held_out(seed), "auto", {"greedy": False})
+    return seat_player([], [], frozen, seated, agents=agents, greedy=True, seed=seed, groups=groups), kwargs
 
 
 def _check_native(env: str) -> None:
@@ -134,8 +141,13 @@ def _make(kwargs: dict[str, Any], player: PolicyPlayer, seed: int, bits: str, ab
         else:
             nets = _networks(player, 16)
     facts |= {"players": player_facts(player, nets), "seed": seed, "env_name": kwargs["env"], **about}
-    facts["options"] = {name: value for name, value in kwargs.items() if name != "env" and _is_plain(value)}
+    facts["options"] = plain_options(kwargs)
     return Game(facts, agreement)
+
+
+def plain_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an env that JSON holds, for records."""
+    return {name: value for name, value in kwargs.items() if name != "env" and _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:
@@ -175,6 +187,7 @@ def env_facts(vec: Any) -> dict[str, Any]:
         "wrap": dataclasses.asdict(wrap)
         | {"wraps": bool(wrap), "chunk": wrap.chunk(spec.obs_shape)}
         | {"draws": wrap.draws, "changes_obs": wrap.changes_obs},
+        "robots": robots_of(vec),
         "rules": None,
         "curves": {name: list(shape) for name, shape in module.curve_shapes.items()},
         "controls": controls.describe(spec, header),
@@ -200,6 +213,13 @@ def packed(data: bytes) -> str:
 def plain(array: Array) -> str:
     """An array's bytes as base64."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def robots_of(vec: Any) -> dict[str, int]:
+    """The params that put scripted robots into seats, with their values; 0: no robot."""
+    spec, values = vec.module.spec, vec.memory.table.values
+    names = [p.name for p in spec.params if p.name.startswith("robot_") and p.name[6:].isdigit()]
+    return {name: int(values[name][0]) for name in names if int(name[6:]) < spec.agents}
 
 
 # ---- the players ----

@@ -110,6 +110,7 @@ class App {
     }
     pad.replaceChildren(...buttons);
     const lines = Object.entries(game.controls.keys).map(([key, { label }]) => [Controls.nameOf(key), label]);
+    if (game.controls.points) lines.unshift(["click", "on the board to move;"]);
     const own = [["P", "pause"], ["R", "restart"], ["N", "new seed"], ["+ −", "speed"], ["T", "take a seat"]];
     if (game.views) own.push(["V", "view"], ["Q E", "turn the graph"], ["B", "the other side's graph"]);
     const list = (entries) => entries.flatMap(([key, label]) => {
@@ -401,8 +402,8 @@ class App {
   }
 
   watched() {
-    if (this.game.players.length === 0) return -1;
-    return this.match.thoughts.keys().next().value ?? -1;
+    const agents = [...this.match.thoughts.keys()];
+    return agents.find((agent) => this.match.thoughts.get(agent).isFree) ?? agents[0] ?? -1; // on turn, if there are turns
   }
 
   // The numbers beside the game, ten times a second.

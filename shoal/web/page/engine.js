@@ -217,7 +217,8 @@ const Shoal = (() => {
           }
         }
       }
-      return { values, value, parts, logits };
+      const mask = this.env.mask(agent), isFree = !mask || mask.reduce((sum, one) => sum + one, 0) > head.parts.length;
+      return { values, value, parts, logits, isFree };
     }
   }
 
