@@ -7,11 +7,20 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+# The browser reads commands from handle 3 and writes answers to handle 4.
+START = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(handle), fcntl.F_DUPFD, 20) for handle in sys.argv[1:3]]
+for handle, place in zip(high, (3, 4)):
+    os.dup2(handle, place)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 
 
@@ -29,9 +38,8 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         (own_in, theirs_out), (theirs_in, own_out) = os.pipe(), os.pipe()
         flags = "--headless --no-sandbox --disable-gpu --remote-debugging-pipe --hide-scrollbars --mute-audio".split()
-        # the browser reads commands from handle 3 and writes to handle 4
-        shell = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
-        command = ["/bin/sh", "-c", shell, "sh", path, *flags, f"--user-data-dir={self._folder.name}", "about:blank"]
+        start = [sys.executable, "-c", START, str(theirs_in), str(theirs_out)]
+        command = [*start, path, *flags, f"--user-data-dir={self._folder.name}", "about:blank"]
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(theirs_in, theirs_out)
         )

@@ -81,6 +81,7 @@ WALLS = {
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
+    "web": {"errors", "spec", "registry", "native", "entry", "evaluate", "runs", "nn", "algos", "player", "train"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
@@ -108,6 +109,7 @@ WALLS = {
         "export",
         "league",
         "match",
+        "web",
     },
 }
 

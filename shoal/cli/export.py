@@ -22,7 +22,9 @@ def export(
     torch_export: FileFlag = None,
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
     agent: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the only one)")] = None,
-    opponents: Annotated[str, tyro.conf.arg(metavar="1=WHO,2=WHO", help_behavior_hint="(default: those of training)")] = "",
+    opponents: Annotated[
+        str, tyro.conf.arg(metavar="1=WHO,2=WHO", help_behavior_hint="(default: those of training)")
+    ] = "",
     bits: Annotated[Literal["auto", "16", "32"], tyro.conf.arg(metavar="{auto,16,32}")] = "auto",
     seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: from the run)")] = None,
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
@@ -30,9 +32,11 @@ def export(
     """Export a run: the agent playing in one HTML file, or its policy to ONNX, TorchScript or torch.export.
 
     A page (-o agent.html) holds the env and the policies of all agents, and runs in any browser without a network: see
-    docs/web.md. A policy file takes raw observations and returns the greedy action, the logits and the value. Normalization, the action
-    mask, the recurrent state and the scaling of actions are part of it. Before it is put in place, it is compared with
-    the policy on random inputs, and the largest difference is printed.
+    docs/web.md. Its network is compared with the policy while it plays.
+
+    A policy file takes raw observations and returns the greedy action, the logits and the value. Normalization, the
+    action mask, the recurrent state and the scaling of actions are part of it. Before it is put in place, it is
+    compared with the policy on random inputs, and the largest difference is printed.
 
     Try:
         shoal export last -o agent.html
@@ -65,7 +69,9 @@ def export(
     if not files:
         if out is not None:
             return 0
-        raise ConfigError("no file is named. Give -o PAGE.html, --onnx FILE, --torchscript FILE or --torch-export FILE.")
+        raise ConfigError(
+            "no file is named. Give -o PAGE.html, --onnx FILE, --torchscript FILE or --torch-export FILE."
+        )
     if len({path.resolve() for path in files.values()}) < len(files):
         raise ConfigError("two formats name the same file. Give each a file of its own.")
     for kind, path in files.items():
@@ -82,9 +88,7 @@ def export(
     return 0
 
 
-def _write_page(
-    run: str, path: Path, checkpoint: str, opponents: str, bits: str, seed: int | None, runs: Path
-) -> None:
+def _write_page(run: str, path: Path, checkpoint: str, opponents: str, bits: str, seed: int | None, runs: Path) -> None:
     """Writes a page and says how well it agrees with the policy."""
     from shoal.cli.screen import console
     from shoal.runs import find

@@ -43,7 +43,8 @@ def play_in_terminal(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("there is neither a browser nor a terminal here. 'shoal play ENV --page' prints an address.")
     player, kwargs = game.seat(env, settings, opponents, seed, runs)
-    with contextlib.closing(make(**{**kwargs, "num_envs": 1, "backend": "serial", "autoreset": "disabled"})) as vec:
+    vec: Any = make(**{**kwargs, "num_envs": 1, "backend": "serial", "autoreset": "disabled"})
+    with contextlib.closing(vec):
         spec = vec.module.spec
         facts = {
             "agents": list(map(str, spec.agent_spaces.agents)),

@@ -63,8 +63,8 @@ def describe(spec: EnvSpec, header: Path) -> dict[str, Any]:
         names = _number_names(text)
         name = names[element] if element < len(names) else f"number {element}"
         flips = bool(re.search(rf"{re.escape(name)} \(-1 full right", text))
-        rest = high if low >= 0.0 and name == "throttle" else min(max(0.0, low), high)
-        facts["numbers"].append({"name": name, "column": element, "low": low, "high": high, "rest": rest})
+        idle = high if low >= 0.0 and name == "throttle" else min(max(0.0, low), high)
+        facts["numbers"].append({"name": name, "column": element, "low": low, "high": high, "rest": idle})
         if re.search(r"trigger|fire", name):
             keys.set("Space", ["number", element, high])
             continue
@@ -124,7 +124,9 @@ def _labels(spec: EnvSpec, counts: list[int], text: str) -> list[tuple[str, int,
     labels = [_numbered(text, count) if k == 0 else None for k, count in enumerate(counts)]
     words = re.findall(r"and 1 to (\w+)", text)
     switches = [words[0] if words and count == 2 else f"choice {k}" for k, count in enumerate(counts)]
-    return [(switches[k] if k else "move", 1, found or _switch(switches[k], counts[k])) for k, found in enumerate(labels)]
+    return [
+        (switches[k] if k else "move", 1, found or _switch(switches[k], counts[k])) for k, found in enumerate(labels)
+    ]
 
 
 def _switch(name: str, count: int) -> list[str]:
@@ -161,7 +163,11 @@ def _composed(text: str, count: int) -> list[tuple[str, int, list[str]]]:
 def _number_names(text: str) -> list[str]:
     """The names of the numbers of an action, as far as the text has them."""
     short = re.sub(r"\([^)]*\)", "", text).split(".")[0]
-    return [re.sub(r"^(the|and) ", "", part.strip()).split(":")[0][:24] for part in re.split(r",| and ", short) if part.strip()]
+    return [
+        re.sub(r"^(the|and) ", "", part.strip()).split(":")[0][:24]
+        for part in re.split(r",| and ", short)
+        if part.strip()
+    ]
 
 
 class _Keys:

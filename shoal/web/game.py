@@ -41,8 +41,11 @@ TOLERANCE = 1e-3  # of logits, for values up to 1; of larger ones, of the larges
 AGREEMENT = 0.999  # of the greedy choices
 # midrange: parts of its picture that the key V switches between, and the seconds of a decision
 VIEWS = {
-    "views": [{"name": "both", "rect": None}]
-    + [{"name": "plane", "rect": [0, 0, 100, 112]}, {"name": "graph", "rect": [100, 0, 200, 112]}],
+    "views": [
+        {"name": "both", "rect": None},
+        {"name": "plane", "rect": [0, 0, 100, 112]},
+        {"name": "graph", "rect": [100, 0, 200, 112]},
+    ],
     "seconds_per_step": 0.5,
 }
 
@@ -88,13 +91,13 @@ def of_run(
     is_greedy = options_for(name, run.config).eval.greedy if greedy is None else greedy
     about = {"run": run.id, "step": int(chosen.name), "greedy": is_greedy}
     start = env_seed(int(run.facts.get("seed") or 0)) if seed is None else seed
-    return _make(kwargs, player, held_out(start), bits, about)
+    return of_player(kwargs, player, held_out(start), bits, about)
 
 
 def of_env(env: str, params: Mapping[str, Any], opponents: str = "", *, seed: int = 1, root: Path = ROOT) -> Game:
     """The game of an env for a person, who plays all agents that no robot and no run plays."""
     player, kwargs = seat(env, params, opponents, seed, root)
-    return _make(kwargs, player, held_out(seed), "16", {"greedy": False})
+    return of_player(kwargs, player, held_out(seed), "16", {"greedy": False})
 
 
 def seat(
@@ -119,25 +122,42 @@ def _check_native(env: str) -> None:
         )
 
 
-def _make(kwargs: dict[str, Any], player: PolicyPlayer, seed: int, bits: str, about: dict[str, Any]) -> Game:
+def of_player(
+    kwargs: Mapping[str, Any],
+    player: PolicyPlayer,
+    seed: int,
+    bits: str = "auto",
+    about: Mapping[str, Any] | None = None,
+    steps: int = CHECKED_STEPS,
+) -> Game:
+    """The game of any player.
+
+    Args:
+        kwargs: those of `shoal.make` for its env.
+        player: the actors and their roles.
+        seed: of the first episode.
+        bits: of a weight: 16, 32, or auto, the fewest with which the page plays as the policies do.
+        about: where it comes from: run, step, greedy.
+        steps: of play, in which the page's networks are compared with the policies.
+    """
+    about = dict(about or {})
     for actor in player.actors:
         if isinstance(actor, AgentActor):
             raise ConfigError(f"{actor.shown} is a Python agent, which a page cannot run. Seat a robot or a run.")
     with contextlib.closing(make(**{**kwargs, "num_envs": 1, "backend": "serial"})) as vec:
         facts = env_facts(vec)
-        agreement = None
+        agreement: Agreement | None = None
         if player.actors and about.get("run"):
             for kind in (16, 32) if bits == "auto" else (int(bits),):
                 nets = _networks(player, kind)
-                agreement = compare(vec, player, nets, seed, kind)
+                agreement = compare(vec, player, nets, seed, kind, steps)
                 if agreement.is_good:
                     break
-            else:
-                if bits == "auto":
-                    raise ConfigError(
-                        f"the page's network differs from the policy: logits by {agreement.logits:.2g}, greedy choices "
-                        f"in {1 - agreement.same:.2%} of {agreement.rows:,} observations. Nothing was written."
-                    )
+            if agreement is not None and bits == "auto" and not agreement.is_good:
+                raise ConfigError(
+                    f"the page's network differs from the policy: logits by {agreement.logits:.2g}, greedy choices in "
+                    f"{1 - agreement.same:.2%} of {agreement.rows:,} observations. Nothing was written."
+                )
         else:
             nets = _networks(player, 16)
     facts |= {"players": player_facts(player, nets), "seed": seed, "env_name": kwargs["env"], **about}
@@ -269,8 +289,21 @@ def _agents(role: Role, count: int) -> list[int]:
     return list(range(count)) if role.agents is None else list(role.agents)
 
 
-def compare(vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], seed: int, bits: int) -> Agreement:
+def compare(
+    vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], seed: int, bits: int, steps: int = CHECKED_STEPS
+) -> Agreement:
     """Plays greedily with the policies, and compares their logits with those of the networks in C at every step."""
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)  # for a row or two, threads cost more than they give
+        return _compare(vec, player, nets, seed, bits, steps)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _compare(
+    vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], seed: int, bits: int, steps: int
+) -> Agreement:
     greedy, player.greedy = player.greedy, [True] * len(player.actors)
     runners = [[network.Runner(net) for net in own] for own in nets]
     agents = [_agents(role, player.agents) for role in player.roles]
@@ -278,7 +311,7 @@ def compare(vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], s
     worst, same, rows = 0.0, 0, 0
     obs, infos = vec.reset(seed=seed)
     player.reset(vec.num_rows)
-    for _ in range(max(100, CHECKED_STEPS // vec.agents_per_env)):
+    for _ in range(max(1, steps // vec.agents_per_env)):
         alive = np.asarray(infos.get("alive", True), bool)
         for actor, role, state, run, memory in zip(player.actors, player.roles, player.states, runners, memories):
             seen = np.ascontiguousarray(pick_obs(obs, role, actor.layout, player.agents)[0])

@@ -1,8 +1,8 @@
 """From a policy's network to the instructions and weights that native/core/policy.h runs.
 
 Matrices become 16-bit numbers with a factor for each output; everything else stays float32: biases, means and standard
-deviations of observations. (float16 has the same size and 5 to 10 times the error: its 11 bits are those of each weight,
-these 16 those of the largest weight of an output.) A policy of another class than Shoal's own raises ConfigError.
+deviations of observations. (float16 has the same size and 5 to 10 times the error: its 11 bits are those of each
+weight, these 16 those of the largest weight of an output.) A policy of another class than Shoal's own raises.
 """
 
 from __future__ import annotations
@@ -178,7 +178,9 @@ class _Writer:
         for row, words in zip(code, self.code):
             row[: len(words)] = [number(word) for word in words]
         matrices = [array for array, is_matrix in self.weights if is_matrix]
-        floats = np.concatenate([np.zeros(0, np.float32), *(array for array, is_matrix in self.weights if not is_matrix)])
+        floats = np.concatenate(
+            [np.zeros(0, np.float32), *(array for array, is_matrix in self.weights if not is_matrix)]
+        )
         scales: list[Array] = []
         if bits == 16:
             pairs = [narrowed(matrix) for matrix in matrices]
@@ -216,7 +218,7 @@ class _Writer:
         if part.scale != 1.0:
             copy = Features(self.room(x.count), x.count)
             self.emit("copy", copy.place, x.place, x.count)
-            self.emit("scale", copy.place, x.count, self.full(np.float32([part.scale])))
+            self.emit("scale", copy.place, x.count, self.full([part.scale]))
             x = copy
         return x if isinstance(part, Numbers) else self.image(x, part)
 

@@ -3,8 +3,8 @@
     {"format": "shoal-record 1", "env": "pong", "options": {}, "agents": ["agent_0"], "person": 0, "seats": ["you"],
      "episodes": [{"seed": "7", "params": {}, "actions": [[0], [1], …], "returns": [3.0], "length": 412}, …]}
 
-`seed` null: the random stream of the episode before continues. `params`: those that a seat's robot changed. An env gives
-the same bytes everywhere, so that the actions are the whole episode; returns that differ are an error.
+`seed` null: the random stream of the episode before continues. `params`: those that a seat's robot changed. An env
+gives the same bytes everywhere, so that the actions are the whole episode; returns that differ are an error.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def replay(record: Record) -> tuple[Evaluation, int]:
     stats: list[dict[str, float]] = []
     unfinished = 0
     try:
-        vec = make(record.env, 1, **{**record.options, "backend": "serial", "autoreset": "disabled"})
+        vec: Any = make(record.env, 1, **{**record.options, "backend": "serial", "autoreset": "disabled"})
     except ShoalError as error:
         raise ConfigError(f"{record.path}: the env of the record cannot be made: {error}") from None
     with contextlib.closing(vec):

@@ -27,7 +27,9 @@ class PageServer:
         try:
             self.server = ThreadingHTTPServer(("127.0.0.1", port), _handler(path, page, receive))
         except OSError as error:
-            raise ConfigError(f"--port {port} cannot be used: {error.strerror}. Leave it out, or choose another.") from None
+            raise ConfigError(
+                f"--port {port} cannot be used: {error.strerror}. Leave it out, or choose another."
+            ) from None
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}{path}"
         self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
@@ -43,28 +45,32 @@ class PageServer:
 def _handler(path: str, page: bytes, receive: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def is_foreign(self) -> bool:
-            port = self.server.server_address[1]
-            hosts = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
+            address: Any = self.server.server_address
+            hosts = [f"{name}:{address[1]}" for name in ("127.0.0.1", "localhost")]
             origin = self.headers.get("Origin")
             return self.headers.get("Host") not in hosts or origin not in (None, *(f"http://{host}" for host in hosts))
 
         def answer(self, status: int, body: bytes = b"", kind: str = "text/plain") -> None:
             self.send_response(status)
             headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
-            headers |= {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+            headers |= {
+                "X-Content-Type-Options": "nosniff",
+                "Cache-Control": "no-store",
+                "Referrer-Policy": "no-referrer",
+            }
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
-        def do_GET(self) -> None:  # noqa: N802, the name is the standard library's
+        def do_GET(self) -> None:
             """The page."""
             if self.is_foreign() or not secrets.compare_digest(self.path.encode(), path.encode()):
                 self.answer(403)
             else:
                 self.answer(200, page, "text/html")
 
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             """A record."""
             if self.is_foreign() or not secrets.compare_digest(self.path.encode(), f"{path}record".encode()):
                 self.answer(403)

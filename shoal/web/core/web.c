@@ -28,8 +28,8 @@ WEB_API(void *, web_alloc)(int32_t bytes) {
 // `draws`: the wrappers need random numbers. `changes_obs`: observations are not the env's own. `rules`: params may be
 // drawn per episode, so that every env has its own.
 WEB_API(ShoalBatch *, web_open)(int32_t num_envs, int32_t autoreset, int32_t rules, int32_t wraps, int32_t stack,
-                               int32_t chunk, int32_t skip, int32_t frame_limit, int32_t draws, int32_t changes_obs,
-                               float sticky, float obs_noise, float reward_scale, float reward_clip) {
+                                int32_t chunk, int32_t skip, int32_t frame_limit, int32_t draws, int32_t changes_obs,
+                                float sticky, float obs_noise, float reward_scale, float reward_clip) {
     ShoalBatch *b = (ShoalBatch *)web_alloc(sizeof *b);
     const int32_t envs = num_envs, rows = envs * NUM_AGENTS, width = (wraps ? stack : 1) * OBS_SIZE;
     b->num_envs = envs, b->autoreset = autoreset, b->params_stride = rules > 0, b->num_rules = rules;
@@ -60,7 +60,7 @@ WEB_API(ShoalBatch *, web_open)(int32_t num_envs, int32_t autoreset, int32_t rul
     WEB_ARRAY(truncated, uint8_t, rows);
     WEB_ARRAY(done, uint8_t, rows);
     WEB_ARRAY(alive, uint8_t, rows);
-    WEB_ARRAY(masks, uint8_t, rows * MASK_SIZE);
+    WEB_ARRAY(masks, uint8_t, rows *MASK_SIZE);
     WEB_ARRAY(final_return, float, rows);
     WEB_ARRAY(final_length, int32_t, rows);
     WEB_ARRAY(final_stats, float, NUM_STATS *envs);

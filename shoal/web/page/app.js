@@ -125,7 +125,9 @@ class App {
     this.paused = paused;
     $("pause").setAttribute("aria-pressed", String(paused));
     $("pause").textContent = paused ? "Play" : "Pause";
-    if (!paused) this.show();
+    if (paused) return;
+    $("scrub").value = $("scrub").max; // back from the past
+    this.show();
   }
   setSpeed(at) {
     this.speed = SPEEDS[Math.min(Math.max(at, 0), SPEEDS.length - 1)];
@@ -234,10 +236,12 @@ class App {
     const point = [(event.clientX - box.left - at.x) / at.sx, (event.clientY - box.top - at.y) / at.sy];
     const board = Math.max(...this.picture.view.map(Math.abs)) || 1;
     const places = Controls.findPlaces(this.match, this.scratch(), this.mine);
-    const near = (points) => points.length && Controls.nearest(points, point);
+    // pieces that drop into columns: anywhere in the column is meant
+    const drops = this.game.mask <= 16 && new Set(places.map((place) => place.at[0]?.[0])).size === places.length;
+    const far = (place) => (drops ? Math.abs((place.at[0]?.[0] ?? Infinity) - point[0]) : Controls.nearest([...place.at, ...place.from], point));
     const rank = (from) => {
-      const best = Math.min(...from.map((place) => Math.min(near(place.at) || Infinity, near(place.from) || Infinity)));
-      return from.filter((place) => Math.min(near(place.at) || Infinity, near(place.from) || Infinity) < best + 1e-3 * board);
+      const best = Math.min(...from.map(far));
+      return from.filter((place) => far(place) < best + 1e-3 * board);
     };
     const known = this.selected.length ? places.filter((place) => this.selected.includes(place.action)) : places;
     if (!known.length) return;
@@ -266,6 +270,7 @@ class App {
   }
   move(action) {
     this.marks = null;
+    this.banner("");
     this.planned = [action];
     if (this.paused) this.setPaused(false);
     this.advance(true);
@@ -393,6 +398,7 @@ class App {
   }
   replay(step) {
     this.setPaused(true);
+    $("scrub").value = String(step);
     this.copy.load(this.history[step]);
     this.show();
     $("step").textContent = String(step);

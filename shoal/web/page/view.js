@@ -3,6 +3,8 @@
 
 const View = (() => {
   const RECT = 0, CIRCLE = 1, LINE = 2, TEXT = 3, POLYGON = 4;
+  const FONT = 'ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+  let advance = 0; // of a letter, in units of the font's size
   const css = (color) => `#${color.toString(16).padStart(6, "0")}`;
 
   // Where a world of {view} lies in width x height: it keeps its proportions and is centred. `crop`: a part of it.
@@ -43,9 +45,12 @@ const View = (() => {
         context.lineTo(X(item.a), Y(item.b));
         context.stroke();
       } else if (item.kind === TEXT) { // a letter is 6/7 of its height wide, as in raster.c
-        const height = item.a * at.scale;
-        context.font = `600 ${height * 1.38}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
-        context.fillText(item.text, x, y, (item.text.length * 6 * height) / 7);
+        if (!advance) {
+          context.font = `600 100px ${FONT}`;
+          advance = context.measureText("M").width / 100;
+        }
+        context.font = `600 ${((6 / 7) * item.a * at.scale) / advance}px ${FONT}`;
+        context.fillText(item.text, x, y);
       } else if (item.kind === POLYGON) {
         context.beginPath();
         for (let k = 0; k < item.points.length; k += 2) context.lineTo(X(item.points[k]), Y(item.points[k + 1]));
