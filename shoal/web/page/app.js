@@ -5,6 +5,7 @@ const SPEEDS = [1, 2, 3, 5, 8, 10, 15, 20, 30, 60, 120, 240, 1000];
 const MOST_KEPT = 64e6; // bytes of snapshots for the replay
 const SHOWN_CHOICES = 16;
 const BREAK = 900; // ms between two episodes
+const TELL = 250; // ms between two updates of the numbers beside the game
 const $ = (id) => document.getElementById(id);
 const short = (x) => (Math.abs(x) >= 1000 ? x.toFixed(0) : Math.abs(x) >= 10 ? x.toFixed(1) : x.toFixed(2));
 
@@ -20,6 +21,7 @@ class App {
     this.crop = 0;
     this.selected = [];
     this.history = [];
+    this.past = -1; // the step of this episode that is shown; -1: the present
     this.values = [];
     this.results = [];
     this.whole = game.seats_of_person ?? [];
@@ -126,7 +128,7 @@ class App {
     $("pause").setAttribute("aria-pressed", String(paused));
     $("pause").textContent = paused ? "Play" : "Pause";
     if (paused) return;
-    $("scrub").value = $("scrub").max; // back from the past
+    this.past = -1; // back to the present
     this.show();
   }
   setSpeed(at) {
@@ -300,9 +302,7 @@ class App {
   }
   remember() {
     if (this.history.length * this.env.wasm.web_record_bytes() < MOST_KEPT) this.history.push(this.env.save());
-    const scrub = $("scrub");
-    scrub.max = String(this.history.length - 1);
-    scrub.value = scrub.max;
+    this.past = -1;
   }
 
   frame(now) {
@@ -318,7 +318,7 @@ class App {
       }
       if (stepped) this.show();
     }
-    if (now - (this.told ?? 0) > 100) { this.told = now; this.tell(); }
+    if (now - (this.told ?? 0) > TELL) { this.told = now; this.tell(); }
     requestAnimationFrame((next) => this.frame(next));
   }
 
@@ -388,8 +388,7 @@ class App {
   }
   show() {
     if (!this.game.has_draw) { this.banner("this env draws no picture"); return; }
-    const scrub = $("scrub"), isPast = this.paused && Number(scrub.value) < Number(scrub.max);
-    this.picture = (isPast ? this.copy : this.env).draw();
+    this.picture = (this.past >= 0 ? this.copy : this.env).draw();
     if (this.marks) {
       const size = 0.015 * Math.abs(this.picture.view[2] - this.picture.view[0]);
       this.picture.items.push(...this.marks.map(([x, y]) => ({ kind: 1, color: 0xffc857, x, y, a: size })));
@@ -398,10 +397,10 @@ class App {
   }
   replay(step) {
     this.setPaused(true);
-    $("scrub").value = String(step);
+    this.past = step === this.history.length - 1 ? -1 : step;
     this.copy.load(this.history[step]);
     this.show();
-    $("step").textContent = String(step);
+    this.tell();
   }
   banner(text) {
     $("banner").textContent = text;
@@ -412,14 +411,18 @@ class App {
     return agents.find((agent) => this.match.thoughts.get(agent).isFree) ?? agents[0] ?? -1; // on turn, if there are turns
   }
 
-  // The numbers beside the game, ten times a second.
+  // The numbers beside the game.
   tell() {
     const returns = this.env.ended ? this.env.finalReturns : this.env.returns;
     this.game.agents.forEach((_, agent) => {
       const cell = $("seats").rows[agent].cells[2], text = short(returns[agent]) + (this.env.alive[agent] ? "" : " out");
       if (cell.textContent !== text) cell.textContent = text;
     });
-    if (!(this.paused && Number($("scrub").value) < Number($("scrub").max))) $("step").textContent = String(this.env.tick);
+    // not at every step: the browser lays out the page again
+    const scrub = $("scrub"), last = this.history.length - 1;
+    scrub.max = String(last);
+    scrub.value = String(this.past >= 0 ? this.past : last);
+    $("step").textContent = String(this.past >= 0 ? this.past : this.env.tick);
     const agent = this.watched(), thought = this.match.thoughts.get(agent);
     if (!thought) return;
     const name = this.game.agents.length > 1 ? ` of ${this.game.agents[agent].replace("_", " ")}` : "";

@@ -16,7 +16,7 @@ const View = (() => {
   }
 
   function paint(canvas, picture, crop = null) {
-    const context = canvas.getContext("2d"), at = place(picture.view, canvas.width, canvas.height, crop);
+    const context = canvas.getContext("2d", { alpha: false }), at = place(picture.view, canvas.width, canvas.height, crop);
     const X = (x) => at.x + x * at.sx, Y = (y) => at.y + y * at.sy;
     context.fillStyle = css(picture.background);
     context.fillRect(0, 0, canvas.width, canvas.height);
