@@ -6,6 +6,7 @@ What compiles needs `zig` (the extra `web`), what runs needs Node or Chromium: t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from shoal.errors import CompileFailed, CompilerMissing, ConfigError
 from shoal.native import build as native_build
 from shoal.native import lib
 from shoal.player import PolicyPlayer
+from shoal.train import env_params
 from shoal.train.options import options_for
 from shoal.train.players import make_actor
 from shoal.web import build, controls, game, page, record
@@ -80,9 +82,12 @@ def test_golden_hash_in_node_is_that_of_the_cpu(env):
     assert done.stdout.split() == expected
 
 
-def random_game(name: str, core: str = "none", **options: Any) -> tuple[game.Game, PolicyPlayer, dict[str, Any]]:
+def random_game(
+    name: str, core: str = "none", bits: str = "16", steps: int = 20, **options: Any
+) -> tuple[game.Game, PolicyPlayer, dict[str, Any]]:
     """A game of random policies, with logits that are not all alike."""
     chosen = options_for(name, {"nn": {"core": core}, **options})
+    chosen = dataclasses.replace(chosen, env=env_params.at(name, chosen.env, 1.0))  # the last values of schedules
     kwargs = {"env": name, **chosen.env_options}
     with contextlib.closing(shoal.make(**{**kwargs, "num_envs": 1, "backend": "serial"})) as vec:
         roles, agents = assign_roles(vec, chosen.nn.policies, chosen.nn.groups), vec.agents_per_env
@@ -95,7 +100,7 @@ def random_game(name: str, core: str = "none", **options: Any) -> tuple[game.Gam
             if hasattr(actor.policy, "actor"):
                 actor.policy.actor.weight *= 60.0
     player = PolicyPlayer(actors, roles, agents, greedy=True)
-    return game.of_player(kwargs, player, 7, "16", {"run": "test", "step": 0}, steps=20), player, kwargs
+    return game.of_player(kwargs, player, 7, bits, {"run": "test", "step": 0}, steps=steps), player, kwargs
 
 
 def play_in_node(facts: dict[str, Any], steps: int, folder: Path) -> tuple[bytes, dict[str, Any]]:
@@ -109,7 +114,7 @@ def play_in_node(facts: dict[str, Any], steps: int, folder: Path) -> tuple[bytes
 def agreement(name: str, core: str, steps: int, folder: Path, **options: Any) -> tuple[float, int]:
     """The share of the same greedy actions in Node and in the player of `shoal eval`. Observations must be equal."""
     torch.set_num_threads(1)
-    made, player, kwargs = random_game(name, core, **options)
+    made, player, kwargs = random_game(name, core, "auto", steps, **options)
     obs_bytes, played = play_in_node(made.facts, steps, folder)
     same = count = 0
     with contextlib.closing(shoal.make(**{**kwargs, "num_envs": 1, "backend": "serial"})) as vec:
@@ -412,12 +417,12 @@ def test_a_page_plays_pauses_restarts_and_replays(tmp_path):
 @pytest.mark.parametrize("env", registry.stock_names())
 def test_golden_hash_and_page_in_chromium(env, tmp_path):
     """Every env: the hash of the CPU, a picture that is not empty, no error in half a second of play."""
-    made = random_game(env)[0]
-    page.write(tmp_path / "page.html", made.facts)
+    page.write(tmp_path / "page.html", random_game(env)[0].facts)
+    module = game.packed(build.module(source_of(env)).read_bytes())  # the page's may have the consts of tuned options
     with browser.Browser() as tab:
         tab.open(tmp_path / "page.html")
         expression = (
-            "(async () => { const code = await Shoal.unpacked(app.game.wasm); "
+            f"(async () => {{ const code = await Shoal.unpacked('{module}'); "
             "return Shoal.golden((await WebAssembly.instantiate(code, {})).instance.exports); })()"
         )
         assert tab.run(expression) == hashes(env)["hash"]

@@ -84,7 +84,13 @@ const Controls = (() => {
       const placed = fresh.filter((at) => !taken.has(spot(at)));
       found.push({ action, at: placed.length ? placed : fresh, from: gone });
     }
-    return found;
+    // what every action changes is no place of any: whose turn it is, the mark of the last move
+    const counts = new Map();
+    for (const place of found) {
+      for (const one of new Set([...place.at, ...place.from].map(spot))) counts.set(one, (counts.get(one) ?? 0) + 1);
+    }
+    const isOwn = (at) => found.length < 3 || counts.get(spot(at)) < 0.6 * found.length;
+    return found.map(({ action, at, from }) => ({ action, at: at.filter(isOwn), from: from.filter(isOwn) }));
   }
 
   const distance = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]);
