@@ -66,12 +66,11 @@ const Controls = (() => {
   const spot = ([x, y]) => `${x.toFixed(3)} ${y.toFixed(3)}`;
 
   // Tries each allowed action of an agent on a copy of the env, and finds what it changes in the picture: [{action, at:
-  // [[x, y], ...]}]. What appears on a free place comes before what only changes its colour.
+  // [[x, y], ...], from}]: what appears, and what vanishes.
   function findPlaces(match, scratch, agent) {
     const env = match.env, record = env.save(), mask = env.mask(agent);
     scratch.load(record);
     const before = scratch.draw().items, had = new Set(before.map(keyOf));
-    const taken = new Set(before.filter((item) => item.kind === 1 || item.kind === 4).map((item) => spot(centre(item))));
     const found = [];
     for (const action of allowedOf(mask)) {
       scratch.load(record);
@@ -81,16 +80,17 @@ const Controls = (() => {
       const shapes = (item) => item.kind !== 3;
       const fresh = after.filter((item) => shapes(item) && !had.has(keyOf(item))).map(centre);
       const gone = before.filter((item) => shapes(item) && !has.has(keyOf(item))).map(centre);
-      const placed = fresh.filter((at) => !taken.has(spot(at)));
-      found.push({ action, at: placed.length ? placed : fresh, from: gone });
+      const spots = new Set(fresh.map(spot));
+      found.push({ action, at: fresh, from: gone.filter((at) => !spots.has(spot(at))) });
     }
-    // what every action changes is no place of any: whose turn it is, the mark of the last move
+    // what other actions change too is less of a place: whose turn it is, marks, hints of the next moves
     const counts = new Map();
-    for (const place of found) {
-      for (const one of new Set([...place.at, ...place.from].map(spot))) counts.set(one, (counts.get(one) ?? 0) + 1);
-    }
-    const isOwn = (at) => found.length < 3 || counts.get(spot(at)) < 0.6 * found.length;
-    return found.map(({ action, at, from }) => ({ action, at: at.filter(isOwn), from: from.filter(isOwn) }));
+    for (const place of found) for (const one of new Set(place.at.map(spot))) counts.set(one, (counts.get(one) ?? 0) + 1);
+    return found.map(({ action, at, from }) => {
+      const least = Math.min(...at.map((one) => counts.get(spot(one))));
+      const own = at.filter((one) => counts.get(spot(one)) === least && (found.length < 3 || least < 0.6 * found.length));
+      return { action, at: own, from: from.filter((one) => !found.every((other) => other.from.some((its) => spot(its) === spot(one)))) };
+    });
   }
 
   const distance = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]);
