@@ -240,7 +240,7 @@ class App {
     const places = Controls.findPlaces(this.match, this.scratch(), this.mine);
     // pieces that drop into columns: anywhere in the column is meant
     const drops = this.game.mask <= 16 && new Set(places.map((place) => place.at[0]?.[0])).size === places.length;
-    const far = (place) => (drops ? Math.abs((place.at[0]?.[0] ?? Infinity) - point[0]) : Controls.nearest([...place.at, ...place.from], point));
+    const far = (place) => (drops ? Math.abs((place.at[0]?.[0] ?? Infinity) - point[0]) : Math.min(Controls.nearest(place.at, point), Controls.nearest(place.from, point) + 0.01 * board)); // what appears counts more
     const rank = (from) => {
       const best = Math.min(...from.map(far));
       return from.filter((place) => far(place) < best + 1e-3 * board);
