@@ -86,6 +86,7 @@ WALLS = {
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
+    "web": {"errors", "spec", "registry", "native", "entry", "evaluate", "runs", "nn", "algos", "player", "train"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train", "sweep"},
@@ -114,6 +115,7 @@ WALLS = {
         "league",
         "match",
         "sweep",
+        "web",
     },
 }
 

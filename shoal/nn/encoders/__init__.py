@@ -123,6 +123,7 @@ class Image(nn.Module):
         if min(shape[1:]) < min_side:
             size = " x ".join(map(str, shape[1:]))
             raise ConfigError(f"--nn.encoder {kind} needs {min_side} pixels a side; this image has {size}. Use grid.")
+        self.shape = shape  # (channels, height, width)
         self.cnn = make_with_options(make, shape, options=options)
         self.features = self.cnn.features
         self.scale = 1.0 if normalized else _scale(space)
