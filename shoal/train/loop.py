@@ -85,6 +85,7 @@ def train(
         if not world.leads:
             named_policy, named_reward = (None if isinstance(part, str) else part for part in (policy, reward))
             return Run(follow(world, named_policy, named_reward))
+        ranks.delay_sigterm()
     training = Training(env, arguments, reads=False)
     try:
         with training:

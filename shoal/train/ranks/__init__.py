@@ -11,6 +11,6 @@ Knows torch.distributed; knows nothing of learning. sharded.py trains with it.
 
 from __future__ import annotations
 
-from shoal.train.ranks.world import World, is_launched, join, rank_of, take_own_gpu
+from shoal.train.ranks.world import World, delay_sigterm, is_launched, join, rank_of, take_own_gpu
 
-__all__ = ["World", "is_launched", "join", "rank_of", "take_own_gpu"]
+__all__ = ["World", "delay_sigterm", "is_launched", "join", "rank_of", "take_own_gpu"]

@@ -101,7 +101,7 @@ class Watch(threading.Thread):
         failures, found_at = 0, 0.0
         while not self._stopped.wait(BEAT_S):
             try:
-                self._tell()
+                self.tell()
                 if not self.fault:
                     self._look()
                 failures = 0
@@ -122,7 +122,8 @@ class Watch(threading.Thread):
             shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Tells the others that this process is alive, and what it does."""
         beat: dict[str, Any] = {"at": time.time(), "n": self.exchanges, "waits": bool(self.waits or self.is_patient)}
         beat |= {"pid": self.pid, "host": self.host, "stack": self._stack()}
         with self._lock:

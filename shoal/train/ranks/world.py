@@ -12,7 +12,9 @@ import contextlib
 import datetime
 import os
 import pickle
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -25,6 +27,7 @@ from shoal.errors import ConfigError, RankError
 from shoal.train.ranks.watch import Watch
 
 TIMEOUT_S = 600.0  # default of --rank-timeout-s
+REPORT_S = 10.0  # for rank 0 to report a fault after SIGTERM
 JOIN_S = 300.0  # in which all processes must have started
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # of torchrun
 TIMEOUT_VARIABLE = "SHOAL_RANK_TIMEOUT_S"
@@ -67,6 +70,18 @@ def take_own_gpu() -> None:
     os.environ["SHOAL_RANKS_SHARE_GPU"] = "1" if local_size > len(names) else ""
 
 
+def delay_sigterm() -> None:
+    """Gives this process 10 s after SIGTERM: the launcher sends it when a rank fails, and rank 0 must say why."""
+
+    def handle(number: int, _frame: Any) -> None:
+        timer = threading.Timer(REPORT_S, os._exit, (128 + number,))
+        timer.daemon = True
+        timer.start()
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handle)
+
+
 _world: World | None = None
 
 
@@ -105,12 +120,21 @@ class World:
         self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # torchrun's restarts so far
         self.job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
         self.host = socket.gethostname()
+        # the launcher's store outlives a restart: names of an earlier attempt must not be found by this one
+        self.prefix = f"shoal/{self.job}/{self.attempt}/{size}"
         join_s = datetime.timedelta(seconds=JOIN_S)
         try:
-            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=max(JOIN_S, self.timeout_s)))
             address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            self.store = dist.TCPStore(address, port, is_master=False, timeout=join_s)
+            hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+            self.store = dist.TCPStore(address, port, is_master=hosts, wait_for_workers=False, timeout=join_s)
             watch_store = dist.TCPStore(address, port, is_master=False, timeout=datetime.timedelta(seconds=15))
+            dist.init_process_group(
+                "gloo",
+                store=dist.PrefixStore(self.prefix, self.store),
+                rank=rank,
+                world_size=size,
+                timeout=datetime.timedelta(seconds=max(JOIN_S, self.timeout_s)),
+            )
         except (RuntimeError, ValueError) as error:
             raise RankError(
                 f"rank {rank} could not join the other processes within {JOIN_S:g} s: {_first_line(error)}. "
@@ -122,7 +146,8 @@ class World:
         self.nccl: Any = None  # made when it is needed
         self.is_checked = False  # whether all ranks are known to run the same
         self.received = 0  # bytes
-        self.watch = Watch(watch_store, f"shoal/{self.job}/{self.attempt}", rank, size, self.timeout_s)
+        self.watch = Watch(watch_store, f"{self.prefix}/watch", rank, size, self.timeout_s)
+        self.watch.tell()
         self.watch.start()
         atexit.register(self.leave)
 
