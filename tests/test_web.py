@@ -35,7 +35,6 @@ from shoal.web import build, controls, game, page, record
 from shoal.web.serve import PageServer
 
 from . import browser
-from .test_envs import hashes
 
 ENGINE = page.PAGE / "engine.js"
 SOME = ("breakout", "snake", "midrange")  # vectorized state; bytes and several agents; several choices and robots
@@ -56,6 +55,12 @@ def every_or_some() -> list[Any]:
     """SOME in every run; all stock envs in the slow ones."""
     names = registry.stock_names()
     return [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in names]
+
+
+def hashes(env: str) -> dict[str, Any]:
+    """The golden hashes of an env."""
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "golden.json").read_text())[env]
+    return found
 
 
 def source_of(env: str, consts: dict[str, int] | None = None) -> native_build.Source:

@@ -67,6 +67,7 @@ class Table:
         self.controls = facts["controls"]
         self.last = [choice["rest"] or 0 for choice in self.controls["choices"]]
         self.held: dict[str, float] = {}
+        self.queue: list[str] = []  # keys that wait for their step, where the game waits for the person
         self.episodes: list[dict[str, Any]] = []
         self.message = ""
 
@@ -83,20 +84,23 @@ class Table:
         while True:
             self.show()
             waits = self.controls["waits"] and self.is_my_turn() and not self.vec.ended[0]
-            keys = read_keys(None if waits else interval)
+            keys = read_keys(0.0 if self.queue else None if waits else interval)
             if any(key in QUIT for key in keys):
                 return
             now = time.monotonic()
             codes = [code for code in map(code_of, keys) if code in self.controls["keys"]]
             self.held = {key: end for key, end in self.held.items() if end > now} | dict.fromkeys(codes, now + HOLD_S)
             if self.vec.ended[0]:
+                self.queue.clear()
                 if keys:
                     self.reset(None)
                     self.message = ""
                 continue
-            if waits and not codes:
-                continue
-            self.step(codes[-1:] if waits else list(self.held))
+            if waits:  # every key is a step, however fast they come
+                self.queue += codes
+                if not self.queue:
+                    continue
+            self.step([self.queue.pop(0)] if waits else list(self.held))
             if self.vec.ended[0]:
                 self.finish(keeper)
 
