@@ -104,7 +104,7 @@ class DQN:
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
     precision: Literal["auto", "fp32", "tf32"] = opt(
-        "fp32", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32 (by env)"
+        "fp32", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
     shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
 

@@ -58,7 +58,7 @@ class PPO:
         "adam", "optimizer; muon: Muon for hidden matrices, AdamW for the rest", choices=OPTIMIZERS.names
     )
     weight_decay: float = opt(0.0, "weight decay of adamw and muon", low=0.0)
-    muon_steps: int = opt(5, "Muon: Newton-Schulz steps; fewer are faster and less accurate (by env)", low=2, high=5)
+    muon_steps: int = opt(5, "Muon: Newton-Schulz steps; fewer are faster and less accurate", low=2, high=5)
     adam_beta1: float = opt(0.9, "Adam: decay of the gradient's running mean", low=0.0, high=1.0)
     adam_beta2: float = opt(0.999, "Adam: decay of the running mean of its square", low=0.0, high=1.0)
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)

@@ -12,6 +12,9 @@ from shoal.cli.command import Command
 def list_environments(*, json: bool = False) -> int:
     """List the Python environments that 'shoal env add' made, and the frameworks that need one.
 
+    Try:
+        shoal env list --json
+
     Args:
         json: Print JSON: an array.
     """

@@ -15,6 +15,9 @@ def remove(
 ) -> int:
     """Delete the Python environment of a framework.
 
+    Try:
+        shoal env remove griddly
+
     Args:
         framework: The framework: 'shoal env list' lists those that have one.
     """

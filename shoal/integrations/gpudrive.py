@@ -35,8 +35,8 @@ class GPUDrive(Framework):
     pattern = "DATA_FOLDER"
     preprocessing = "GPUDrive's own; an action is an index of acceleration and steering"
     notes = (
-        "The wheel on PyPI lacks the simulator. The adapter follows the Python files of 0.1.0; it was tested with a "
-        "stand-in for the simulator, not with a build.",
+        "The wheel on PyPI lacks the simulator. The adapter follows the Python files of 0.1.0 and was "
+        "never run with a build.",
     )
 
     def problem(self) -> str:

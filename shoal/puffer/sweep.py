@@ -21,7 +21,6 @@ from typing import Any, ClassVar
 
 from shoal.puffer import names
 from shoal.puffer.exceptions import APIUsageError, missing_names
-from shoal.puffer.options import NAMES, OF_GUIDES
 
 __all__ = ["ParetoGenetic", "Protein", "Random"]
 
@@ -178,6 +177,8 @@ def run_sweep(args: Mapping[str, Any], env_name: str | None, settings: Mapping[s
     before = defaults_of(env_name)["train"]
     changed = {key: value for key, value in args.get("train", {}).items() if before.get(key) != value}
     tables = {key: changed.pop(key) for key in ("seed", "device") if key in changed}
+    from shoal.puffer.options import NAMES  # imports torch
+
     train = {NAMES.get(key, key): value for key, value in changed.items() if key not in ("use_rnn", "anneal_lr")}
     tables["train"] = {key: value for key, value in train.items() if value != "auto"}
     return sweep(shoal_name(env_name), ranges=ranges, only=bool(ranges), **{**own, **tables, **settings})
@@ -207,6 +208,8 @@ def shoal_name(env: str) -> str:
 def _option(name: str) -> str:
     """`learning_rate` or `train.ent_coef` as Shoal's `train.learning_rate` and `train.entropy_coef`."""
     table, _, option = name.rpartition(".")
+    from shoal.puffer.options import NAMES, OF_GUIDES  # imports torch
+
     option = {**NAMES, **OF_GUIDES}.get(option, option)
     if option in ("hidden_size", "hidden") and table in ("", "policy"):
         return "nn.hidden"
