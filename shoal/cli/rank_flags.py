@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.cli.command import value_of
 from shoal.errors import ConfigError
 
 FLAGS = ("--gpus", "--processes", "--max-restarts", "--rank-timeout-s")
@@ -23,7 +24,7 @@ def join(args: Sequence[str]) -> int | None:
     from shoal.train.ranks.sameness import check_same
     from shoal.train.sharded import follow
 
-    if (seconds := _value(args, "--rank-timeout-s")) is not None:
+    if (seconds := value_of(args, "--rank-timeout-s")) is not None:
         os.environ.setdefault(ranks.world.TIMEOUT_VARIABLE, seconds)
     world = ranks.join()
     if world is None:
@@ -61,18 +62,9 @@ def launch(args: Sequence[str], request: Any, verb: Sequence[str] = ("train",)) 
         raise ConfigError(f"--gpus {launch.gpus} with --device cpu: use --processes {launch.gpus}, or leave out one.")
     shard_options.check_all(request.env, request.options, launch.count)
     words = _without(args, FLAGS[:3])
-    if launch.gpus and _value(words, "--device") is None:
+    if launch.gpus and value_of(words, "--device") is None:
         words += ["--device", "cuda"]
     return run([*verb, *words], launch)
-
-
-def _value(args: Sequence[str], flag: str) -> str | None:
-    for k, word in enumerate(args):
-        if word == flag and k + 1 < len(args):
-            return args[k + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
 
 
 def _without(args: Sequence[str], flags: Sequence[str]) -> list[str]:
