@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.integrations.framework import Reference, import_quietly
+from shoal.integrations.framework import import_quietly
 from shoal.integrations.separate import Box, MultiDiscrete, Separate
 from shoal.layout import Array
 
@@ -37,14 +37,6 @@ class MicroRTS(Separate):
     example = "8x8/basesWorkers8x8"
     pattern = "MAP"
     preprocessing = "planes of 0 and 1; invalid actions masked; rewards weighted as in Huang et al. 2021"
-    references = (
-        Reference(
-            "16x16/basesWorkers16x16",
-            0.91,
-            "win rate over 13 opponents, PPO with 300M steps",
-            "Huang et al. 2021, Gym-uRTS, table 2",
-        ),
-    )
     notes = (
         "gym-microrts 0.6.0 declares Python < 3.10; it runs on 3.11.",
         "Some opponents draw from Java's own random numbers: runs with the same seed can then differ.",
