@@ -2,6 +2,9 @@
 
 For an editable install it compiles nothing: `native/build.py` compiles each header on first use, into a cache, so that
 a library is never older than its header. With SHOAL_CACHE_DIR a wheel takes from that cache what is there.
+
+Where zig is installed, the wheel also holds the envs as WebAssembly, for `shoal export -o page.html` and `shoal play`:
+`pip install ziglang hatchling; pip wheel --no-build-isolation .`. SHOAL_WEB=1 makes a missing zig an error.
 """
 
 from __future__ import annotations
@@ -45,11 +48,27 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
             presets = [source for header in headers for source in build.preset_sources(header, base[header.resolve()])]
             jobs = [(source, variant) for source in presets for variant in build.variants()]
             libraries += pool.map(compiled, jobs)
+            modules = self.web_modules([build.Source.env(header) for header in headers] + presets, folder, pool)
         for library in libraries:
             build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
+        for module in modules:
+            build_data["force_include"][str(module)] = f"shoal/web/lib/{module.name}"
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
+
+    def web_modules(self, sources: list[Any], folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
+        """The envs as WebAssembly; none where zig is not installed."""
+        from shoal.web import build
+
+        if build.find_zig() is None and os.environ.get("SHOAL_WEB") != "1":
+            return []
+
+        def compiled(source: Any) -> Path:
+            module = folder / build.file_name(source)
+            return module if module.is_file() else Path(build.compile(source, folder))
+
+        return list(pool.map(compiled, sources))
 
     def make_folder(self) -> str:
         """A folder that `finalize` removes."""

@@ -49,13 +49,32 @@ class LogUniform:
     high: float
 
 
+@dataclass(frozen=True)
+class LogitUniform:
+    """A sweep draws uniformly in log(x / (1 - x)): for values close to 1, such as a discount."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PowerOfTwo:
+    """A sweep draws one of low, 2 low, 4 low .. high."""
+
+    low: int
+    high: int
+
+
+Sweepable = Uniform | LogUniform | LogitUniform | PowerOfTwo
+
+
 def opt(
     default: Any,
     help: str,
     *,
     low: float | None = None,
     high: float | None = None,
-    sweep: Uniform | LogUniform | None = None,
+    sweep: Sweepable | None = None,
     is_count: bool = False,
     may_change: bool | Literal["above 0"] = False,
     choices: Callable[[], Sequence[str]] | None = None,
@@ -102,7 +121,7 @@ def check(config: Any, where: str) -> None:
     """Raises for a value outside its range. `where` is the flag's prefix, such as `train`."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        flag = f"--{where}.{field.name}".replace("_", "-")
+        flag = f"--{where}.{field.name}".replace("_", "-").replace("--.", "--")
         if isinstance(value, Schedule):
             _check_schedule(value, field, flag, dataclasses.fields(config))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -6,11 +6,13 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from shoal import names, registry
 from shoal.cores import available_cores, available_threads
+from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError, EnvCrashed, UnknownEnv, did_you_mean
 from shoal.native import lib
 from shoal.vector import backends, threads
@@ -39,6 +41,7 @@ def make(
     timeout_s: float = 60.0,
     on_crash: str = "auto",
     cpu_affinity: bool | Sequence[int] = False,
+    python: str | Path | None = None,
     wrap: Mapping[str, float] | Sequence[str] | str | None = None,
     **params: Any,
 ) -> VecEnv:
@@ -71,6 +74,8 @@ def make(
         on_crash: process and ray: `raise`, or `restart` a worker that died or hung; its episodes are truncated. `auto`:
             raise with process, restart with ray.
         cpu_affinity: process: True to bind each worker to one core, or a list of cores.
+        python: process: the interpreter of the workers, which may be another Python with other packages: a path, or the
+            folder of a virtual environment (docs/other-python.md). The env must be given by its name.
         wrap: wrappers around every env: `{"stack": 4, "skip": 2}` or `"stack=4 skip=2"`. There are sticky, skip,
             time_limit, reward_scale, reward_clip, obs_noise and stack (docs/wrappers.md).
         **params: keyword arguments of the env. For native envs an array of `num_envs` values gives each env its value,
@@ -85,6 +90,12 @@ def make(
         raise ConfigError(f"autoreset={autoreset!r} must be one of {', '.join(AUTORESET)}.")
     wrappers = Wrap.read(wrap)
     kind = "native" if registry.is_native(env) else "python"
+    where = python if python is not None else _own_python(env)
+    if where is not None:
+        given["python"] = where
+        return _make_elsewhere(env, count, backend, given, common, wrappers, params)
+    if vectorized_framework(env) is not None:
+        return _make_at_once(env, count, backend, given, common, wrappers, params)
     maker = _find_maker(env) if kind == "python" else None
     header = registry.find(env) if isinstance(env, (str, Path)) and kind == "native" else None
     name = backend if backend is not None else _default_backend(kind, count, given)
@@ -107,6 +118,95 @@ def make(
     except (TypeError, EnvCrashed) as error:
         _explain_keyword(error, params)
         raise
+
+
+def _make_elsewhere(
+    env: Any,
+    count: int,
+    backend: str | None,
+    given: dict[str, Any],
+    common: Mapping[str, Any],
+    wrappers: Wrap,
+    params: Mapping[str, Any],
+) -> VecEnv:
+    """Envs in workers under another interpreter. `serial` is one worker there."""
+    if registry.is_native(env):
+        raise ConfigError(f"python={str(given['python'])!r} is for Python envs, and {env} is compiled. Leave it out.")
+    if backend == "serial":
+        given = {**{name: value for name, value in given.items() if name != "num_groups"}, "num_workers": 1}
+    name = "process" if backend in (None, "serial") else backend
+    backends.refuse_options(name, "python", given)
+    if common["render_mode"] is not None:
+        params = {**params, "render_mode": common["render_mode"]}
+    remote = importlib.import_module("shoal.vector.remote")
+    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
+    given["python"] = remote.find_python(given["python"])
+    recipe = remote.Recipe.of(_name_elsewhere(env), params, wrap)
+    factory = backends.find(name, "python").python
+    assert factory is not None
+    try:
+        return factory(recipe, count, **given, **common)
+    except (TypeError, EnvCrashed) as error:
+        _explain_keyword(error, params)
+        raise
+
+
+def vectorized_framework(env: Any) -> Any:
+    """The framework of an env that steps many envs at once by itself; None for all other envs."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return None
+    prefix, _ = _split_prefix(str(env))
+    framework = _frameworks().framework(prefix) if prefix else None
+    return framework if framework is not None and framework.is_vectorized else None
+
+
+def _make_at_once(
+    env: Any,
+    count: int,
+    backend: str | None,
+    given: Mapping[str, Any],
+    common: Mapping[str, Any],
+    wrappers: Wrap,
+    params: Mapping[str, Any],
+) -> VecEnv:
+    """Envs of a framework that steps all of them at once."""
+    framework, name = vectorized_framework(env), _split_prefix(str(env))[1]
+    framework.check()
+    name = framework.canonical(name)
+    own = {key: value for key, value in given.items() if key in framework.vec_options}
+    unfit = {key: value for key, value in given.items() if key not in own and key != "num_groups"}
+    if wrappers or unfit or backend not in (None, "serial", framework.prefix):
+        what = f"wrap={wrappers}" if wrappers else f"backend={backend!r}"
+        what = next((f"{key}={value!r}" for key, value in unfit.items()), what)
+        raise ConfigError(f"{framework.prefix} steps all envs at once, by itself: {what} does not fit. Leave it out.")
+    framework.check_params(name, params)
+    chosen = {key: common[key] for key in ("seed", "autoreset", "render_mode")}
+    vec: VecEnv = framework.make_vec(name, count, **chosen, **own, **params)
+    return vec
+
+
+def _own_python(env: Any) -> str | None:
+    """The interpreter of a framework that has an environment of its own; None for all other envs."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return None
+    prefix, _ = _split_prefix(str(env))
+    found: str | None = _frameworks().framework(prefix).own_python if prefix else None
+    return found
+
+
+def _name_elsewhere(env: Any) -> str:
+    """The name by which another interpreter finds an env. Imports nothing: this one may not have what the env needs."""
+    if not isinstance(env, (str, Path)):
+        place = names.place_of(env)
+        if not place.name:
+            raise ConfigError(
+                f"{env!r} cannot be found by another Python interpreter: {place.reason}. Give its name: ./mine.py:Env."
+            )
+        return place.name
+    prefix, rest = _split_prefix(str(env))
+    name = f"{prefix}:{rest}" if prefix else rest
+    place_name, _, attribute = name.rpartition(":")
+    return f"{names.absolute_place(place_name)}:{attribute}" if place_name.endswith(".py") else name
 
 
 # the options of backends, and their defaults
@@ -140,8 +240,8 @@ def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
 
     A mistake in `wrap` or in a distribution that only a worker could see is raised as what it is.
     """
-    if told := re.search(r"raised in its constructor: ConfigError: (.*)", str(error)):
-        raise ConfigError(told[1]) from error
+    if told := re.search(r"raised in its constructor: (ConfigError|UnknownEnv): (.*)", str(error)):
+        raise (UnknownEnv if told[1] == "UnknownEnv" else ConfigError)(told[2]) from error
     refused = re.search(r"unexpected keyword argument '(\w+)'|takes no (?:keyword )?arguments", str(error))
     if refused is None:
         return
@@ -176,38 +276,61 @@ def place_of_env(env: Any) -> names.Place:
 
 
 def check_params(env: Any, params: Mapping[str, Any]) -> None:
-    """Raises if an env that is named by its module or file does not take these params, or needs others."""
-    if isinstance(env, (str, Path)) and not registry.is_native(env) and names.is_name(env):
-        prefix, _ = _split_prefix(str(env))
-        if not prefix:
-            names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
+    """Raises if an env that is named by its framework, module or file does not take these params, or needs others."""
+    if not isinstance(env, (str, Path)) or registry.is_native(env):
+        return
+    prefix, rest = _split_prefix(str(env))
+    if prefix:
+        framework = _frameworks().framework(prefix)
+        given = {name: value for name, value in params.items() if name != "render_mode" and not _is_drawn(value)}
+        framework.check_params(rest, given)
+    elif names.is_name(env):
+        names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
+
+
+def _is_drawn(value: Any) -> bool:
+    """Whether a param is a distribution, or the text of one: it is then an attribute of the env, not an argument."""
+    return isinstance(value, Distribution) or (isinstance(value, str) and parse(value) is not None)
 
 
 def params_of(env: str) -> dict[str, str]:
-    """The params of an env that is named by its module or file, and their defaults as text; empty for other envs."""
-    if registry.is_native(env) or not names.is_name(env) or _split_prefix(env)[0]:
+    """The params of an env that is named by its framework, module or file, and their defaults as text.
+
+    Empty for other envs, and where they are not known before the env is made.
+    """
+    if registry.is_native(env):
         return {}
-    return names.arguments(_named(env))
+    prefix, rest = _split_prefix(env)
+    if prefix:
+        return dict(_frameworks().framework(prefix).params(rest) or {})
+    return names.arguments(_named(env)) if names.is_name(env) else {}
+
+
+def framework_options(env: str) -> dict[str, Any]:
+    """The default options of a framework for one of its envs, as the tables of a TOML file; empty for other envs."""
+    prefix, rest = ("", "") if registry.is_native(env) else _split_prefix(env)
+    return dict(_frameworks().framework(prefix).options_for(rest)) if prefix else {}
 
 
 def _find_maker(env: Any) -> Callable[..., Any]:
-    maker = _find_python(str(env)) if isinstance(env, (str, Path)) else env
+    maker = find_python(str(env)) if isinstance(env, (str, Path)) else env
     if not callable(maker):
         raise ConfigError(f"env is {env!r}. Give a name, a path, or a function or class that makes an env.")
     create: Callable[..., Any] = maker
     return create
 
 
-def _find_python(env: str) -> Callable[..., Any]:
+def find_python(env: str) -> Callable[..., Any]:
+    """The function that makes a Python env of this name: of a framework, or of the user's module or file."""
     prefix, rest = _split_prefix(env)
     if prefix:
-        create: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
+        create: Callable[..., Any] = _frameworks().framework(prefix).find(rest)
         return create
     if names.is_name(env):
         _named(env)
         return names.Maker(names.absolute(env))
     first = env.partition(":")[0]
-    known = _prefixes()
+    known = _frameworks().FRAMEWORKS.names()
     raise UnknownEnv(
         f"'{env}'.{did_you_mean(first, known)} Known prefixes: {', '.join(known)}. Your own env: mine:Env or "
         "./mine.py:Env."
@@ -215,22 +338,20 @@ def _find_python(env: str) -> Callable[..., Any]:
 
 
 def _split_prefix(env: str) -> tuple[str, str]:
-    """(integration, name in it); an empty integration for the name of a module or file.
+    """(framework, name in it); an empty framework for the name of a module or file.
 
     Gymnasium's own form `module:Id-v0` is one of Gymnasium's ids: no attribute of a module is called `Id-v0`.
     """
     prefix, _, rest = env.partition(":")
-    if prefix in _prefixes():
+    if _frameworks().is_prefix(prefix):
         return prefix, rest
     id = env.rpartition(":")[2]
     return ("gymnasium", env) if rest and not names.is_name(env) and re.search(r"-v\d+$", id) else ("", env)
 
 
-def _prefixes() -> list[str]:
-    """The integrations that have envs by name."""
-    folder = Path(__file__).parent / "integrations"
-    others = ("__init__", "adapt", "sb3", "wrapped")
-    return sorted(path.stem for path in folder.glob("*.py") if path.stem not in others)
+def _frameworks() -> Any:
+    """`integrations.framework`, which knows this module: it is imported when it is needed."""
+    return importlib.import_module("shoal.integrations.framework")
 
 
 def _named(env: str) -> Callable[..., Any]:

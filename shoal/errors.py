@@ -8,6 +8,7 @@ ShoalError
 ├── SnapshotError (ValueError)       bytes that are not a snapshot of this env
 ├── CheckpointError (RuntimeError)   a checkpoint that is damaged, foreign, or cannot be written
 ├── TrainingError (RuntimeError)     training went wrong: a value that is not finite, and where it came from
+│   └── RankError                    another process of the run failed, died or hangs
 ├── EnvCrashed (RuntimeError)        an env raised; its index, seed and step, with the original traceback
 │   ├── BadOutput (ValueError)       it returned something that its spaces do not allow
 │   ├── EnvTimeout (TimeoutError)    it did not answer in time
@@ -36,6 +37,7 @@ __all__ = [
     "CudaMissing",
     "EnvCrashed",
     "EnvTimeout",
+    "RankError",
     "ShoalError",
     "SnapshotError",
     "TrainingError",
@@ -75,6 +77,10 @@ class CheckpointError(ShoalError, RuntimeError):
 
 class TrainingError(ShoalError, RuntimeError):
     """Training went wrong: a value that is not finite, and where it came from."""
+
+
+class RankError(TrainingError):
+    """Another of the processes that train a run failed, died or hangs."""
 
 
 class EnvCrashed(ShoalError, RuntimeError):

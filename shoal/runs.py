@@ -338,6 +338,13 @@ def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
     return None
 
 
+def begun(folder: str | Path) -> Run | None:
+    """The run of a folder, if it can be continued: it has a checkpoint and has not finished."""
+    run = Run(folder)
+    is_finished = (run.summary or {}).get("status") == "finished"
+    return run if run.checkpoints() and not is_finished else None
+
+
 def process_began(pid: int) -> float | None:
     """When a process started, in seconds since 1970; None if it does not exist."""
     import psutil

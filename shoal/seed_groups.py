@@ -88,7 +88,7 @@ class SeedGroup(RunFolder):
 
 def summarize(seeds: Sequence[int], runs: dict[int, Run], reasons: dict[int, str]) -> dict[str, Any]:
     """The result of every seed, and the mean score with its interval over the seeds that have finished."""
-    results = [_result(seed, runs.get(seed), reasons.get(seed, "")) for seed in seeds]
+    results = [result_of(seed, runs.get(seed), reasons.get(seed, "")) for seed in seeds]
     finished = [row for row in results if row["status"] == "finished" and row["score"] is not None]
     scores = [row["score"] for row in finished]
     interval = ci95(scores) if scores else math.inf
@@ -105,7 +105,7 @@ def summarize(seeds: Sequence[int], runs: dict[int, Run], reasons: dict[int, str
     }
 
 
-def _result(seed: int, run: Run | None, reason: str) -> dict[str, Any]:
+def result_of(seed: int, run: Run | None, reason: str) -> dict[str, Any]:
     """One seed: its status and score."""
     if run is None:
         status = "failed" if reason else "waiting"

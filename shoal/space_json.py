@@ -1,4 +1,5 @@
-"""Gymnasium spaces as JSON and back: `to_json`, `from_json`. A run's folder keeps the spaces of its policies so.
+"""Gymnasium spaces as JSON and back: `to_json`, `from_json`. A run's folder keeps the spaces of its policies so, and
+workers under another interpreter send theirs. `to_json` needs numpy alone and takes spaces of old gym, too.
 
 Every kind of space that an env may have in Shoal: Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple. The space
 that is read back equals the one that was written, with its dtype, bounds, starts and the order of its keys.
@@ -8,35 +9,39 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.spec import Array
+from shoal.layout import Array, kind_of
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
 
 
-def to_json(space: spaces.Space[Any]) -> dict[str, Any]:
+def to_json(space: Any) -> dict[str, Any]:
     """A space as plain values.
 
+    >>> from gymnasium import spaces
     >>> to_json(spaces.Box(-1, np.inf, (3,), np.float32))
     {'kind': 'Box', 'dtype': 'float32', 'shape': [3], 'low': -1.0, 'high': 'inf'}
     """
-    if isinstance(space, spaces.Dict):
+    kind = kind_of(space)
+    if kind == "Dict":
         pairs = [[_key(key), to_json(part)] for key, part in space.spaces.items()]
         return {"kind": "Dict", "spaces": pairs}  # a list: the order of keys is the order of the policy's inputs
-    if isinstance(space, spaces.Tuple):
+    if kind == "Tuple":
         return {"kind": "Tuple", "spaces": [to_json(part) for part in space.spaces]}
-    if isinstance(space, spaces.Box):
-        head = {"kind": "Box", "dtype": str(np.dtype(space.dtype)), "shape": list(space.shape)}
+    if kind == "Box":
+        head = {"kind": "Box", "dtype": _dtype(space), "shape": list(space.shape)}
         return {**head, "low": _numbers(space.low), "high": _numbers(space.high)}
-    if isinstance(space, spaces.Discrete):
-        return {"kind": "Discrete", "dtype": str(space.dtype), "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        head = {"kind": "MultiDiscrete", "dtype": str(space.dtype)}
-        return {**head, "nvec": space.nvec.tolist(), "start": space.start.tolist()}
-    if isinstance(space, spaces.MultiBinary):
+    if kind == "Discrete":
+        return {"kind": "Discrete", "dtype": _dtype(space), "n": int(space.n), "start": _start(space, 0)}
+    if kind == "MultiDiscrete":
+        head = {"kind": "MultiDiscrete", "dtype": _dtype(space)}
+        return {**head, "nvec": space.nvec.tolist(), "start": np.asarray(_start(space, space.nvec * 0)).tolist()}
+    if kind == "MultiBinary":
         return {"kind": "MultiBinary", "shape": list(space.shape)}
     raise ConfigError(
         f"{type(space).__name__} cannot be written to a run's folder. Use Box, Discrete, MultiDiscrete, MultiBinary, "
@@ -53,6 +58,8 @@ def from_json(data: Any) -> spaces.Space[Any]:
 
 
 def _read(data: Any) -> spaces.Space[Any]:
+    from gymnasium import spaces
+
     kind = data["kind"]
     if kind == "Dict":
         return spaces.Dict(OrderedDict((key, _read(part)) for key, part in data["spaces"]))
@@ -74,6 +81,16 @@ def _read(data: Any) -> spaces.Space[Any]:
         shape = tuple(data["shape"])
         return spaces.MultiBinary(shape[0] if len(shape) == 1 else list(shape))
     raise ValueError(f"unknown kind {kind!r}")
+
+
+def _dtype(space: Any) -> str:
+    return str(np.dtype(space.dtype))
+
+
+def _start(space: Any, default: Any) -> Any:
+    """The lowest value of a Discrete or MultiDiscrete space; those of old gym have none."""
+    start = getattr(space, "start", default)
+    return start if isinstance(start, np.ndarray) else int(start)
 
 
 def _key(key: Any) -> str:

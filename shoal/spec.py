@@ -1,11 +1,11 @@
 """The description of an env: its spaces, agents, params, consts and statistics.
 
-Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or stepped.
+Knows Gymnasium's spaces and numpy; knows nothing of how an env is built or stepped. How values of spaces are stored
+is in layout.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,14 +15,20 @@ from gymnasium import spaces
 
 from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError, did_you_mean
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from shoal.layout import AgentSpaces as AgentSpaces
+from shoal.layout import Array as Array
+from shoal.layout import Layout as Layout
+from shoal.layout import Leaf as Leaf
+from shoal.layout import map_leaves as map_leaves
+from shoal.layout import structure as structure
+from shoal.layout import unflatten as unflatten
 
 # names that an env may not use: the statistics that every env has, and the options of shoal.make
 RESERVED_STATS = {"episode", "episodes", "length", "return"}
 RESERVED_PARAMS = set(
     "env num_envs backend seed copy autoreset render_mode num_groups num_threads num_workers envs_per_worker "
-    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity max_steps preset wrap".split()
+    "batch_size surplus_envs zero_copy start_method timeout_s on_crash cpu_affinity python max_steps preset "
+    "wrap".split()
 )
 
 
@@ -140,40 +146,6 @@ class Stat:
     name: str
     kind: str  # mean, sum or last
     help: str
-
-
-@dataclass(frozen=True)
-class AgentSpaces:
-    """The agents of one env and their spaces."""
-
-    agents: tuple[str, ...]
-    observation_spaces: tuple[spaces.Space[Any], ...]  # one for each agent
-    action_spaces: tuple[spaces.Space[Any], ...]
-    groups: tuple[tuple[str, tuple[Any, ...]], ...] = ()  # that the env declares: (name, agents), unchecked
-
-    @classmethod
-    def of_equal_agents(cls, count: int, observation: spaces.Space[Any], action: spaces.Space[Any]) -> AgentSpaces:
-        """Agents `agent_0`, `agent_1`, … that all have the same spaces."""
-        return cls(tuple(f"agent_{k}" for k in range(count)), (observation,) * count, (action,) * count)
-
-    @cached_property
-    def alike(self) -> bool:
-        """Whether all agents have the same spaces."""
-        return all(
-            space is candidates[0] or space == candidates[0]
-            for candidates in (self.observation_spaces, self.action_spaces)
-            for space in candidates
-        )
-
-    @cached_property
-    def obs_layouts(self) -> tuple[Layout, ...]:
-        """One for each agent; a row is as long as the largest."""
-        return tuple(Layout(space) for space in self.observation_spaces)
-
-    @cached_property
-    def action_layouts(self) -> tuple[Layout, ...]:
-        """One for each agent."""
-        return tuple(Layout(space) for space in self.action_spaces)
 
 
 @dataclass(frozen=True)
@@ -301,153 +273,3 @@ class EnvSpec:
             {name: value for name, value in options.items() if name in param_names},
             {name: int(value) for name, value in options.items() if name in const_names},
         )
-
-
-# ---- a value of any space as a row of bytes ----
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A part of a space that is one array: its path in the space and its offset in the row."""
-
-    path: tuple[str | int, ...]
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-
-    @property
-    def name(self) -> str:
-        """Its path for messages: `['camera'][0]`; empty for a space that is one array."""
-        return "".join(f"[{key!r}]" for key in self.path)
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-
-class Layout:
-    """How a value of a space is stored in a row of bytes, and a batch of them in a (rows, row_bytes) uint8 array.
-
-    A space that is one array has no padding: a batch of it is one contiguous array of the space's dtype.
-    """
-
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self.space = space
-        leaves: list[Leaf] = []
-        end = 0
-        for path, leaf_space in _leaves(space, ()):
-            dtype, shape = _array_of(leaf_space, path)
-            offset = -(-end // dtype.itemsize) * dtype.itemsize
-            leaves.append(Leaf(path, dtype, shape, offset))
-            end = offset + leaves[-1].nbytes
-        self.leaves = tuple(leaves)
-        self.is_one_array = len(leaves) == 1 and not leaves[0].path
-        self.row_bytes = end if self.is_one_array else -(-end // 8) * 8
-
-    def views(self, rows: Array) -> Any:
-        """Views of the batch, in the structure of the space."""
-        return structure(self.space, iter([_view(rows, leaf) for leaf in self.leaves]))
-
-    def write(self, views: list[Array], row: int, value: Any) -> None:
-        """Writes one value into a row of the leaf views that `leaf_views` returned."""
-        for leaf, view in zip(self.leaves, views):
-            part = value
-            for key in leaf.path:
-                part = part[key]
-            view[row] = part
-
-    def leaves_of(self, batch: Any) -> list[Any]:
-        """The arrays of a batch that has the structure of the space, in the order of `leaves`."""
-        arrays = []
-        for leaf in self.leaves:
-            part = batch
-            for key in leaf.path:
-                part = part[key]
-            arrays.append(part)
-        return arrays
-
-    def leaf_views(self, rows: Array) -> list[Array]:
-        """One array per leaf, in order."""
-        return [_view(rows, leaf) for leaf in self.leaves]
-
-
-def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """A structure of dicts and tuples with every leaf replaced by `function(leaf)`."""
-    if isinstance(value, dict):
-        return {key: map_leaves(function, part) for key, part in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map_leaves(function, part) for part in value)
-    return function(value)
-
-
-def unflatten(rows: Any, space: spaces.Space[Any] | Layout) -> Any:
-    """Views of a (rows, row_bytes) uint8 array or torch tensor in the structure of the space, without a copy.
-
-    >>> from gymnasium.spaces import Box, Dict, Discrete
-    >>> space = Dict({"camera": Box(0, 255, (2, 2), np.uint8), "gear": Discrete(5)})
-    >>> rows = np.zeros((3, Layout(space).row_bytes), np.uint8)
-    >>> unflatten(rows, space)["camera"].shape
-    (3, 2, 2)
-    """
-    layout = space if isinstance(space, Layout) else Layout(space)
-    if tuple(rows.shape[1:]) != (layout.row_bytes,):
-        raise ConfigError(f"rows have shape {tuple(rows.shape)}, expected (n, {layout.row_bytes}) for this space.")
-    if isinstance(rows, np.ndarray):
-        return layout.views(rows)
-    return structure(layout.space, iter([_torch_view(rows, leaf) for leaf in layout.leaves]))
-
-
-def _leaves(space: spaces.Space[Any], path: tuple[str | int, ...]) -> Iterator[tuple[Any, spaces.Space[Any]]]:
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from _leaves(part, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from _leaves(part, (*path, index))
-    else:
-        yield path, space
-
-
-def _array_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Discrete)):
-        return np.dtype(space.dtype), tuple(space.shape or ())
-    where = f" at {path}" if path else ""
-    raise ConfigError(
-        f"{type(space).__name__}{where} has no fixed size and cannot be stored in shared memory. "
-        "Use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple."
-    )
-
-
-def structure(space: spaces.Space[Any], parts: Iterator[Any]) -> Any:
-    """One part per leaf, in the structure of the space."""
-    if isinstance(space, spaces.Dict):
-        return {key: structure(part, parts) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(structure(part, parts) for part in space.spaces)
-    return next(parts)
-
-
-def _strides(leaf: Leaf) -> tuple[int, ...]:
-    """Strides of one row of the leaf, in elements."""
-    return tuple(int(np.prod(leaf.shape[k + 1 :])) for k in range(len(leaf.shape)))
-
-
-def _view(rows: Array, leaf: Leaf) -> Array:
-    strides = (rows.strides[0], *(step * leaf.dtype.itemsize for step in _strides(leaf)))
-    shape = (len(rows), *leaf.shape)
-    if 0 in shape:
-        return np.zeros(shape, leaf.dtype)
-    part = rows[:, leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
-    view: Array = np.lib.stride_tricks.as_strided(part, shape, strides)
-    return view
-
-
-def _torch_view(rows: Any, leaf: Leaf) -> Any:
-    import torch
-
-    dtype = torch.from_numpy(np.zeros(0, leaf.dtype)).dtype
-    typed = rows.view(dtype)
-    size = leaf.dtype.itemsize
-    offset = typed.storage_offset() + leaf.offset // size
-    return torch.as_strided(typed, (len(rows), *leaf.shape), (typed.stride(0), *_strides(leaf)), offset)

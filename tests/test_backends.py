@@ -236,7 +236,7 @@ def test_a_backend_from_outside_works_by_name_with_options_of_its_own():
         assert "slow" in names_for("native")
         with pytest.raises(ConfigError, match="num_threads=2 needs backend='threads', not 'slow'"):
             shoal.make("cartpole", 3, backend="slow", num_threads=2)
-        with pytest.raises(ConfigError, match=r"backend='slow'.*Python envs have process, serial"):
+        with pytest.raises(ConfigError, match=r"backend='slow'.*Python envs have process, ray, serial"):
             shoal.make(InfoEnv, 2, backend="slow")
     finally:
         del BACKENDS._registered["slow"]

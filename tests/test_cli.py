@@ -65,7 +65,7 @@ def test_help_explains_every_option(capsys, verb):
         assert " ".join(meaning[1].split()) in out
         if parameter.kind == parameter.KEYWORD_ONLY:
             assert f"--{name.replace('_', '-')}" in out
-        if parameter.default not in (None, (), parameter.empty, ("all",)):
+        if parameter.default not in (None, (), "", parameter.empty, ("all",)):
             value = parameter.default
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
             assert f"(default: {shown})" in out, name

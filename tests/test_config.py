@@ -200,7 +200,7 @@ def test_a_wrong_layer_is_told(tables, message):
 
 def test_every_tuned_file_is_made_of_options_that_exist(every_env):
     assert isinstance(options_for(every_env), Options)
-    others = {"env", "score", "run", "algo", "seed", "device", "cuda", "opponents", "wrap"}
+    others = {"env", "score", "sweep", "run", "algo", "seed", "device", "cuda", "opponents", "wrap"}
     assert set(tuned(every_env)) <= {*TABLES, *ALGORITHMS.names(), *others}
     for name in ("cuda", *ALGORITHMS.names()):
         tables = tuned(every_env).get(name, {})

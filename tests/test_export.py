@@ -159,7 +159,7 @@ def test_the_command_writes_and_reports(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        ("discrete", "", "no file is named. Give --onnx FILE"),
+        ("discrete", "", "no file is named. Give -o PAGE.html"),
         ("discrete", "--torchscript /nowhere/p.pt", "/nowhere/p.pt cannot be written"),
         ("discrete", "--torchscript p --torch-export p", "two formats name the same file"),
         ("discrete", "--torchscript p.pt --checkpoint 3", "no checkpoint of step 3"),

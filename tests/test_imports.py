@@ -25,12 +25,15 @@ WALLS = {
     "seeds": set(),
     "memory": set(),
     "stats": set(),
-    "spec": {"errors", "distributions"},
-    "space_json": {"errors", "spec"},
+    "layout": {"errors"},
+    "environments": {"errors"},
+    "spec": {"errors", "distributions", "layout"},
+    "space_json": {"errors", "layout"},
     "wrappers": {"errors", "spec"},
     "registry": {"errors", "plugins"},
     "native": {"errors", "groups", "distributions", "spec", "wrappers"},
-    "vector": {"errors", "cores", "memory", "distributions", "spec", "wrappers", "plugins", "native", "config"},
+    "vector": {"errors", "cores", "memory", "distributions", "layout", "spec", "space_json", "wrappers", "plugins"}
+    | {"native", "config"},
     "entry": {
         "errors",
         "cores",
@@ -43,7 +46,8 @@ WALLS = {
         "native",
         "vector",
     },
-    "integrations": {"errors", "names", "distributions", "spec", "wrappers", "registry", "native", "vector", "entry"},
+    "integrations": {"errors", "names", "distributions", "layout", "spec", "space_json", "wrappers", "registry"}
+    | {"native", "vector", "entry", "plugins", "environments"},
     "measure": {"cores"},
     "tune": {"errors", "cores", "spec", "entry", "measure", "vector"},
     "conformance": {"errors", "spec", "registry", "native", "vector"},
@@ -76,15 +80,17 @@ WALLS = {
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
+    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "stats", "log", "train"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
+    "web": {"errors", "spec", "registry", "native", "entry", "evaluate", "runs", "nn", "algos", "player", "train"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
-    | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train"},
-    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations"}
+    | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train", "sweep"},
+    "cli": {"errors", "cores", "spec", "registry", "native", "vector", "entry", "integrations", "environments"}
     | {
         "conformance",
         "measure",
@@ -108,6 +114,8 @@ WALLS = {
         "export",
         "league",
         "match",
+        "sweep",
+        "web",
     },
 }
 

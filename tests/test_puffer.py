@@ -254,12 +254,8 @@ def test_make_any_gymnasium_id_and_shoals_own_names():
 @pytest.mark.parametrize(
     ("name", "install"),
     [
-        ("procgen-coinrun", "procgen-mirror==0.10.7"),
-        ("minihack-room", "pip install minihack==1.0.2 'setuptools<81'"),
         ("griddly-clusters", "pip install griddly==1.6.7 gym==0.26.2 'numpy<2'"),
-        ("nethack", "nle==1.3.0"),
         ("neuralmmo", "pip install nmmo"),
-        ("crafter", "pip install crafter==1.8.3"),
         ("gpudrive", "build it from source"),
         ("microrts", "gym-microrts==0.6.0"),
     ],
@@ -277,6 +273,11 @@ def test_envs_that_are_not_made_by_name_say_how_to_install_them(name, install):
         ("atari-pong", "pip install ale-py==0.12.1"),
         ("minigrid-empty-8x8", "pip install minigrid==3.2.0"),
         ("pettingzoo-pistonball", "pip install 'pettingzoo[butterfly,classic,sisl]==1.27.0' mpe2==1.1.1"),
+        ("procgen-coinrun", "procgen-mirror==0.10.7"),
+        ("minihack-room-5x5", "pip install cffi 'setuptools<81'"),
+        ("nethack", "nle==1.3.0"),
+        ("crafter", 'pip install "shoal[crafter]"'),
+        ("open_spiel-kuhn_poker", 'pip install "shoal[openspiel]"'),
     ],
 )
 def test_a_framework_that_is_not_installed_is_named_with_its_command(name, install, monkeypatch):

@@ -340,11 +340,37 @@ def test_environments_make_envs_by_the_names_of_pufferlib():
 
 @pytest.mark.parametrize(
     ("package", "install"),
-    [("procgen", "procgen-mirror"), ("nethack", "nle"), ("nmmo", "nmmo"), ("crafter", "crafter"), ("griddly", "gym")],
+    [("nmmo", "nmmo"), ("microrts", "microrts"), ("griddly", "gym")],
 )
 def test_environments_that_are_not_made_by_name_say_how_to_install_them(package, install):
     with pytest.raises(pufferlib.EnvironmentSetupError, match=rf"pip install .*{install}.*emulate"):
         getattr(pufferlib.environments, package).env_creator()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("package", "names", "module"),
+    [
+        ("open_spiel", ["kuhn_poker", "connect_four", None], "pyspiel"),
+        ("procgen", ["coinrun", "procgen-bigfish", None], "procgen"),
+        ("nethack", [None, "NetHackScore-v0", "nethack"], "nle"),
+        ("minihack", [None, "MiniHack-Room-5x5-v0"], "minihack"),
+        ("crafter", [None, "CrafterReward-v1"], "crafter"),
+        ("vizdoom", ["doom", "VizdoomBasic-v0"], "vizdoom"),
+        ("magent", ["battle_v4", None], "magent2"),
+        ("dm_control", ["walker-walk", None], "dm_control"),
+    ],
+)
+def test_environments_of_frameworks(package, names, module):
+    """`env_creator` takes PufferLib's names, and the env resets and steps."""
+    pytest.importorskip(module)
+    for name in names:
+        words = [] if name is None else [name]
+        env = getattr(pufferlib.environments, package).env_creator(*words)(buf=None, seed=1)
+        env.reset()
+        obs, rewards, *_ = env.step(env.action_space.sample())
+        assert len(rewards) == env.num_agents
+        env.close()
 
 
 # ---- names that are not there ----
@@ -353,21 +379,18 @@ def test_environments_that_are_not_made_by_name_say_how_to_install_them(package,
 @pytest.mark.parametrize(
     ("get", "text"),
     [
-        (lambda: pufferlib.environments.vizdoom, "environments.vizdoom is not supported.*emulate"),
+        (lambda: pufferlib.environments.bsuite, "environments.bsuite is not supported.*emulate"),
         (lambda: pufferlib.environments.atri, "has no name 'atri'. Did you mean 'atari'"),
         (lambda: pufferlib.EpisodeStat, "has no name 'EpisodeStat'. Did you mean 'EpisodeStats'"),
         (lambda: pufferlib.cleanrl, "cleanrl is not supported.*docs/interop.md"),
         (lambda: pufferlib.vector.Ray, "Ray is not supported. Use vector.Multiprocessing"),
         (lambda: pufferlib.vector.autotune, "autotune"),
         (lambda: pufferl.eval, "shoal eval"),
-        (lambda: pufferl.sweep, "not supported"),
         (lambda: pufferl.load_confg, "Did you mean 'load_config'"),
         (lambda: pytorch.sample_logit, "Did you mean 'sample_logits'"),
         (lambda: models.Convolution, "Did you mean 'Convolutional'"),
         (lambda: models.Policy, "torch.nn.Module"),
         (lambda: pufferlib.sweep.Protien, "Did you mean 'Protein'"),
-        (lambda: pufferlib.Protein("breakout", {}, 10, "score"), "sweeps are not supported yet. Run 'shoal train"),
-        (lambda: pufferlib.sweep.Random({}), "sweeps are not supported yet"),
         (lambda: pufferlib.ocean.torch, "has no name 'torch'"),
         (lambda: pufferlib.utils.Profiler, "shoal profile"),
         (lambda: pufferlib.emulation.nativize, "keep their structure"),

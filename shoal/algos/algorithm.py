@@ -16,6 +16,7 @@ from shoal.config import LogUniform, opt
 from shoal.plugins import Plugins
 
 T = TypeVar("T")
+SHARDS_HELP = "parts of envs and minibatches, for several processes (docs/distributed.md); 0: one for each process"
 
 ALGORITHMS = Plugins("algorithm", package="shoal.algos", marker="ALGORITHM")
 
@@ -61,6 +62,8 @@ class Algorithm:
         make_policy: `(options, role, net, agents) -> (module, head)`; None: the actor-critic policy of nn/policy.py.
         takes_late_steps: whether it can learn from a rollout that some rows have not filled (`--vec.surplus-envs`).
         prepare: the part of an update before its first gradient, which `shoal bench train` times separately.
+        shard: `(options, shards) -> options`: the options of one shard (algos/shards.py), or a ConfigError if they do
+            not divide. The learner then takes `shards`, and its update adds over them. None: no shards.
         cost: `(options, networks, steps) -> (transitions, passes)`: how many transitions an update learns from, and the
             cost of one as a multiple of one inference.
     """
@@ -72,4 +75,5 @@ class Algorithm:
     make_policy: Callable[..., Any] | None = None
     takes_late_steps: bool = False
     prepare: Callable[[Any], Any] | None = None
+    shard: Callable[[Any, int], Any] | None = None
     cost: Callable[[Any, int, int], tuple[float, float]] | None = None

@@ -26,11 +26,12 @@ from torch import Tensor
 
 from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
-from shoal.algos.algorithm import Algorithm, Metric
+from shoal.algos.algorithm import SHARDS_HELP, Algorithm, Metric
 from shoal.algos.learner import clip_gradient, flatten, is_on, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.replay import Batch, Replay
-from shoal.config import LogUniform, Uniform, opt
+from shoal.algos.shards import divide
+from shoal.config import LogitUniform, LogUniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
 from shoal.nn.qnet import QNet
@@ -57,7 +58,7 @@ class DQN:
     schedule: Literal["constant", "linear", "cosine"] = opt("constant", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     n_step: int = opt(1, "n-step return: rewards summed before bootstrapping (by env)", low=1, high=1000)
     loss: Literal["huber", "mse"] = opt("huber", "loss of the TD error")
@@ -103,8 +104,9 @@ class DQN:
     epsilon_decay: float = opt(0.0, "multiply epsilon by this after each episode instead; 0: linear", low=0.0, high=1.0)
     normalize_obs: bool = opt(False, "normalize observations by their running mean and standard deviation (by env)")
     precision: Literal["auto", "fp32", "tf32"] = opt(
-        "fp32", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32 (by env)"
+        "fp32", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
+    shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
 
     @property
     def horizon(self) -> int:
@@ -153,7 +155,7 @@ class Learner(QLearner):
             mask_size=mask_size,
             device=self.device,
         )
-        limit = rows * (self.replay.capacity - 1)
+        limit = rows * (self.replay.capacity - 1) * (1 if self.shards is None else self.shards.count)
         if config.replay_start > limit:
             raise ConfigError(
                 f"--train.replay-start {config.replay_start} is more than the {limit} transitions that a replay of "
@@ -207,16 +209,28 @@ def update(learner: Learner) -> dict[str, Any]:
     on_cpu = learner.device.type == "cpu"
     last: Any = [0.0] * len(STEP_METRICS) if on_cpu else torch.zeros(len(STEP_METRICS), device=learner.device)
     if not on_cpu:  # a CUDA graph cannot branch: `improve` changes nothing before the replay has enough transitions
-        is_ready = replay.stored >= config.replay_start
+        is_ready = stored(learner) >= config.replay_start
         for batch in batches(learner):
             last = (improve if learner.fused is None else improve_on_gpu)(learner, batch, is_ready)
-    elif replay.has_stored(config.replay_start):
+    elif int(stored(learner)) >= config.replay_start:
         for batch in batches(learner):
             last = improve(learner, batch) if learner.native is None else improve_natively(learner, batch)
     q.set_epsilon(learner)
     if len(learner.actor.moments):
         update_obs_moments(learner)
     return metrics | dict(zip(STEP_METRICS, last)) | {"replay_fill": replay.fill()}
+
+
+def stored(learner: Learner) -> Tensor:
+    """Transitions ever stored, over all shards."""
+    own = learner.replay.stored
+    return own if learner.shards is None else learner.shards.sum(own)
+
+
+def shard_options(config: DQN, shards: int) -> DQN:
+    """The options of one shard: its part of each batch, and of the replay. `replay_start` is of all shards."""
+    batch_size = divide(config.batch_size, shards, "--train.batch-size")
+    return replace(config, batch_size=batch_size, replay_size=config.replay_size // shards)
 
 
 def batches(learner: Learner) -> Iterator[Batch]:
@@ -250,8 +264,14 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
     gradient.zero_()
     chosen, targets, losses, derivatives, backward = td_errors(learner, batch)
     # an entry that is not a transition has weight 0; the gradient of a network is the mean over its own entries
-    share = batch.weights * (networks / torch.count_nonzero(batch.weights).clamp(min=1))
+    shards, count = learner.shards, torch.count_nonzero(batch.weights)
+    share = batch.weights * (networks / (count if shards is None else shards.sum(count)).clamp(min=1))
     backward(derivatives * share.view(-1, *[1] * (derivatives.ndim - 1)))
+    rows = torch.stack([losses, chosen, targets]) @ (share / networks)
+    if shards is not None:
+        with torch.no_grad():
+            whole, rows = shards.sum_all(gradient, rows)
+            gradient.copy_(whole)
     if is_ready is not None:
         gradient *= is_ready
     norm = clip_gradient(gradient, config.max_grad_norm)
@@ -266,7 +286,6 @@ def improve(learner: Learner, batch: Batch, is_ready: Tensor | None = None) -> T
         if is_ready is not None:
             batch.weights *= is_ready
         learner.replay.reprioritize(batch, losses if config.distribution != "none" else chosen - targets)
-    rows = torch.stack([losses, chosen, targets]) @ (share / networks)
     return torch.cat([rows, norm.reshape(1)])
 
 
@@ -388,4 +407,5 @@ ALGORITHM = Algorithm(
     make_policy=q.make_policy,
     # forward and backward of the online network, and two networks on the next observations
     cost=lambda config, networks, steps: (config.gradient_steps * config.batch_size * networks, 5.0),
+    shard=shard_options,
 )

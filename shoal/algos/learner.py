@@ -38,9 +38,12 @@ class Learner:
         has_dead_rows: whether agents can be out of the game while their env's episode continues.
         optimizer_options: the optimizer's own options; None: their defaults.
         device: where the policy, the rollout and the optimizer are.
+        shards: all shards of the run, seen from the learner's; None: there is one. Each has random streams of its own.
     """
 
     fused: Any = None  # GPU kernels that act and learn (fast/), if they cover the network
+    plain_reason = ""  # why it learns in torch although fast code covers the network
+    shards: Any = None  # all shards of the run (shards.py), if there are several: gradients are added over them
     reward_moments: nn.Module | None = None
 
     def __init__(
@@ -56,7 +59,10 @@ class Learner:
         has_dead_rows: bool = False,
         optimizer_options: Any = None,
         device: Any = "cpu",
+        shards: Any = None,
     ) -> None:
+        if shards is not None:
+            self.shards, name = shards, f"{name} shard {shards.index}"
         self.actor, self.head, self.device = actor, actor.head, torch.device(device)
         self.schedules = schedules_of(config)
         self.scheduled = {name: schedule.at(0.0) for name, schedule in self.schedules.items()}  # the current values
@@ -199,4 +205,4 @@ def update_obs_moments(learner: Learner) -> None:
     rollout, counted = learner.rollout, learner.rollout.counted()
     for key, moments in learner.actor.moments.items():
         obs = rollout.obs[int(key)][:-1]
-        moments.update(obs.flatten(0, 1), None if counted is None else counted.flatten())
+        moments.update(obs.flatten(0, 1), None if counted is None else counted.flatten(), learner.shards)

@@ -208,19 +208,34 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, batch: Tensor, counts: Tensor | None = None) -> None:
-        """Adds a batch (n, *shape); with counts (n,), only the entries for which they are true."""
+    def update(self, batch: Tensor, counts: Tensor | None = None, shards: Any = None) -> None:
+        """Adds a batch (n, *shape); with counts (n,), only the entries for which they are true.
+
+        With shards (algos/shards.py), the batches of all of them are added, in their order.
+        """
         if not len(batch):
             return
-        wide, old_count = batch.to(torch.float64), self.count
+        wide = batch.to(torch.float64)
         if counts is None:
             var, mean = torch.var_mean(wide, dim=0, correction=0)
-            count = torch.full_like(old_count, len(batch))
+            count = torch.full_like(self.count, len(batch))
         else:  # tensor sizes do not depend on the number of true entries: a graph can capture it
             weights = counts.to(torch.float64).view(-1, *[1] * (batch.ndim - 1))
             count = weights.sum()
             mean = torch.where(count > 0, (wide * weights).sum(0) / count.clamp(min=1.0), self.mean)
             var = ((wide - mean).square() * weights).sum(0) / count.clamp(min=1.0)
+        if shards is None:
+            self.merge(mean, var, count)
+            return
+        for part in shards.gather(torch.cat([mean.reshape(-1), var.reshape(-1), count.reshape(1)])):
+            numbers = part[:-1].view(2, *self.mean.shape)
+            # where nothing counts, the mean is that of before this batch: of no weight
+            self.merge(torch.where(part[-1] > 0, numbers[0], self.mean), numbers[1], part[-1])
+
+    @torch.no_grad()
+    def merge(self, mean: Tensor, var: Tensor, count: Tensor) -> None:
+        """Adds `count` entries of this mean and variance."""
+        old_count = self.count
         total, delta = (old_count + count).clamp(min=1.0), mean - self.mean
         squares = self.var * old_count + var * count + delta**2 * (old_count * count / total)
         self.mean += delta * (count / total)
@@ -233,7 +248,21 @@ class RunningMoments(nn.Module):
         return ((batch.to(torch.float32) - self.mean.to(torch.float32)) * scale).clamp_(-limit, limit)
 
 
-def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = None) -> Tensor:
+def moment_sums(values: Tensor, counts: Tensor | None) -> Tensor:
+    """(3,): the number of entries that count, the sum of their values and of the squares, as doubles."""
+    wide = values.to(torch.float64)
+    weights = torch.ones_like(wide) if counts is None else counts.to(torch.float64)
+    return torch.stack([weights.sum(), (wide * weights).sum(), (wide.square() * weights).sum()])
+
+
+def moments_of(sums: Tensor) -> Tensor:
+    """(..., 3): count (at least 1), mean and variance, from the sums of `moment_sums`."""
+    total = sums[..., 0].clamp(min=1.0)
+    mean = sums[..., 1] / total
+    return torch.stack([total, mean, (sums[..., 2] / total - mean.square()).clamp(min=0.0)], -1)
+
+
+def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = None, shards: Any = None) -> Tensor:
     """1 - Var(returns - values) / Var(returns): 1 for a perfect critic, 0 for one that predicts the mean.
 
     With counts (1.0 or 0.0 for each entry), only over entries of 1; nan if there are none or all returns are equal.
@@ -241,6 +270,11 @@ def explained_variance(values: Tensor, returns: Tensor, counts: Tensor | None = 
     if not len(returns):
         return returns.new_tensor(torch.nan)
     errors = returns - values
+    if shards is not None:
+        moments = RunningMoments((2,)).to(returns.device)
+        moments.update(torch.stack([returns, errors], 1), counts, shards)
+        all_returns, all_errors = moments.var.to(torch.float32)
+        return torch.where(all_returns > 0, 1.0 - all_errors / all_returns, torch.nan)
     if counts is None:
         total, unexplained = returns.var(correction=0), errors.var(correction=0)
     else:

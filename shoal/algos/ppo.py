@@ -27,12 +27,12 @@ from torch import Tensor
 
 from shoal.algos import fast, ops
 from shoal.algos.actor import Actor
-from shoal.algos.algorithm import Algorithm, Metric
+from shoal.algos.algorithm import SHARDS_HELP, Algorithm, Metric
 from shoal.algos.learner import Learner as BaseLearner
 from shoal.algos.learner import clip_gradient, is_on, random_order, update_obs_moments
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.algos.rollout import Rollout, Truncation
-from shoal.config import LogUniform, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, PowerOfTwo, Uniform, opt
 from shoal.errors import ConfigError
 
 
@@ -44,31 +44,37 @@ class PPO:
         10_000_000, "environment steps to train for, summed over all rows (by env)", low=1, is_count=True
     )
     num_iterations: int = opt(0, "iterations to train for; overrides total_steps", low=0, is_count=True)
-    horizon: int = opt(64, "steps of each row in a rollout (by env)", low=1, high=1 << 20, is_count=True)
+    horizon: int = opt(
+        64, "steps of each row in a rollout (by env)", low=1, high=1 << 20, sweep=PowerOfTwo(8, 128), is_count=True
+    )
     batch_size: int = opt(0, "steps of a rollout over all rows; overrides horizon", low=0, is_count=True)
     epochs: int = opt(4, "passes over each rollout (by env)", low=1, high=1000)
-    minibatches: int = opt(4, "minibatches per epoch (by env)", low=1, high=1 << 20, is_count=True)
+    minibatches: int = opt(
+        4, "minibatches per epoch (by env)", low=1, high=1 << 20, sweep=PowerOfTwo(1, 32), is_count=True
+    )
     learning_rate: float = opt(3e-4, "learning rate (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True)
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     optimizer: str = opt(
         "adam", "optimizer; muon: Muon for hidden matrices, AdamW for the rest", choices=OPTIMIZERS.names
     )
     weight_decay: float = opt(0.0, "weight decay of adamw and muon", low=0.0)
-    muon_steps: int = opt(5, "Muon: Newton-Schulz steps; fewer are faster and less accurate (by env)", low=2, high=5)
+    muon_steps: int = opt(5, "Muon: Newton-Schulz steps; fewer are faster and less accurate", low=2, high=5)
     adam_beta1: float = opt(0.9, "Adam: decay of the gradient's running mean", low=0.0, high=1.0)
     adam_beta2: float = opt(0.999, "Adam: decay of the running mean of its square", low=0.0, high=1.0)
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(0.5, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     gae_lambda: float = opt(
         0.95,
         "GAE lambda: 0 trusts the critic, 1 the returns",
         low=0.0,
         high=1.0,
-        sweep=Uniform(0.6, 0.999),
+        sweep=LogitUniform(0.6, 0.999),
         may_change=True,
     )
-    clip: float = opt(0.2, "clip range of the probability ratio (by env)", low=0.0, may_change=True)
+    clip: float = opt(
+        0.2, "clip range of the probability ratio (by env)", low=0.0, sweep=Uniform(0.05, 0.4), may_change=True
+    )
     value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0, may_change="above 0")
     value_coef: float = opt(0.5, "weight of the value loss", low=0.0, may_change=True)
     entropy_coef: float = opt(
@@ -101,6 +107,7 @@ class PPO:
         "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
     compile: bool = opt(False, "compile the policy with torch.compile")
+    shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
 
     def resolve(self, rows: int) -> PPO:
         """The options with `batch_size` and `num_iterations` converted to `horizon` and `total_steps`."""
@@ -210,7 +217,7 @@ def update(learner: Learner) -> dict[str, Tensor]:
             if kl > config.target_kl:
                 break
     metrics = dict(zip(STEP_METRICS, sums / (epochs * config.minibatches)))
-    metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts)
+    metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts, learner.shards)
     update_obs_moments(learner)
     return metrics
 
@@ -240,7 +247,10 @@ def make_batch(learner: Learner) -> Batch:
         returns = advantages + rollout.values[:-1]
     counted = rollout.counted()
     counts = None if counted is None else counted.flatten().to(torch.float32)
-    if config.normalize_advantage == "batch":
+    if config.normalize_advantage == "batch" and learner.shards is not None:
+        sums = ops.moment_sums(advantages.flatten(), counts)
+        advantages = standardize_by(ops.moments_of(learner.shards.sum(sums)), advantages)
+    elif config.normalize_advantage == "batch":
         advantages = standardize(advantages.flatten(), counts).view_as(advantages)
     return Batch(
         obs=[leaf[:-1].flatten(0, 1) for leaf in rollout.obs],
@@ -261,7 +271,7 @@ def scale_rewards(learner: Learner) -> Tensor:
     if moments is None:
         return rollout.rewards.clone()
     sums, counted = rollout.running_returns(learner.config.gamma, learner.running_return), rollout.counted()
-    moments.update(sums.flatten(), None if counted is None else counted.flatten())
+    moments.update(sums.flatten(), None if counted is None else counted.flatten(), learner.shards)
     scale = (moments.var + 1e-8).rsqrt().to(torch.float32)
     return (rollout.rewards * scale).clamp_(-10.0, 10.0)
 
@@ -291,6 +301,12 @@ def standardize(advantages: Tensor, counts: Tensor | None) -> Tensor:
     return centered / (ops.masked_mean(centered.square(), counts).sqrt() + 1e-8)
 
 
+def standardize_by(stats: Tensor, advantages: Tensor) -> Tensor:
+    """Normalizes by the count, mean and variance of all shards."""
+    _, mean, variance = stats
+    return (advantages - mean.to(torch.float32)) / (variance.sqrt() + 1e-8).to(torch.float32)
+
+
 # ---- one epoch ----
 
 
@@ -299,6 +315,10 @@ def run_epoch(learner: Learner, batch: Batch) -> Tensor:
     sums: Tensor
     if learner.fused is not None:
         sums = learner.fused.epoch(batch, segment_order(learner))
+    elif learner.shards is not None:  # minibatch k of the run is that of all shards together
+        sums, plan = torch.zeros(len(STEP_METRICS), device=learner.device), list(minibatches(learner, batch))
+        for (segments, weights), stats in zip(plan, minibatch_stats(learner, batch, plan)):
+            sums += improve_sharded(learner, batch, segments, weights, stats)
     elif learner.native is not None:
         sums = learner.native.epoch(batch, minibatches(learner, batch))
     else:
@@ -306,6 +326,16 @@ def run_epoch(learner: Learner, batch: Batch) -> Tensor:
         for segments, weights in minibatches(learner, batch):
             sums += improve(learner, batch, segments, weights)
     return sums
+
+
+def minibatch_stats(learner: Learner, batch: Batch, plan: list[tuple[Any, Tensor | None]]) -> Tensor:
+    """(minibatches, 3): count, mean and variance of the advantages of each minibatch, over all shards."""
+    sums = []
+    for segments, _ in plan:
+        index = transitions(learner.rollout, segments)
+        counts = None if batch.counts is None else take(batch.counts, index)
+        sums.append(ops.moment_sums(take(batch.advantages, index), counts))
+    return ops.moments_of(learner.shards.sum(torch.stack(sums)))
 
 
 def minibatches(learner: Learner, batch: Batch) -> Iterator[tuple[Tensor | slice, Tensor | None]]:
@@ -382,9 +412,40 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
     if weights is not None:
         advantages = advantages * weights.repeat(rollout.segment)
     total = len(advantages) if counts is None else counts.sum().clamp(min=1.0)
+    metrics = compute_gradient(learner, batch, segments, advantages, total)
+    norm = clip_gradient(learner.weights.grad, config.max_grad_norm)
+    learner.optimizer.step()
+    return torch.cat([metrics, norm.reshape(1)])
 
-    gradient = learner.weights.grad
-    gradient.zero_()
+
+def improve_sharded(
+    learner: Learner, batch: Batch, segments: Tensor | slice, weights: Tensor | None, stats: Tensor
+) -> Tensor:
+    """`improve` for one shard, given the stats of the whole minibatch: the gradient is the sum over all shards."""
+    config, rollout, gradient = learner.config, learner.rollout, learner.weights.grad
+    if learner.native is not None:
+        metrics = learner.native.gradient(batch, segments, weights, stats)
+    else:
+        advantages = take(batch.advantages, transitions(rollout, segments))
+        if config.normalize_advantage == "minibatch":
+            advantages = standardize_by(stats, advantages)
+        if weights is not None:
+            advantages = advantages * weights.repeat(rollout.segment)
+        metrics = compute_gradient(learner, batch, segments, advantages, stats[0].to(torch.float32))
+    with torch.no_grad():
+        whole, metrics = learner.shards.sum_all(gradient, metrics)
+        gradient.copy_(whole)
+    norm = clip_gradient(gradient, config.max_grad_norm)
+    learner.optimizer.step()
+    return torch.cat([metrics, norm.reshape(1)])
+
+
+def compute_gradient(
+    learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any
+) -> Tensor:
+    """Sets the gradient of some segments; returns their share of STEP_METRICS without the gradient norm."""
+    rollout = learner.rollout
+    learner.weights.grad.zero_()
     metrics = torch.zeros(len(STEP_METRICS) - 1, device=learner.device)
     count = segments.stop - segments.start if isinstance(segments, slice) else len(segments)
     size = count if learner.device.type != "cpu" else max(1, CHUNK // rollout.segment)
@@ -393,9 +454,7 @@ def improve(learner: Learner, batch: Batch, segments: Tensor | slice, weights: T
         hi = min(lo + size, count)
         chunk = slice(segments.start + lo, segments.start + hi) if isinstance(segments, slice) else segments[lo:hi]
         metrics += add_gradient(learner, batch, chunk, by_segment if hi - lo == count else by_segment[:, lo:hi], total)
-    norm = clip_gradient(gradient, config.max_grad_norm)
-    learner.optimizer.step()
-    return torch.cat([metrics, norm.reshape(1)])
+    return metrics
 
 
 def add_gradient(learner: Learner, batch: Batch, segments: Tensor | slice, advantages: Tensor, total: Any) -> Tensor:
@@ -469,4 +528,5 @@ ALGORITHM = Algorithm(
     takes_late_steps=True,
     prepare=make_batch,
     cost=lambda config, networks, steps: (steps * config.epochs, 3.0),
+    shard=lambda config, shards: config,  # every shard divides its rollout into as many minibatches
 )

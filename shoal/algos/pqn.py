@@ -18,11 +18,11 @@ from torch import Tensor
 
 from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
-from shoal.algos.algorithm import Algorithm
+from shoal.algos.algorithm import SHARDS_HELP, Algorithm
 from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.rollout import Truncation
-from shoal.config import LogUniform, Uniform, opt
+from shoal.config import LogitUniform, LogUniform, Uniform, opt
 from shoal.errors import ConfigError
 from shoal.nn.distributions import NEVER
 
@@ -48,7 +48,7 @@ class PQN:
     schedule: Literal["constant", "linear", "cosine"] = opt("linear", "learning rate schedule, down to 0 at the end")
     adam_eps: float = opt(1e-5, "Adam: added to the denominator", low=0.0)
     max_grad_norm: float = opt(10.0, "clip gradients to this norm; 0: no clipping", low=0.0, may_change="above 0")
-    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=Uniform(0.9, 0.9999), may_change=True)
+    gamma: float = opt(0.99, "discount factor", low=0.0, high=1.0, sweep=LogitUniform(0.9, 0.9999), may_change=True)
     reward_scale: float = opt(1.0, "factor applied to rewards", low=0.0, may_change=True)
     q_lambda: float = opt(
         0.65,
@@ -79,6 +79,7 @@ class PQN:
     precision: Literal["auto", "fp32", "tf32"] = opt(
         "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
     )
+    shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
 
     def resolve(self, rows: int) -> PQN:
         """The options with `minibatch_size` converted to `minibatches`."""
@@ -190,10 +191,19 @@ def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:
     counts = None if counted is None else counted.flatten()[index].to(losses.dtype)
     # each network learns from its share of the minibatch: its gradient is the mean over that share
     total = len(index) if counts is None else counts.sum().clamp(min=1.0)
+    shards = learner.shards
+    if shards is not None:
+        total = shards.sum(losses.new_tensor(len(index)) if counts is None else counts.sum()).clamp(min=1.0)
     chosen.backward((derivatives if counts is None else derivatives * counts) * (learner.actor.networks / total))
+    if shards is None:
+        loss = ops.masked_mean(losses, counts)
+    else:
+        with torch.no_grad():
+            whole, loss = shards.sum_all(gradient, (losses if counts is None else losses * counts).sum() / total)
+            gradient.copy_(whole)
     norm = clip_gradient(gradient, config.max_grad_norm)
     learner.optimizer.step()
-    return torch.stack([ops.masked_mean(losses, counts), norm])
+    return torch.stack([loss, norm])
 
 
 ALGORITHM = Algorithm(
@@ -204,4 +214,5 @@ ALGORITHM = Algorithm(
     make_policy=q.make_policy,
     prepare=compute_returns,
     cost=lambda config, networks, steps: (steps * config.epochs, 3.0),
+    shard=lambda config, shards: config,  # every shard divides its rollout into as many minibatches
 )

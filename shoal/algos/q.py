@@ -132,7 +132,8 @@ def observe(learner: QLearner) -> dict[str, Tensor]:
     rollout = learner.rollout
     counts = None if rollout.alive is None else rollout.alive[:-1]
     ended = rollout.dones if counts is None else rollout.dones & counts
-    learner.games += ended.sum() / learner.actor.agents
+    games = ended.sum() if learner.shards is None else learner.shards.sum(ended.sum())
+    learner.games += games / learner.actor.agents
     weights = None if counts is None else counts.to(torch.float32)
     return {
         "epsilon": learner.head.epsilon.clone(),

@@ -18,22 +18,26 @@ from torch import nn
 
 from shoal.cores import available_threads
 from shoal.nn.qnet import Dense
-from shoal.train import Options, Trainer
+from shoal.train import Options, Trainer, make_trainer
 from shoal.train.graphs import capture
+from shoal.train.ranks import join
 
 
 def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
-    """Trains for some seconds and returns the measurements. Writes no files."""
-    began = time.perf_counter()
+    """Trains for some seconds and returns the measurements. Writes no files. With several processes: on rank 0."""
+    began, world = time.perf_counter(), join()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    trainer = Trainer(env, options)
+    trainer = make_trainer(env, options, world=world)
     try:
         trainer.iterate()
         warm_up = time.perf_counter() - began
-        rates, split = _iterations(trainer, seconds)
-        if trainer.on_gpu:
+        rates, split, exchange = _iterations(trainer, seconds)
+        if trainer.on_gpu and trainer.shards is None:
             split = _device_split(trainer) or split
+        if trainer.on_gpu and trainer.shards is not None:
+            trainer.shards.exchange.synchronizes = True  # or the seconds are those of the host alone
+            exchange = _iterations(trainer, seconds / 5)[2]
         facts = _facts(trainer, split)
         return {
             **facts,
@@ -42,13 +46,20 @@ def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
             "warm_up_s": warm_up,
             "split_s": split,
             "launches": _launches(trainer) if trainer.on_gpu else None,
+            "processes": 1 if world is None else world.size,
+            "shards": trainer.num_shards,
+            "exchange": exchange,
         }
     finally:
         trainer.close()
+        if world is not None and not trainer.is_broken:
+            world.send("end", "")
 
 
-def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str, float]]:
-    """Steps per second of five runs, and the seconds of an iteration by activity, by the host's clock."""
+def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str, float], dict[str, float]]:
+    """Steps per second of five runs, and of an iteration: the seconds by activity, by the host's clock, and what
+    processes exchange (calls, bytes that a process receives, seconds; none if there is one process).
+    """
     trainer.drain()
     rates: list[float] = []
     totals: dict[str, float] = {}
@@ -61,10 +72,12 @@ def _iterations(trainer: Trainer, seconds: float) -> tuple[list[float], dict[str
         trainer.wait()
         rates.append((trainer.step - first) / (time.perf_counter() - began))
         for name, value in trainer.drain().items():
-            if name.startswith("time/"):
-                totals[name[5:]] = totals.get(name[5:], 0.0) + value
+            if name.startswith(("time/", "ranks/")):
+                totals[name] = totals.get(name, 0.0) + value
+    exchange = {"calls": "ranks/exchanges", "bytes": "ranks/exchange_bytes", "seconds": "ranks/exchange_s"}
     names = {"env": "env", "inference": "policy", "copy": "copy", "learn": "update"}
-    return rates, {shown: totals.get(name, 0.0) / count for name, shown in names.items()}
+    split = {shown: totals.get(f"time/{name}", 0.0) / count for name, shown in names.items()}
+    return rates, split, {shown: totals.get(name, 0.0) / count for shown, name in exchange.items()}
 
 
 def _device_split(trainer: Trainer) -> dict[str, float] | None:
@@ -130,9 +143,11 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
     macs = macs_per_row(actor.policy, actor.blank(networks))
     cost = trainer.algorithm.cost
     learned, passes = (0.0, 0.0) if cost is None else cost(train, networks, steps)
-    flops = 2.0 * macs * (steps + passes * learned)
+    processes = 1 if trainer.shards is None else trainer.num_shards // len(trainer.shards.exchange.own)
+    flops = 2.0 * macs * (steps + passes * learned) / processes  # of one process
     # the rollout writes each number once, and the update reads it once for each pass
-    moved = sum(learner.rollout.nbytes for learner in trainer.learners) * (1 + learned / steps)
+    rollouts = sum(learner.rollout.nbytes for learner in trainer.learners) * trainer.num_shards / processes
+    moved = rollouts * (1 + learned / steps)
     peak = (  # read before the limits are measured, which needs gigabytes
         torch.cuda.max_memory_allocated()
         if trainer.on_gpu
@@ -145,7 +160,7 @@ def _facts(trainer: Trainer, split: dict[str, float]) -> dict[str, Any]:
         "algo": options.algo,
         "device": torch.cuda.get_device_name() if trainer.on_gpu else "cpu",
         "backend": trainer.vec.backend,
-        "num_envs": trainer.vec.num_envs,
+        "num_envs": trainer.num_envs,
         "steps": steps,
         "params": trainer.num_params,
         "fused": trainer.learners[0].fused is not None,

@@ -25,6 +25,7 @@ def bench_train(args: list[str]) -> int:
         shoal bench train breakout
         shoal bench train breakout --device cuda
         shoal bench train cartpole --vec.num-envs 65536 --json
+        shoal bench train breakout --gpus 4
 
     Options of this command, besides those of 'shoal train' below:
         --seconds N   seconds of training to measure (default: 3)
@@ -32,15 +33,20 @@ def bench_train(args: list[str]) -> int:
         --out FILE    append that line to this file
     """
     from shoal.bench.training import profile
+    from shoal.cli import rank_flags
     from shoal.cli.screen import console
     from shoal.cli.train import parse
     from shoal.measure import describe_machine
 
+    if (follower := rank_flags.join(args)) is not None:
+        return follower
     rest, own = _take(args, {"--seconds": "3", "--out": ""}, ["--json"])
     request = parse(rest, "bench train", inspect.getdoc(bench_train))
     seconds, out = _seconds(own["--seconds"]), Path(own["--out"]) if own["--out"] else None
     if out and (out.is_dir() or not out.parent.is_dir()):
         raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder.")
+    if (code := rank_flags.launch(args, request, ("bench", "train"))) is not None:
+        return code
     screen = console(stderr=bool(own["--json"]))
     with screen.status(f"training {request.env} for {seconds:g} s"):
         measured = profile(request.env, request.options, seconds)
@@ -106,6 +112,13 @@ def show(screen: Any, measured: dict[str, Any]) -> None:
         f"{measured['flops_per_s'] / 1e12:,.3g} TFLOP/s (measured here). "
         f"This run takes {total / measured['floor_s']:.1f} times as long."
     )
+    if (processes := measured["processes"]) > 1:
+        sent = measured["exchange"]
+        screen.print(
+            f"{processes} processes, {measured['shards']} shards: an update has {sent['calls']:,.0f} exchanges; "
+            f"in them a process receives {sent['bytes'] / 1e6:,.3g} MB and waits for {1e3 * sent['seconds']:,.2f} ms "
+            f"({sent['seconds'] / total:.0%} of an iteration)."
+        )
     kernels = "" if measured["launches"] is None else f"{measured['launches']:,} launches per iteration, "
     path = "fused kernels" if measured["fused"] else "plain kernels"
     where = path if measured["launches"] is not None else "CPU"

@@ -20,7 +20,7 @@ command to read the first line of its help, so import slow packages inside the f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,3 +76,13 @@ def _load(name: str) -> Command:
     """The command of a plugin. A plain function is a command too."""
     plugin: Any = COMMANDS.find(name)
     return plugin if isinstance(plugin, Command) else Command(plugin)
+
+
+def value_of(args: Sequence[str], flag: str) -> str | None:
+    """The value of one flag, read before the others are parsed."""
+    for k, word in enumerate(args):
+        if word == flag and k + 1 < len(args):
+            return args[k + 1]
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None

@@ -17,27 +17,35 @@ def envs(
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
     /,
     *,
+    frameworks: bool = False,
     json: bool = False,
 ) -> int:
     """List the envs, or show the page of one.
 
-    A page describes the env, its spaces, params and stats, and how to use it.
+    A page describes the env, its spaces, params and stats, and how to use it. Frameworks are libraries of other people:
+    --frameworks lists them, whether each is installed, and how to install it.
 
     Try:
         shoal envs                list all
         shoal envs breakout       the page of one env
         shoal envs minigrid       list those whose names start with minigrid_
         shoal envs ./my_env.h     the page of your own header
+        shoal envs --frameworks   atari, procgen, nethack and others
+        shoal envs atari:         the envs of one framework
         shoal envs --json         everything as JSON
 
     Args:
-        name: The env to show: a name from the list, or the path of an env header. The first part of names lists the
-            envs that share it. Without a name all are listed.
+        name: The env to show: a name from the list, the path of an env header, or an env of a framework (atari:Pong).
+            The first part of names lists the envs that share it, and a framework alone (atari:) its envs. Without a
+            name all are listed.
+        frameworks: List the frameworks, not the envs.
         json: Print JSON: an object for one env, an array for the list.
     """
     from shoal import registry
     from shoal.cli import pages
 
+    if frameworks or (name is not None and not registry.is_native(name)):
+        return show_frameworks(name, json)
     known = registry.known_names()
     family = [other for other in known if name not in known and other.startswith(f"{name}_")]
     if name is None or family:
@@ -47,6 +55,33 @@ def envs(
         print(jsonlib.dumps(pages.describe(header), indent=2))
     else:
         show(pages.page(header))
+    return 0
+
+
+def show_frameworks(name: str | None, json: bool) -> int:
+    """All frameworks, the envs of one (`atari:`), or one env (`atari:Pong`)."""
+    from shoal.cli import framework_pages as pages
+    from shoal.cli.screen import console
+    from shoal.errors import ConfigError
+    from shoal.integrations.framework import framework, is_prefix
+
+    prefix, _, env = (name or "").partition(":")
+    if name is not None and not is_prefix(prefix):
+        if env or name.endswith(":"):
+            raise ConfigError(f"'{prefix}:' is not a framework. 'shoal envs --frameworks' lists them.")
+        raise ConfigError(f"--frameworks lists all: leave out '{name}'.")
+    if json:
+        found = pages.all_frameworks() if name is None else [framework(prefix)]
+        tables = [pages.describe(one) for one in found]
+        if name is not None:
+            tables[0]["envs"] = found[0].names() if found[0].is_installed else []
+        print(jsonlib.dumps(tables if name is None else tables[0], indent=2))
+    elif name is None:
+        pages.show_all(console())
+    elif env:
+        show(pages.page(name))
+    else:
+        pages.show_names(console(), framework(prefix))
     return 0
 
 
@@ -118,7 +153,14 @@ def list_table(names: list[str]) -> int:
             out.print(Text(f"  {row[-1]}", "dim"))
     example = "breakout" if "breakout" in names else names[0]
     out.print(f"\n{len(names)} env{'' if len(names) == 1 else 's'}.")
-    suggest(out, {f"shoal envs {example}": "the page of one env", "shoal new my_env": "write your own env"})
+    suggest(
+        out,
+        {
+            f"shoal envs {example}": "the page of one env",
+            "shoal envs --frameworks": "envs of other libraries: atari, procgen, nethack",
+            "shoal new my_env": "write your own env",
+        },
+    )
     return 0
 
 
@@ -149,5 +191,9 @@ def list_json(names: list[str]) -> int:
 COMMAND = Command(
     envs,
     order=50,
-    examples={"shoal envs": "the envs that Shoal comes with", "shoal envs breakout": "the page of one env"},
+    examples={
+        "shoal envs": "the envs that Shoal comes with",
+        "shoal envs breakout": "the page of one env",
+        "shoal envs --frameworks": "envs of other libraries: atari, procgen, nethack",
+    },
 )

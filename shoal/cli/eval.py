@@ -36,6 +36,8 @@ def evaluate(words: list[str]) -> int:
     --env.NAME VALUE plays under other params than those of training, any that 'shoal envs ENV' lists. Params that
     change the observations or the actions are refused. --opponents 1=seek,2=mine:Agent plays against others.
 
+    A record of 'shoal play' (a .json file) is played again, and scored in the same way.
+
     --agent evaluates a Python class with act(obs, mask) on an env, without a run: mine:Agent, ./mine.py:Agent, random.
 
     Try:
@@ -70,7 +72,8 @@ def evaluate_under(
     """Evaluates a run under the env params of training, overridden by `env`.
 
     Args:
-        run: The run: its folder, its id, the name of its env (its newest run), or last. With --agent: the env.
+        run: The run: its folder, its id, the name of its env (its newest run), or last. With --agent: the env. Or a
+            record of 'shoal play'.
         episodes: The number of episodes, for greedy and for sampled actions each.
         checkpoint: The checkpoint: best, last, or a step. best has the highest return in training, or in the
             evaluations of --eval.every.
@@ -94,8 +97,11 @@ def evaluate_under(
     from shoal.errors import ConfigError
     from shoal.runs import choose_checkpoint, find
     from shoal.train import env_seed, load_player
+    from shoal.web import record
 
     _check(episodes, video_episodes, out)
+    if record.is_record(run):
+        return _evaluate_record(record.read(run), json, out)
     if agent:
         if greedy or sample or checkpoint != "best":
             flag = "--greedy" if greedy else "--sample" if sample else f"--checkpoint {checkpoint}"
@@ -388,6 +394,30 @@ def _evaluate_agent(
     _show_scores(screen, result)
     if target is not None:
         screen.print(f"\nVideo of {_count(video_episodes, 'episode')}: {target}", soft_wrap=True)
+    return 0
+
+
+# ---- sessions of `shoal play` ----
+
+
+def _evaluate_record(session: Any, json: bool, out: Path | None) -> int:
+    """Plays a record again and shows its score."""
+    from rich.text import Text
+
+    from shoal.cli.screen import console
+    from shoal.web import record
+
+    result, unfinished = record.replay(session)
+    facts = {"record": str(session.path), "env": session.env, "seats": session.seats, **_result_facts(result, None)}
+    _write(facts, out, json)
+    if json:
+        return 0
+    screen = console()
+    seats = ", ".join(f"{name}: {who}" for name, who in zip(session.agents, session.seats))
+    screen.print(Text(f"{session.env}, played by a person ({seats})", "bold"), soft_wrap=True)
+    left_out = f"; {_count(unfinished, 'unfinished episode')} left out" if unfinished else ""
+    screen.print(Text(f"{_count(len(result.score.returns), 'episode')}{left_out}\n", "dim"), soft_wrap=True)
+    _show_scores(screen, result)
     return 0
 
 

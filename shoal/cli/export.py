@@ -1,9 +1,9 @@
-"""`shoal export`: writes a run's policy to a file for other programs. shoal/export.py says what the file holds."""
+"""`shoal export`: writes a run as a page (shoal/web), or its policy to a file for other programs (shoal/export.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -16,31 +16,45 @@ def export(
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     /,
     *,
+    out: Annotated[FileFlag, tyro.conf.arg(aliases=["-o"])] = None,
     onnx: FileFlag = None,
     torchscript: FileFlag = None,
     torch_export: FileFlag = None,
     checkpoint: Annotated[str, tyro.conf.arg(metavar="{best,last,STEP}")] = "best",
     agent: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the only one)")] = None,
+    opponents: Annotated[
+        str, tyro.conf.arg(metavar="1=WHO,2=WHO", help_behavior_hint="(default: those of training)")
+    ] = "",
+    bits: Annotated[Literal["auto", "16", "32"], tyro.conf.arg(metavar="{auto,16,32}")] = "auto",
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: from the run)")] = None,
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
 ) -> int:
-    """Export a run's policy to ONNX, TorchScript or torch.export.
+    """Export a run: the agent playing in one HTML file, or its policy to ONNX, TorchScript or torch.export.
 
-    The file takes raw observations and returns the greedy action, the logits and the value. Normalization, the action
-    mask, the recurrent state and the scaling of actions are part of it. Before it is put in place, it is compared with
-    the policy on random inputs, and the largest difference is printed.
+    A page (-o agent.html) holds the env and the policies of all agents, and runs in any browser without a network: see
+    docs/web.md. Its network is compared with the policy while it plays.
+
+    A policy file takes raw observations and returns the greedy action, the logits and the value. Normalization, the
+    action mask, the recurrent state and the scaling of actions are part of it. Before it is put in place, it is
+    compared with the policy on random inputs, and the largest difference is printed.
 
     Try:
+        shoal export last -o agent.html
         shoal export last --onnx policy.onnx
         shoal export cartpole --torchscript policy.pt --torch-export policy.pt2
         shoal export last --onnx prey.onnx --agent prey_0
 
     Args:
         run: The run: its folder, its id, the name of its env (its newest run), or last.
+        out: Write a page: the agent plays in the browser, and a person can take a seat. Native envs only.
         onnx: Write an ONNX file. It needs the packages of 'pip install shoal[onnx]'.
         torchscript: Write a TorchScript file, for torch.jit.load and for C++.
         torch_export: Write a file for torch.export.load.
         checkpoint: The checkpoint: best, last, or a step.
         agent: The agent or group whose policy is exported, if the run has several.
+        opponents: Pages: other players than in training, for the seats that it names: 1=seek,2=RUN.
+        bits: Pages: the size of a weight. auto is 16 if the policy then plays the same, otherwise 32.
+        seed: Pages: the seed of the first episode is this + 2^30, as in 'shoal eval'.
         runs: The folder of the runs.
     """
     from shoal.cli.screen import console
@@ -50,8 +64,14 @@ def export(
 
     wanted = {"onnx": onnx, "torchscript": torchscript, "torch-export": torch_export}
     files = {kind: path for kind, path in wanted.items() if path is not None}
+    if out is not None:
+        _write_page(run, out, checkpoint, opponents, bits, seed, runs)
     if not files:
-        raise ConfigError("no file is named. Give --onnx FILE, --torchscript FILE or --torch-export FILE.")
+        if out is not None:
+            return 0
+        raise ConfigError(
+            "no file is named. Give -o PAGE.html, --onnx FILE, --torchscript FILE or --torch-export FILE."
+        )
     if len({path.resolve() for path in files.values()}) < len(files):
         raise ConfigError("two formats name the same file. Give each a file of its own.")
     for kind, path in files.items():
@@ -66,6 +86,27 @@ def export(
         agreement = f"max difference {report.max_difference:.2g} from the policy on {report.inputs} random observations"
         screen.print(f"{path}: {kind}, {agreement} ({report.runtime})", soft_wrap=True)
     return 0
+
+
+def _write_page(run: str, path: Path, checkpoint: str, opponents: str, bits: str, seed: int | None, runs: Path) -> None:
+    """Writes a page and says how well it agrees with the policy."""
+    from shoal.cli.screen import console
+    from shoal.runs import find
+    from shoal.web import game, page
+
+    page.check(path)
+    screen = console()
+    with screen.status("comparing the page's network with the policy"):
+        made = game.of_run(find(run, runs), checkpoint, opponents=opponents, seed=seed, bits=bits)
+        size = page.write(path, made.facts)
+    screen.print(f"{path}: {size / 1000:.0f} KB, {made.facts['env']}. Open it in a browser.", soft_wrap=True)
+    if made.agreement is not None:
+        found = made.agreement
+        screen.print(
+            f"{found.bits}-bit weights: max difference of logits {found.logits:.2g}, the same greedy actions in "
+            f"{found.same:.2%} of {found.rows:,} observations",
+            soft_wrap=True,
+        )
 
 
 def _choose(loaded: Any, agent: str | None) -> Any:
@@ -92,5 +133,5 @@ def _show_signature(screen: Any, rows: list[tuple[str, str, str, str]]) -> None:
 
 
 COMMAND = Command(
-    export, order=25, examples={"shoal export last --onnx policy.onnx": "write the newest run's policy to an ONNX file"}
+    export, order=25, examples={"shoal export last -o agent.html": "the newest run's agent as one page for any browser"}
 )

@@ -28,17 +28,19 @@ def plot(
     """Draw the learning curves of runs, with the spread over their seeds.
 
     Runs that differ only in their seed become one line: their mean, with a band around it. Writes a picture and a web
-    page, which shows values on hovering and with the arrow keys.
+    page, which shows values on hovering and with the arrow keys. Of a sweep it writes a page of its own: the Pareto
+    front, the importance of the options, slices and parallel coordinates.
 
     Try:
         shoal plot last
         shoal plot runs/cartpole
         shoal plot cartpole breakout --x wall_s
         shoal plot runs/cartpole --y entropy --smooth 5 --out entropy.png
+        shoal plot runs/cartpole/sweep-20261116-193741
 
     Args:
         runs: The runs: folders, ids from 'shoal runs', the name of an env (its newest run), a folder of runs, a
-            group of seeds, or last.
+            group of seeds, a sweep, or last.
         y: The metric to draw: a key of metrics.jsonl. A * stands for any name: 'episode/return/*' is one line for each
             agent and group.
         x: The x axis: steps, or seconds of training.
@@ -59,6 +61,8 @@ def plot(
             raise ConfigError(
                 f"--out {path} cannot be written. Choose a file in an existing folder that you may write to."
             )
+    if (sweep := find_sweep(runs)) is not None:
+        return plot_sweep(sweep, out)
     chosen = find(runs)
     folder = chosen[0].folder if len(chosen) == 1 else Path()
     paths = out or (folder / "curves.png", folder / "curves.html")
@@ -75,6 +79,41 @@ def plot(
     if many == 1 and len(list(chosen[0].folder.parent.glob("*/run.json"))) > 1:
         hint = "all runs of this env, the seeds as one line with a band"
         suggest(screen, {f"shoal plot {chosen[0].folder.parent}": hint})
+    return 0
+
+
+def find_sweep(names: Sequence[str]) -> Any:
+    """The sweep that the names mean; None: they mean runs."""
+    if not any("sweep" in name or (Path(name) / "sweep.json").is_file() for name in names):
+        return None
+    from shoal.errors import ConfigError
+    from shoal.sweep.needs import check_optuna
+
+    check_optuna()
+    from shoal.sweep import store
+
+    found = [store.find(name) for name in names]
+    if found.count(None) == len(found):
+        return None
+    if len(found) > 1:
+        raise ConfigError("one sweep at a time: its page has its own charts. Name one sweep, or runs only.")
+    return found[0]
+
+
+def plot_sweep(sweep: Any, out: Sequence[Path]) -> int:
+    """Writes the page of a sweep."""
+    from shoal.cli.screen import console
+    from shoal.errors import ConfigError
+    from shoal.sweep import page
+
+    for path in out:
+        if path.suffix != ".html":
+            raise ConfigError(f"--out {path}: the page of a sweep is an .html file.")
+    screen = console()
+    for path in out or (sweep.folder / "sweep.html",):
+        shown = page.write_html(sweep, path)
+        screen.print(f"wrote {path}", soft_wrap=True)
+    screen.print(f"{shown['title']}: {shown['note']}", soft_wrap=True)
     return 0
 
 

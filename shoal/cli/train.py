@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.cli import aliases, seed_flags
-from shoal.cli.command import Command
+from shoal.cli import aliases, rank_flags, seed_flags
+from shoal.cli.command import Command, value_of
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
 from shoal.distributions import Distribution
-from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv, did_you_mean
+from shoal.errors import CheckpointError, ConfigError, EnvCrashed, ShoalError, TrainingError, UnknownEnv
 from shoal.names import shortened
 from shoal.schedules import Schedule, is_call
 
@@ -43,13 +43,19 @@ def train(args: Sequence[str]) -> int:
         shoal train --resume last
         shoal train cartpole --init last@best
         shoal train cartpole --seeds 1 2 3 --parallel 3
+        shoal train breakout --gpus 4
     """
+    follower = rank_flags.join(args)
+    if follower is not None:
+        return follower
     prebuild(args)
     from shoal.train import Stopped
     from shoal.train import train as start
 
     words, group = seed_flags.read(aliases.translate(args))
     request = parse(words)
+    if (code := rank_flags.launch(args, request)) is not None:
+        return code
     common: dict[str, Any] = {
         "options": request.options,
         "runs_folder": request.runs,
@@ -85,9 +91,9 @@ def prebuild(args: Sequence[str]) -> None:
 
     with contextlib.suppress(UnknownEnv, ConfigError):  # a Python env, a flag, or a mistake that `parse` reports
         args = aliases.translate(args)
-        header, file = registry.find(args[0]), _value(args, "--config")
+        header, file = registry.find(args[0]), value_of(args, "--config")
         tables = {} if file is None else config.read_toml(Path(file))
-        if (_value(args, "--device") or tables.get("device")) != "cpu":
+        if (value_of(args, "--device") or tables.get("device")) != "cpu":
             prebuilding.start(header)
 
 
@@ -104,6 +110,7 @@ class Request:
     console: str
     seeds: tuple[int, ...] = ()
     parallel: int = 1
+    launch: Any = None  # of --gpus and --processes (shoal/train/ranks/launch.py)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,14 @@ class Session:
     )
     parallel: int = opt(
         1, "with --seeds: seeds that train at the same time, each in a process with its own cores", low=1
+    )
+    gpus: int = opt(0, "train on this many GPUs of this machine, in a process for each (docs/distributed.md)", low=0)
+    processes: int = opt(0, "train in this many processes on this machine, on the CPU or sharing the GPUs", low=0)
+    max_restarts: int = opt(
+        0, "with --gpus or --processes: how often all are started again from the last checkpoint after a fault", low=0
+    )
+    rank_timeout_s: float = opt(
+        600.0, "with several processes: seconds after which one that the others wait for counts as hanging", low=1.0
     )
     runs: str = opt("runs", "folder of the runs", metavar="FOLDER")
     console: Literal["auto", "dashboard", "lines", "off"] = opt(
@@ -143,13 +158,13 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     asks_help = any(word in ("-h", "--help") for word in args)
     env = stored_env(args[0]) if args and not args[0].startswith("-") else None
     rest = args[1:] if env is not None else list(args)
-    root = Path(_value(rest, "--runs") or runs.ROOT)
+    root = Path(value_of(rest, "--runs") or runs.ROOT)
     layers: list[Mapping[str, Any]] = []
-    if (file := _value(rest, "--config")) is not None:
+    if (file := value_of(rest, "--config")) is not None:
         layers.append(config.read_toml(Path(file)))
-    resumed = None if asks_help else _resumed(_value(rest, "--resume"), env, root)
+    resumed = None if asks_help else _resumed(value_of(rest, "--resume"), env, root)
     if resumed is not None:
-        check_resume(_value(rest, "--init") or "", resumed, is_auto=_value(rest, "--resume") == "auto")
+        check_resume(value_of(rest, "--init") or "", resumed, is_auto=value_of(rest, "--resume") == "auto")
         layers.append(resumed.config)
         env = check_env_is_named(resumed)
     if env is None and not asks_help:
@@ -159,7 +174,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     if env is not None and not registry.is_native(env):  # a Python env: its own keyword arguments
         rest, given = env_flags(rest)
         given = read_env_options(given)
-        check_keywords(env, given)
+        if not value_of(rest, "--vec.python"):  # otherwise this interpreter may not have what the env needs
+            check_keywords(env, given)
         layers.append({"env": given})  # its spaces, on which defaults depend, may depend on them
     options = options_for(env or "", *layers)
     params = _param_fields(env, options.env) or []
@@ -179,7 +195,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     for name, value in _option_values(options).items():
         changed[name] = getattr(parsed, name)
         if name == "train":
-            changed[name] = settle_rate(changed[name], _value(rest, "--train.schedule") is not None)
+            changed[name] = settle_rate(changed[name], value_of(rest, "--train.schedule") is not None)
         if dataclasses.is_dataclass(value):
             config.check(changed[name], name)
     params_now = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
@@ -194,8 +210,9 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
+    launch = rank_flags.read(parsed)
     return Request(
-        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel
+        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel, launch
     )
 
 
@@ -251,15 +268,15 @@ def _default_choosers(rest: Sequence[str]) -> list[Mapping[str, Any]]:
     layers: list[Mapping[str, Any]] = []
     hints = typing.get_type_hints(Options)
     for option in dataclasses.fields(Options):
-        word = _value(rest, f"--{option.name}") if option.name in ("device", "algo") else None
+        word = value_of(rest, f"--{option.name}") if option.name in ("device", "algo") else None
         if word in typing.get_args(config.hint_of(option, hints[option.name])):  # tyro reports any other
             layers.append({option.name: word})
     for name, (table, plugins) in PLUGIN_TABLES.items():
-        if (word := _value(rest, f"--{table}.{name}")) in plugins.names():
+        if (word := value_of(rest, f"--{table}.{name}")) in plugins.names():
             layers.append({table: {name: word}})
-    if _value(rest, "--nn.groups") is not None and _value(rest, "--nn.policies") is None:
+    if value_of(rest, "--nn.groups") is not None and value_of(rest, "--nn.policies") is None:
         layers.append({"nn": {"policies": "auto"}})  # groups that are given have a policy each
-    if (preset := _value(rest, "--env.preset")) is not None:
+    if (preset := value_of(rest, "--env.preset")) is not None:
         layers.append({"env": {"preset": preset}})
     return layers
 
@@ -463,24 +480,8 @@ def _params_help(env: str | None) -> str:
 def check_keywords(env: str, given: Mapping[str, Any]) -> None:
     """Raises for a keyword that the constructor of a Python env does not have, with a suggestion."""
     from shoal import entry
-    from shoal.integrations import gymnasium
 
     entry.check_params(env, given)
-    prefix, _, id = env.partition(":")
-    known = gymnasium.params_of(id) if prefix == "gymnasium" and given else None
-    for name in given:
-        if known is not None and name not in known:
-            raise ConfigError(f"{env} has no param '{name}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
-
-
-def _value(args: Sequence[str], flag: str) -> str | None:
-    """The value of one flag, read before the others are parsed."""
-    for k, word in enumerate(args):
-        if word == flag and k + 1 < len(args):
-            return args[k + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
 
 
 COMMAND = Command(

@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-import gymnasium
-from gymnasium import wrappers
-from gymnasium.vector import VectorEnv
+from typing import TYPE_CHECKING, Any
 
 from shoal.distributions import Distribution, parse
 from shoal.errors import ConfigError
-from shoal.vector.slots import Limited
-from shoal.wrappers import Wrap
+from shoal.integrations import masks
+from shoal.vector.slots import Limited, is_vector_env
 
-# the wrappers that `gymnasium.make` adds; the runner does their work
-STANDARD = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
+if TYPE_CHECKING:
+    from shoal.wrappers import Wrap
+
+# the wrappers that `make` of Gymnasium and of old gym adds; the runner does their work
+STANDARD = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker")
 
 
 def creator(make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap | None = None) -> Callable[[], Any]:
@@ -28,7 +27,7 @@ def creator(make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap | None 
     drawn = {name: rule for name, rule in ((name, _rule(value)) for name, value in kwargs.items()) if rule is not None}
     plain = {name: value for name, value in kwargs.items() if name not in drawn}
     if wrap or drawn:
-        return partial(_make_wrapped, make, plain, wrap or Wrap(), drawn)
+        return partial(_make_wrapped, make, plain, wrap, drawn)
     return partial(_make, make, kwargs)
 
 
@@ -41,21 +40,25 @@ def _make(make: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     return adapt(make(**kwargs))
 
 
-def _make_wrapped(make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap, drawn: dict[str, Distribution]) -> Any:
+def _make_wrapped(
+    make: Callable[..., Any], kwargs: dict[str, Any], wrap: Wrap | None, drawn: dict[str, Distribution]
+) -> Any:
+    from shoal.wrappers import Wrap
+
     wrapped = importlib.import_module("shoal.integrations.wrapped")
-    return wrapped.wrap_env(adapt(make(**kwargs)), wrap, drawn)
+    return wrapped.wrap_env(adapt(make(**kwargs)), wrap or Wrap(), drawn)
 
 
 def adapt(env: Any) -> Any:
     """An env that the runner can step."""
-    if isinstance(env, (VectorEnv, Limited)):
+    if isinstance(env, Limited) or is_vector_env(env):
         return env
-    if isinstance(env, gymnasium.Env):
+    if is_derived(env, "gymnasium", "Env"):
         return without_standard_wrappers(env)
     if hasattr(env, "agent_selection") or hasattr(env, "possible_agents"):
         pettingzoo = importlib.import_module("shoal.integrations.pettingzoo")
         return pettingzoo.adapt(env)
-    if any(kind.__module__.split(".")[0] == "gym" for kind in type(env).__mro__):
+    if is_derived(env, "gym", "Env"):
         gym = importlib.import_module("shoal.integrations.gym")
         return gym.adapt(env)
     if hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "observation_space"):
@@ -68,12 +71,19 @@ def adapt(env: Any) -> Any:
     )
 
 
-def without_standard_wrappers(env: gymnasium.Env[Any, Any]) -> Any:
-    """Removes the wrappers of `gymnasium.make`: the runner does the time limit, the order of calls and the checks."""
+def is_derived(value: Any, package: str, name: str) -> bool:
+    """Whether a value is of a package's class of this name, or of one derived from it. Imports nothing."""
+    return any(kind.__name__ == name and kind.__module__.split(".")[0] == package for kind in type(value).__mro__)
+
+
+def without_standard_wrappers(env: Any) -> Any:
+    """Removes the wrappers of `make`: the runner does the time limit, the order of calls and the checks."""
     limit = 0
-    while type(env) in STANDARD:
-        if isinstance(env, wrappers.TimeLimit):
+    while type(env).__name__ in STANDARD and type(env).__module__.split(".")[0] in ("gymnasium", "gym"):
+        if type(env).__name__ == "TimeLimit":
             steps = int(env._max_episode_steps)
             limit = min(limit, steps) if limit else steps
-        env = env.env  # type: ignore[attr-defined]
+        env = env.env
+    if masks.has_mask(env.observation_space, env.action_space):
+        env = masks.MasksFromObs(env)
     return Limited(env, limit)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from gymnasium import spaces
 
 from shoal import names, registry
 from shoal.entry import make
-from shoal.errors import ConfigError, UnknownEnv
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations.framework import Framework, Reference, choose_gl
 from shoal.spec import RESERVED_PARAMS, Array
 
 
@@ -46,6 +49,8 @@ def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
     if place and id not in gymnasium.registry:
         names.load(place)
+    if kwargs.get("render_mode"):
+        choose_gl()
     return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
 
 
@@ -66,6 +71,69 @@ def params_of(name: str) -> list[str] | None:
     return sorted({*accepted, *spec.kwargs, *of_make} - {"self"})
 
 
+class Gymnasium(Framework):
+    """Every id that Gymnasium knows, and those that a module registers when it is imported."""
+
+    title = "all ids of Gymnasium, and of packages that register theirs"
+    packages = {"gymnasium": "gymnasium>=1.1"}
+    install = ("pip install 'gymnasium[classic-control,box2d,mujoco]'",)
+    example = "CartPole-v1"
+    also = ("FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
+    pattern = "ID or MODULE:ID"
+    references = (
+        Reference("CartPole-v1", 488.75, "PPO, 500k steps", "CleanRL docs, ppo.py"),
+        Reference("Acrobot-v1", -82.48, "PPO, 500k steps", "CleanRL docs, ppo.py"),
+    )
+    notes = (
+        "Box2D and MuJoCo need extras of Gymnasium: the message for a missing one has the command.",
+        "`gymnasium:miniworld:MiniWorld-Hallway-v0` imports miniworld first, which registers its ids.",
+    )
+
+    def names(self) -> list[str]:
+        """The ids of Gymnasium itself, without those of Shoal and those that need another package."""
+        return sorted(
+            id
+            for id, spec in gymnasium.registry.items()
+            if not id.startswith(("shoal/", "phys2d/", "tabular/")) and _needs(spec) is None
+        )
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """A function that makes the env of an id."""
+        maker = find(name)
+        spec = gymnasium.spec(name.rpartition(":")[2])
+        if family := _needs(spec):
+            raise ConfigError(
+                f"gymnasium:{name} needs {NEEDS[family]}, which is not installed. Install it: "
+                f"pip install 'gymnasium[{family}]'"
+            )
+        return maker
+
+    def params(self, name: str) -> dict[str, str] | None:
+        """Those of the env's constructor; their defaults are not known."""
+        known = params_of(name)
+        return None if known is None else dict.fromkeys(known, "")
+
+    def check_params(self, name: str, given: Mapping[str, Any]) -> None:
+        """Raises for a param that the env's constructor does not take."""
+        known = params_of(name) if given else None
+        for key in given:
+            if known is not None and key not in known:
+                raise ConfigError(
+                    f"gymnasium:{name} has no param '{key}'.{did_you_mean(key, known)} It has {', '.join(known)}."
+                )
+
+
+# the modules that families of Gymnasium's envs import
+NEEDS = {"box2d": "Box2D", "mujoco": "mujoco"}
+
+
+def _needs(spec: Any) -> str | None:
+    """The extra of Gymnasium that an env needs to be stepped and that is not installed; None if nothing is missing."""
+    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
+    match = re.match(r"gymnasium\.envs\.(box2d|mujoco)\b", entry_point)
+    return match[1] if match and importlib.util.find_spec(NEEDS[match[1]]) is None else None
+
+
 class SingleEnv(gymnasium.Env[Any, Any]):
     """One native env as a `gymnasium.Env`.
 
@@ -74,7 +142,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     Gymnasium's `max_episode_steps` can only shorten it.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012, as in Gymnasium
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def __init__(self, env: str, render_mode: str | None = None, **params: Any) -> None:
         if unfit := sorted(set(params) & RESERVED_PARAMS - {"max_steps", "preset", "wrap"}):
@@ -164,3 +232,6 @@ def _register_id(name: str, header: Path) -> None:
     )  # a path also works in processes that have not registered it
     if id not in gymnasium.registry:
         gymnasium.register(id, f"{module}:SingleEnv", vector_entry_point=f"{module}:make_vector", kwargs={"env": env})
+
+
+FRAMEWORK = Gymnasium("gymnasium")

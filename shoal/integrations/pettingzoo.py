@@ -10,13 +10,15 @@ import importlib.util
 import pkgutil
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations.framework import Framework, newest
+from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
 Info = dict[str, Any]
@@ -86,13 +88,50 @@ def _make(module: str, **kwargs: Any) -> Any:
     return (loaded.parallel_env if hasattr(loaded, "parallel_env") else loaded.env)(**kwargs)
 
 
+class PettingZoo(Framework):
+    """The families of PettingZoo, and mpe2, which PettingZoo's `mpe` has become."""
+
+    title = "games of several agents: butterfly, classic, sisl, mpe2"
+    packages = {"pettingzoo": "pettingzoo>=1.24"}
+    extra = "pettingzoo"
+    example = "mpe2/simple_spread"
+    also = ("butterfly/knights_archers_zombies", "classic/connect_four", "sisl/multiwalker")
+    pattern = "FAMILY/NAME or FAMILY/NAME_vN"
+    preprocessing = "none; games in which agents take turns (AEC) become steps of one turn each"
+    notes = (
+        "Action masks are read from infos, and from the observation where it has an `action_mask`.",
+        "Versions are those of the installed PettingZoo: 1.27 has knights_archers_zombies_v11, cooperative_pong_v6 and "
+        "pursuit_v5, and no waterworld.",
+    )
+
+    def names(self) -> list[str]:
+        """Every env of the installed packages. Those of Atari need one more."""
+        has_atari = importlib.util.find_spec("multi_agent_ale_py") is not None
+        return [name for name in names() if has_atari or not name.startswith("atari/")]
+
+    def find(self, name: str) -> Callable[..., Any]:
+        """A function that makes the env of a name; without a version, the newest one that is installed."""
+        versions = [other for other in names() if re.sub(r"_v\d+$", "", other) == name]
+        return find(newest(versions) if versions else name)
+
+    def params(self, name: str) -> dict[str, str] | None:
+        """Not known before the env is made."""
+        return None
+
+    def check_params(self, name: str, given: Mapping[str, Any]) -> None:
+        """They are checked where the env is made."""
+
+
 # ---- envs for the runner ----
 
 
 def adapt(env: Any) -> Any:
     """A parallel env: the given one, or an AEC env in which a step is one turn."""
     env = _without_checks(env)
-    return Turns(env) if hasattr(env, "observe") and hasattr(env, "last") else env
+    if hasattr(env, "observe") and hasattr(env, "last"):
+        return Turns(env)
+    masked = agents_with_masks(env)
+    return AgentMasksFromObs(env, masked) if masked else env
 
 
 def _without_checks(env: Any) -> Any:
@@ -116,7 +155,8 @@ def _without_checks(env: Any) -> Any:
 class Turns:
     """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of the agent to move counts.
 
-    All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next.
+    All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next,
+    and `action_mask` what is allowed, where observations have a mask.
     Dead agents leave `agents` at once: the steps that AEC requires of them are taken here.
     """
 
@@ -125,6 +165,7 @@ class Turns:
         self.possible_agents = list(env.possible_agents)
         self.metadata = getattr(env, "metadata", {})
         self.agents: list[Any] = []
+        self._masked = agents_with_masks(env)
 
     def observation_space(self, agent: Any) -> Any:
         """Of one agent."""
@@ -172,9 +213,11 @@ class Turns:
         env = self.env
         self.agents = [agent for agent in env.agents if not _is_dead(env, agent)]
         obs = {agent: env.observe(agent) for agent in self.agents}
-        return obs, {
-            agent: {**env.infos.get(agent, {}), "acting": agent == env.agent_selection} for agent in self.agents
-        }
+        infos = {agent: {"acting": agent == env.agent_selection} for agent in self.agents}
+        for agent in self._masked & set(self.agents):
+            mask = obs[agent][KEY]
+            infos[agent][KEY] = mask if infos[agent]["acting"] else only_first(len(mask))
+        return obs, {agent: {**own, **env.infos.get(agent, {})} for agent, own in infos.items()}
 
     def render(self) -> Any:
         """A frame."""
@@ -191,3 +234,6 @@ class Turns:
 
 def _is_dead(env: Any, agent: Any) -> bool:
     return bool(env.terminations[agent] or env.truncations[agent])
+
+
+FRAMEWORK = PettingZoo("pettingzoo")

@@ -126,7 +126,11 @@ class Source:
         return [str(CORE / name) for name in C_FILES[self.name]]
 
 
-C_FILES = {"core": ("learn.c", "pool.c", "raster.c", "wait.c"), "qlearn": ("qlearn.c",), "ppo": ("ppo.c", "noise.c")}
+C_FILES = {
+    "core": ("learn.c", "policy.c", "pool.c", "raster.c", "wait.c"),
+    "qlearn": ("qlearn.c",),
+    "ppo": ("ppo.c", "noise.c"),
+}
 CORE_SOURCE = Source("core")
 # separate libraries, because they have variants, and the core reports which of them this CPU can run
 QLEARN_SOURCE = Source("qlearn")

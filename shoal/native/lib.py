@@ -19,6 +19,9 @@ from shoal import groups
 from shoal.distributions import number_or_word
 from shoal.errors import BuildError, ConfigError
 from shoal.native import build
+from shoal.native.channels import Channel as Channel
+from shoal.native.channels import Channels
+from shoal.native.channels import declare as declare
 from shoal.spec import RESERVED_PARAMS, RESERVED_STATS, Array, Const, EnvSpec, Param, Preset, Stat
 
 ABI = 4
@@ -110,27 +113,13 @@ class Draw(ctypes.Structure):
 RANGE = [c_void_p, c_int32, c_int32]
 
 
-class Channel(ctypes.Structure):
-    """`Channel` in core/wait.c: commands to one worker process, and their results."""
-
-    _fields_ = [
-        ("posted", c_uint32),
-        ("command", c_int32),
-        ("worker_sleeps", c_uint32),
-        ("padding", c_char * 52),
-        ("finished", c_uint32),
-        ("status", c_int32),
-        ("ticket", c_uint32),
-        ("current", c_int32),
-        ("step", c_int32),
-    ]
-
-
-class Core:
+class Core(Channels):
     """The library that all envs share: thread pool, process signalling, rasterizer, and loops of the learners."""
 
     def __init__(self, path: Path) -> None:
         lib = ctypes.CDLL(str(path))
+        super().__init__(lib)
+        self.path = path
         self.cpu_level = declare(lib.shoal_cpu_level, c_int32)
         self.pool_open = declare(lib.shoal_pool_open, c_void_p, c_int32, c_int32, c_int32)
         self.pool_stop = declare(lib.shoal_pool_stop, None, c_void_p)
@@ -140,14 +129,6 @@ class Core:
         self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
         self.pool_threads = declare(lib.shoal_pool_threads, c_int32, c_void_p)
-        self.channels_bytes = declare(lib.shoal_channels_bytes, c_int64, c_int32)
-        self.channel = declare(lib.shoal_channel, c_void_p, c_void_p, c_int32)
-        self.post = declare(lib.shoal_post, None, c_void_p, c_void_p, c_int32, c_int32)
-        ready = [c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_int64, c_int64]
-        self.wait_ready = declare(lib.shoal_wait_ready, c_int32, *ready)
-        self.wait_command = declare(lib.shoal_wait_command, c_int32, c_void_p, c_int32, c_int64, c_int64)
-        self.settle = declare(lib.shoal_settle, None, c_void_p, c_int32)
-        self.finish = declare(lib.shoal_finish, None, c_void_p, c_int32, c_int32)
         self.raster = declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
         sums = [c_float, c_float, c_int64, c_int64, c_void_p]
         self.advantages = declare(lib.shoal_advantages, None, *[c_void_p] * 5, *sums)
@@ -206,12 +187,6 @@ class Module:
         curves = itertools.takewhile(lambda entry: entry.name, declare(lib.shoal_curve_list, POINTER(_Curve))())
         self.curve_shapes = {curve.name.decode(): (curve.count, curve.points, 4) for curve in curves}
         self.curves = declare(lib.shoal_curves, None, c_void_p, c_int64, c_int32, c_void_p)
-
-
-def declare(function: Any, result: Any, *arguments: Any) -> Any:
-    """Sets the result and argument types of a library's function, and returns it."""
-    function.restype, function.argtypes = result, list(arguments)
-    return function
 
 
 def _read_spec(name: str, raw: _Spec) -> EnvSpec:

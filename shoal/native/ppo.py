@@ -124,7 +124,7 @@ class Epoch(ctypes.Structure):
         *_fields(c_int64, "rows minibatches standardizes"),
         *_fields(c_double, "limit rate"),
         *_fields(c_float, "clip value_clip value_coef entropy_coef"),
-        ("metrics", c_void_p),
+        *_fields(c_void_p, "metrics whole"),
     ]
 
 

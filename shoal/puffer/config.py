@@ -70,7 +70,7 @@ def load_config(env_name: str = "default", args: Sequence[str] | None = None, fo
     for file in files:
         _merge(given, _read(file))
     given["env_name"] = name
-    tables = _defaults(name)
+    tables = defaults_of(name)
     _merge(tables, given)
     flags = _flags(tables, list(sys.argv[1:] if args is None else args))
     _merge(given, flags)
@@ -131,7 +131,7 @@ def _merge(tables: Table, over: Mapping[str, Any]) -> None:
             tables[key] = value
 
 
-def _defaults(name: str | None) -> Table:
+def defaults_of(name: str | None) -> Table:
     """Shoal's defaults, with the tuned values of a native env."""
     native = name.removeprefix("puffer_") if name is not None and isinstance(_find(name), str) else None
     options = options_for(native, {"algo": "ppo", "device": "cpu"}) if native else Options()

@@ -14,23 +14,32 @@ import gymnasium
 from gymnasium import wrappers
 
 from shoal import registry
-from shoal.errors import UnknownEnv, did_you_mean
+from shoal.entry import find_python
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 from shoal.integrations import gymnasium as gymnasium_envs
 from shoal.integrations import pettingzoo as pettingzoo_envs
 from shoal.puffer.exceptions import APIUsageError
 
+# families of names that are frameworks of Shoal: the prefix, and the env of the family's name alone
+FAMILIES = {
+    "crafter": ("crafter", "Reward"),
+    "dm_control": ("dm_control", "walker-walk"),
+    "magent": ("magent", "battle"),
+    "minihack": ("minihack", "River"),
+    "nethack": ("nethack", "Score"),
+    "open_spiel": ("openspiel", "connect_four"),
+    "pokemon_red": ("pyboy", "PokemonRed"),
+    "procgen": ("procgen", "bigfish"),
+    "stable_retro": ("retro", "Airstriker-Genesis"),
+    "vizdoom": ("vizdoom", "HealthGatheringSupreme"),
+}
 # envs that cannot be made by name, and how to install them; `emulate` accepts a function that makes one
 NOT_BY_NAME = {
-    "crafter": "pip install crafter==1.8.3",
     "gpudrive": "build it from source: no pip package holds its simulator (gpudrive 0.1.0 is Python files only)",
     "griddly": "pip install griddly==1.6.7 gym==0.26.2 'numpy<2'",
     "microrts": "pip install --ignore-requires-python --no-deps gym-microrts==0.6.0 && "
     "pip install gym==0.26.2 'numpy<2' JPype1 peewee pillow pyglet (and Java)",
-    "minihack": "pip install minihack==1.0.2 'setuptools<81'",
-    "nethack": "pip install --no-deps nle==1.3.0 && pip install cffi",
     "neuralmmo": "pip install nmmo (Python 3.10)",
-    "procgen": "pip install --no-deps procgen-mirror==0.10.7 gym3==0.3.3 gym==0.26.2 gym_notices && "
-    "pip install moderngl glfw filelock cffi",
 }
 INSTALL = {
     "ale_py": "pip install ale-py==0.12.1",
@@ -72,6 +81,9 @@ def find(name: str) -> Callable[..., Any] | str:
     if name in _registered:
         entry_point, kwargs = _registered[name]
         return partial(_load(entry_point), **kwargs)
+    for family, (prefix, default) in FAMILIES.items():
+        if re.match(rf"{family}([-_].|$)", name) and ":" not in name:
+            return _of_framework(name, prefix, name[len(family) + 1 :] or default)
     family = re.split(r"[-_]", name)[0]
     if family in NOT_BY_NAME:
         raise APIUsageError(
@@ -90,20 +102,28 @@ def find(name: str) -> Callable[..., Any] | str:
         _need(name, "pettingzoo")
         return _pettingzoo(name)
     if not registry.is_native(name):
-        prefix, _, rest = name.partition(":")
-        creator: Callable[..., Any] = importlib.import_module(f"shoal.integrations.{prefix}").find(rest)
-        return creator
+        return find_python(name)
     native = name.removeprefix("puffer_")
     try:
         registry.find(native)
     except UnknownEnv:
-        known = [*_registered, *registry.known_names(), *NOT_BY_NAME]
+        known = [*_registered, *registry.known_names(), *FAMILIES, *NOT_BY_NAME]
         near = did_you_mean(native, known)
         raise UnknownEnv(
             f"'{name}'.{near} Known names are gym-<id>, atari-<game>, minigrid-<name>, pettingzoo-<name>, "
             f"puffer_<name> for native envs ({', '.join(registry.known_names())}), and registered names."
         ) from None
     return native
+
+
+def _of_framework(name: str, prefix: str, env: str) -> Callable[..., Any]:
+    """An env of a framework of Shoal, with its standard preprocessing."""
+    try:
+        return find_python(f"{prefix}:{env}")
+    except UnknownEnv:
+        raise
+    except ConfigError as error:
+        raise APIUsageError(f"'{name}': {error}") from error
 
 
 def _load(entry_point: Any) -> Callable[..., Any]:

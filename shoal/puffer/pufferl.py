@@ -37,7 +37,17 @@ from shoal.seeds import stream_seed
 from shoal.spec import map_leaves
 from shoal.train import Options, Trainer
 
-__all__ = ["NeptuneLogger", "NoLogger", "PuffeRL", "WandbLogger", "load_config", "load_env", "load_policy", "train"]
+__all__ = [
+    "NeptuneLogger",
+    "NoLogger",
+    "PuffeRL",
+    "WandbLogger",
+    "load_config",
+    "load_env",
+    "load_policy",
+    "sweep",
+    "train",
+]
 
 NeptuneLogger, NoLogger, WandbLogger = loggers.NeptuneLogger, loggers.NoLogger, loggers.WandbLogger
 
@@ -484,6 +494,20 @@ def train(
     return records
 
 
+def sweep(args: Mapping[str, Any] | None = None, env_name: str | None = None, **settings: Any) -> Any:
+    """Searches for the best options by `args["sweep"]`, as 'shoal sweep' does. Returns the `shoal.sweep.Sweep`.
+
+    Args:
+        args: of load_config; default: load_config(env_name), which reads INI files and the flags of this process.
+        env_name: default: `args["env_name"]`.
+        **settings: of `shoal.sweep.sweep`: workers, runs_folder, console, finals.
+    """
+    from shoal.puffer.sweep import run_sweep
+
+    args = load_config(env_name or "default") if args is None else args
+    return run_sweep(args, env_name or args.get("env_name"), settings)
+
+
 __getattr__ = missing_names(
     __name__,
     __all__,
@@ -493,6 +517,5 @@ __getattr__ = missing_names(
         "export": "Use PuffeRL.save_checkpoint: weights.safetensors has the weights by name.",
         "main": "Use the 'shoal' command.",
         "profile": "Use 'shoal profile ENV'.",
-        "sweep": "Run 'shoal train' once for each setting, and compare with 'shoal plot'.",
     },
 )

@@ -25,6 +25,7 @@ from shoal.train.options import TABLES, Eval, Options, Save, Vec, as_tables, mer
 from shoal.train.phases import Phase
 from shoal.train.players import load_player, make_actor
 from shoal.train.run_files import run_to_resume
+from shoal.train.sharded import make_trainer
 from shoal.train.signals import Stopped
 from shoal.train.trainer import Trainer
 
@@ -49,6 +50,7 @@ __all__ = [
     "evaluate_run",
     "load_player",
     "make_actor",
+    "make_trainer",
     "make_vec",
     "merge",
     "options_for",

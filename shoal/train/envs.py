@@ -12,7 +12,7 @@ import torch
 
 from shoal import config
 from shoal.cores import available_cores, available_threads
-from shoal.entry import make
+from shoal.entry import make, vectorized_framework
 from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.registry import is_native
@@ -113,6 +113,10 @@ def _make_native(env: Any, options: Options) -> VecEnv:
 def _make_python(env: Any, options: Options, count: int, *, in_training: bool = True, **choices: Any) -> VecEnv:
     vec, cores = options.vec, available_cores()
     count = count or PYTHON_ENVS
+    if (framework := vectorized_framework(env)) is not None:
+        choices |= {} if vec.backend == "auto" else {"backend": vec.backend}
+        choices |= {name: given for name in framework.vec_options if (given := getattr(vec, name, 0))}
+        return make(env, count, **options.env_options, **choices)
     is_free = vec.backend == "auto" and not asks_for_processes(vec)
     if vec.backend == "serial" or (is_free and not pays_for_processes(env, options.env_options, count, cores)):
         return make(env, count, **options.env_options, **choices, backend="serial")

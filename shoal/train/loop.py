@@ -11,11 +11,14 @@ from typing import Any
 from torch import nn
 
 from shoal import runs
-from shoal.errors import UsageError
+from shoal.errors import ConfigError, UsageError
 from shoal.runs import Run
+from shoal.train import ranks
 from shoal.train.callbacks.base import Context
 from shoal.train.options import Options
+from shoal.train.ranks.sameness import check_same, describe_request
 from shoal.train.session import Session, open_session
+from shoal.train.sharded import follow
 
 
 def train(
@@ -76,9 +79,21 @@ def train(
         "options": options,
         **tables,
     }
-    with Training(env, arguments, reads=False) as training:
-        while training.session.advance():
-            pass
+    world = ranks.join()
+    if world is not None:
+        check_same(world, describe_request(env, arguments))
+        if not world.leads:
+            named_policy, named_reward = (None if isinstance(part, str) else part for part in (policy, reward))
+            return Run(follow(world, named_policy, named_reward))
+        ranks.delay_sigterm()
+    training = Training(env, arguments, reads=False)
+    try:
+        with training:
+            while training.session.advance():
+                pass
+    finally:
+        if world is not None and not (training.has_session and training.session.trainer.is_broken):
+            world.send("end", str(training.run.folder.resolve()) if training.has_session else "")
     return training.run
 
 
@@ -90,7 +105,14 @@ def start(env: Any, /, **arguments: Any) -> Training:
             if metrics.get("episode/return", 0.0) > 475:
                 trainer.stop("solved")
     print(trainer.run.summary)
+
+    It needs one process; with several, every one would run the loop. Callbacks of `train` run on rank 0 alone.
     """
+    if (world := ranks.join()) is not None and world.size > 1:
+        raise ConfigError(
+            f"start() trains in one process, and there are {world.size}. Use train(), with callbacks for what the loop "
+            "does."
+        )
     return Training(env, arguments)
 
 
@@ -108,6 +130,11 @@ class Training(Context):
         self._reads = reads  # whether there is a loop that needs metrics after every iteration
         self._held = contextlib.ExitStack()
         self._is_open = False
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the run was opened."""
+        return self._opened is not None
 
     @property
     def session(self) -> Session:

@@ -75,7 +75,7 @@ def train_seeds(
     """
     wanted = parse_seeds(seeds)
     root = Path(runs_folder)
-    cores = _shares(parallel, min(parallel, len(wanted)))
+    cores = core_shares(parallel, min(parallel, len(wanted)))
     if "seed" in tables:
         raise ConfigError(f"seed={tables['seed']} and seeds={seeds} are mutually exclusive. Give seeds only.")
     group = resume if isinstance(resume, SeedGroup) or resume is None else _find(resume, env, wanted, root)
@@ -114,15 +114,13 @@ def _find(resume: str, env: Any, wanted: list[int], root: Path) -> SeedGroup | N
     return seed_groups.group_to_resume(str(resume), env_name(env), wanted, root)
 
 
-def _shares(parallel: int, processes: int) -> list[list[int]]:
-    """The cores of each process: disjoint and equally many."""
+def core_shares(parallel: int, processes: int, flag: str = "--parallel") -> list[list[int]]:
+    """The cores of each process: disjoint and equally many. `flag` is the user's word for `parallel`."""
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
-        raise ConfigError(f"--parallel {parallel} must be an int of at least 1.")
+        raise ConfigError(f"{flag} {parallel} must be an int of at least 1.")
     usable = available_cores()
     if parallel > usable:
-        raise ConfigError(
-            f"--parallel {parallel} needs as many cores; this process may use {usable}. Use --parallel {usable}."
-        )
+        raise ConfigError(f"{flag} {parallel} needs as many cores; this process may use {usable}. Use {flag} {usable}.")
     listed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(usable))
     each = usable // processes
     return [listed[k * each : (k + 1) * each] for k in range(processes)]
@@ -271,7 +269,7 @@ class _Child:
         self.folder = resumed.folder if resumed is not None else group.folder.parent / group.run_id(seed)
         payload = cloudpickle.dumps({**request, "env": env, "argv": sys.argv})
         path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-        with self.log.open("ab") as log, _pinned(cores):
+        with self.log.open("ab") as log, pinned(cores):
             self.process = subprocess.Popen(
                 [sys.executable, *WORKER],
                 stdin=subprocess.PIPE,
@@ -321,7 +319,7 @@ def _put_record(row: SeedRow, record: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _pinned(cores: list[int]) -> Iterator[None]:
+def pinned(cores: list[int]) -> Iterator[None]:
     """A context in which new processes inherit these cores."""
     if not hasattr(os, "sched_setaffinity"):
         yield

@@ -19,6 +19,7 @@ from shoal.algos.algorithm import ALGORITHMS
 from shoal.algos.optimizers import OPTIMIZERS
 from shoal.config import opt
 from shoal.distributions import Distribution
+from shoal.entry import framework_options
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
 from shoal.league.options import LeagueOptions
 from shoal.nn.cores import CORES
@@ -62,6 +63,12 @@ class Vec:
     timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
     on_crash: Literal["auto", "raise", "restart"] = opt(
         "auto", "Python: what to do when a worker dies; auto: restart with ray, otherwise raise"
+    )
+    python: str = opt(
+        "",
+        "Python: the interpreter of the worker processes, which may have other packages than this one: a path, or the "
+        "folder of a virtual environment (docs/other-python.md); default: this one",
+        metavar="PATH",
     )
 
 
@@ -131,8 +138,9 @@ class Options:
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """The keyword arguments of `shoal.make`: the env's own, and the wrappers."""
-        return {**self.env, "wrap": self.wrap} if self.wrap else self.env
+        """The keyword arguments of `shoal.make`: the env's own, the wrappers, and where the env runs."""
+        given = {"wrap": self.wrap, "python": self.vec.python}
+        return {**self.env, **{name: value for name, value in given.items() if value}}
 
 
 _FIELDS = dataclasses.fields(Options)
@@ -149,18 +157,21 @@ TABLES = tuple(f.name for f in _FIELDS if f.name not in _NOT_TABLES)  # tables t
 
 
 def tuned(env: str) -> dict[str, Any]:
-    """The tables of the env's TOML file; empty if it has none. `score` is the score that they reached."""
-    prefix, _, name = env.rpartition(":")
+    """The tables of the env's TOML file, over those of its framework. `score` is the score that they reached."""
     if is_native(env):
         try:
             path = registry.find(env).with_suffix(".toml")  # beside the header
         except UnknownEnv:  # reported where the env is made
             return {}
-    elif "/" in name:
-        return {}
-    else:
-        path = registry.STOCK / prefix / f"{name}.toml"
-    return config.read_toml(path) if path.is_file() else {}
+        return config.read_toml(path) if path.is_file() else {}
+    own = framework_options(env)
+    prefix, _, name = env.rpartition(":")
+    path = registry.STOCK / prefix / f"{name}.toml"
+    if "/" in name or not path.is_file():
+        return own
+    tables = config.read_toml(path)
+    both = {key: {**own[key], **tables[key]} for key in own if isinstance(tables.get(key), Mapping)}
+    return {**own, **tables, **both}
 
 
 def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: bool = False) -> Options:
@@ -174,7 +185,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             options = dataclasses.replace(options, train=ALGORITHMS.find(options.algo).options())
     chosen_before = {name: chosen_plugin(options, name) for name in PLUGIN_TABLES}
     for name, value in tables.items():
-        if name in ("score", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
+        if name in ("score", "sweep", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
             continue
         if name == "wrap":
             value = Wrap.read(value).words()
@@ -245,7 +256,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     own = tuned(env) if isinstance(env, str) else {}
     algo = next((layer["algo"] for layer in reversed(layers) if "algo" in layer), own.get("algo", "ppo"))
     if algo != own.get("algo", "ppo") and algo in ALGORITHMS.names():
-        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score")}
+        common = {name: value for name, value in own.items() if name not in ("train", "cuda", "score", "sweep")}
         own = {**common, **own.get(algo, {}), "algo": algo}
     asked = next((layer["device"] for layer in (*reversed(layers), own) if "device" in layer), "auto")
     on_gpu = asked == "cuda" or (asked == "auto" and torch.cuda.is_available())
@@ -260,7 +271,7 @@ def options_for(env: Any, *layers: Mapping[str, Any]) -> Options:
     if not any(
         "segment" in _table(tables, "train") for layer in (own, *layers) for tables in (layer, _table(layer, "cuda"))
     ):
-        options = _fit_segment(options)
+        options = fit_segment(options)
     return dataclasses.replace(options, env=read_env_options(options.env))
 
 
@@ -281,7 +292,7 @@ def _by_look(env: Any, algo: Any, on_gpu: bool, layers: list[Mapping[str, Any]])
     return merge(options, defaults.by_look(look), "defaults")
 
 
-def _fit_segment(options: Options) -> Options:
+def fit_segment(options: Options) -> Options:
     """The default segment, shortened until segments fill the horizon and there is one for each minibatch."""
     train: Any = options.train
     segment = getattr(train, "segment", 0)

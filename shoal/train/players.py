@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from shoal import checkpoint
 from shoal.algos.actor import Actor, seeded
 from shoal.algos.algorithm import ALGORITHMS
-from shoal.algos.roles import Role, assign_roles, find_groups, groups_of
+from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, resolve_policies
 from shoal.entry import make
 from shoal.errors import CheckpointError, ConfigError
 from shoal.groups import Groups
+from shoal.groups import write as write_groups
 from shoal.nn.policy import NetWithOptions
 from shoal.player import PolicyPlayer
 from shoal.runs import Run
@@ -84,6 +85,15 @@ def make_actors(roles: list[Role], options: Options, policy: Any, device: Any, a
             "the policy function returned the same module for several policies. Make a new one each time."
         )
     return actors
+
+
+def with_policies(options: Options, groups: Groups) -> Options:
+    """The options with the policies and groups that are used: a header or an env may declare others later."""
+    chosen: dict[str, Any] = {
+        "policies": resolve_policies(options.nn.policies, groups),
+        "groups": write_groups(groups),
+    }
+    return dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen))
 
 
 def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:

@@ -86,7 +86,7 @@ def run_facts(run: Run, trainer: Trainer) -> RunFacts:
         backend=trainer.vec.backend,
         device=str(trainer.device),
         seed=options.seed,
-        num_envs=trainer.vec.num_envs,
+        num_envs=trainer.num_envs,
         num_rows=trainer.num_rows,
         horizon=options.train.horizon,
         num_threads=trainer.vec.parallelism,

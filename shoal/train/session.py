@@ -21,7 +21,7 @@ from shoal.log import check as check_loggers
 from shoal.names import shortened
 from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
-from shoal.train import diagnosis, league_members, named
+from shoal.train import diagnosis, league_members, named, ranks, shard_options
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
@@ -31,12 +31,13 @@ from shoal.train.curriculum import prepare as prepare_curriculum
 from shoal.train.envs import env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for
-from shoal.train.param_changes import check_saveable, set_env_params
+from shoal.train.param_changes import check_saveable
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
 from shoal.train.run_files import describe, env_name, run_facts, run_to_resume
 from shoal.train.selection import BestCheckpoint
+from shoal.train.sharded import make_trainer
 from shoal.train.signals import Stopped, handled_signals
 from shoal.train.tally import MAX_LISTED
 from shoal.train.trainer import Trainer
@@ -73,7 +74,11 @@ def open_session(
     The arguments are those of `train`, which restates them: editors and type checkers show them to the user.
     """
     root, env = Path(runs_folder), named.absolute_env(env)
+    world = ranks.join()
     old = run_to_resume(env, resume, root)
+    if world is not None and (begun := world.recall("run")):  # torchrun has restarted the processes
+        old = runs.begun(begun) or old
+        options = shard_options.as_begun(options, old)
     if old is not None:
         given = tables.pop("init", "") if init is None else str(init)
         initial_weights.check_resume(given, old, is_auto=str(resume) == "auto")
@@ -105,12 +110,12 @@ def open_session(
             checkpoint.recover(old.folder / "checkpoints")
         loaded = checkpoint.load_newest(old.checkpoints())
         saved_states, env_params = read_saved(loaded[1]["state"])
-    trainer = Trainer(env, options, policy=policy, reward=reward, is_resumed=old is not None)
+    trainer = make_trainer(env, options, world=world, policy=policy, reward=reward, is_resumed=old is not None)
     try:
         group.check(trainer)
         missing = group.load(saved_states)  # before the trainer: a curriculum seats the opponents whose memory is saved
         if env_params:  # before the envs are restored, or start new episodes
-            set_env_params(trainer.vec, env_params)
+            trainer.set_env_params(env_params)
     except BaseException:
         trainer.close()
         raise
@@ -118,6 +123,8 @@ def open_session(
         run = old if old is not None else runs.create(env_name(env), root, run_id)
         if old is None:
             held.enter_context(run.lock())
+        if world is not None:
+            world.remember("run", str(run.folder.resolve()))
         if loaded is not None:
             trainer.restore(loaded[1], loaded[2])
         describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
@@ -202,6 +209,8 @@ class Session:
         """Starts the run."""
         (self.run.folder / "summary.json").unlink(missing_ok=True)
         self._note_overshoot()
+        for reason in _plain_reasons(self.trainer):
+            self.loggers.note(reason)
         self._signals.enter_context(handled_signals(self._take_signal))
         self.callbacks.call("on_start", self.context)
         self.save_if_wanted()
@@ -328,7 +337,7 @@ class Session:
         self.read_at, self.read_step, self.read_iteration = now, trainer.step, trainer.iteration
         if not self._count_episodes(record):
             return False
-        self.episodes = Episodes.of(record, None if trainer.has_opponents else trainer.vec.drained_returns)
+        self.episodes = Episodes.of(record, None if trainer.has_opponents else trainer.drained_returns)
         return True
 
     def _count_episodes(self, record: Mapping[str, float]) -> bool:
@@ -343,8 +352,6 @@ class Session:
         trainer, now = self.trainer, time.perf_counter()
         if trainer.step == self.logged_step:
             return
-        for event in trainer.vec.drain_events():
-            self.loggers.note(f"warning: {event}")
         if self.reads and trainer.step != self.read_step:
             self._read()
         if self.reads:
@@ -352,6 +359,8 @@ class Session:
         else:
             record = trainer.drain()
             self._count_episodes(record)
+        for event in trainer.drain_events():
+            self.loggers.note(f"warning: {event}")
         total = now - self.logged_at
         known = sum(record[f"time/{kind}"] for kind in ("env", "inference", "copy", "learn"))
         record |= {"time/total": total, "time/other": max(0.0, total - known), "time": time.time()}
@@ -382,7 +391,7 @@ class Session:
         """Changes params of the envs. A checkpoint holds them, so that a resumed run has them too."""
         if self.trainer.vec.native_spec is None:
             check_saveable(values)  # the snapshot of a native env has its params, also distributions
-        set_env_params(self.trainer.vec, values)
+        self.trainer.set_env_params(values)
         self.env_params |= values
 
     def forget_returns(self) -> None:
@@ -410,7 +419,7 @@ class Session:
         trainer, options = self.trainer, self.options
         setup = diagnosis.Setup(
             tables=as_tables(options),
-            num_envs=trainer.vec.num_envs,
+            num_envs=trainer.num_envs,
             num_learners=trainer.num_learning,
             total_steps=options.train.total_steps,
             device=trainer.device.type,
@@ -429,7 +438,8 @@ class Session:
             facts["latest_returns"] = list(self.latest.intervals)
             files = trainer.state()
             files["state"] |= self.callbacks.save(self.env_params)
-            path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
+            with trainer.patient():
+                path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
             if score is not None and not options.eval.every:
                 self.best.mark(path, score)
         except (CheckpointError, OSError) as error:
@@ -460,6 +470,10 @@ class Session:
 
     def _evaluate(self, is_last: bool = False) -> evaluate.Evaluation | None:
         """Plays held-out episodes with the current policy, greedily and by sampling."""
+        with self.trainer.patient():
+            return self._evaluate_now(is_last)
+
+    def _evaluate_now(self, is_last: bool) -> evaluate.Evaluation | None:
         options, trainer = self.options, self.trainer
         make = partial(make_evaluation_vec, trainer.env, options)
         asked, seed = options.eval.episodes, env_seed(options.seed)
@@ -520,6 +534,14 @@ class Session:
 def _read_every(trainer: Trainer) -> int:
     """Iterations between two reads of metrics. A read waits for the device."""
     return READ_EVERY_ON_GPU if trainer.on_gpu else 1
+
+
+def _plain_reasons(trainer: Trainer) -> list[str]:
+    """Why a run does not use fast code that there is: sentences."""
+    reasons = {learner.plain_reason for learner in trainer.learners if learner.plain_reason}
+    if trainer.shards is not None and trainer.on_gpu:
+        reasons.add("with shards an update is not a CUDA graph: it waits for other shards")
+    return sorted(reasons)
 
 
 def _random_entropy(learner: Any) -> float:

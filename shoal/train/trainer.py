@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,16 +27,16 @@ from shoal.algos.collect.host_envs import HostEnvCollector
 from shoal.algos.collect.league import LeagueCollector
 from shoal.algos.collect.native import NativeCollector, covers
 from shoal.algos.optimizers import fits
-from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, mask_size, resolve_policies
+from shoal.algos.roles import Role, assign_roles, find_groups, groups_of, mask_size
 from shoal.algos.rollout import Rollout
+from shoal.algos.shards import Shards
 from shoal.errors import CheckpointError, ConfigError, ShoalError
-from shoal.groups import Groups
-from shoal.groups import write as write_groups
 from shoal.nn.encoders import Encoder
 from shoal.player import PolicyPlayer
 from shoal.seeds import stream_seed
+from shoal.spec import Array
 from shoal.train import init as initial_weights
-from shoal.train import league_members, seats
+from shoal.train import league_members, restoring, seats, shard_options
 from shoal.train.curriculum import changing_seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec, resolve_train
@@ -44,7 +45,8 @@ from shoal.train.health import Context, check_finite, gpu_errors_explained
 from shoal.train.league_play import LeaguePlay, find_seating
 from shoal.train.opponents import is_capturable, load_opponents, memory_of, restore_memory, seat_opponents
 from shoal.train.options import Options
-from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under
+from shoal.train.param_changes import set_env_params
+from shoal.train.players import load_actor, make_actors, policy_name, seat_player, under, with_policies
 from shoal.train.shaping import Shaping
 from shoal.train.tally import MAX_LISTED, AgentTally, ReturnTally, Tally
 from shoal.train.torch_settings import TorchSettings, keep_freed_memory, use_deterministic_kernels
@@ -64,6 +66,7 @@ class Trainer:
         first_seed: the seed of the envs' first reset; default: derived from the run's seed.
         is_resumed: `restore` follows, so the weights of `--init` are not loaded.
         reward: a reward of your own, which the learners see in place of the env's: a class or object with `compute`.
+        shards: all shards of the run, if this trains one of them (sharded.py). Steps and rows are those of all.
     """
 
     def __init__(
@@ -76,16 +79,22 @@ class Trainer:
         first_seed: Any = None,
         is_resumed: bool = False,
         reward: Any = None,
+        shards: Shards | None = None,
     ) -> None:
+        shard_options.check(options, shards)
         keep_freed_memory()
         self.torch_settings = TorchSettings()
         self.opponents, options = seat_opponents(env, league_members.resolve(env, options, vec=vec))
         self.env, self.options = env, options
-        self.first_seed = env_seed(options.seed) if first_seed is None else first_seed
+        self.shards, self.num_shards = shards, 1 if shards is None else shards.count
+        made = options if shards is None else shard_options.of_one(env, options, shards.count)  # what its envs need
+        self.first_env = 0 if shards is None else shards.index * made.vec.num_envs  # its number in the run
+        self.first_seed = env_seed(options.seed) + self.first_env if first_seed is None else first_seed
         self.step = self.iteration = 0
         self.wall_s = 0.0
         self.is_resumed = is_resumed
         self.exact = True  # whether all resumes were bit-exact
+        self.is_broken = False  # whether it failed while other processes took part
         self._started = False
         self._updates = 0  # since the last drain
         self._params_now: dict[str, float] = {}  # of the rollout: env params that have a schedule
@@ -93,7 +102,7 @@ class Trainer:
         self.graphs: Graphs | None = None
         self._is_captured = False
         self._pace = Pace()
-        self.vec: VecEnv = make_vec(env, options) if vec is None else as_vec_env(vec)
+        self.vec: VecEnv = make_vec(env, made) if vec is None else as_vec_env(vec)
         try:
             with gpu_errors_explained(options):
                 self._build(policy, reward)
@@ -113,7 +122,7 @@ class Trainer:
         frozen = load_opponents(self.opponents, vec, options.seed)
         changing = changing_seats(options, vec)
         self.goal = None if changing is None else frozen  # whom evaluations play, where a curriculum changes opponents
-        self.num_rows = vec.num_envs * (self.agents - len(self.opponents))
+        self.num_rows = self.num_envs * (self.agents - len(self.opponents))
         if seating is not None:
             self.num_rows = seating.own[0].num_rows(vec.num_envs, self.agents)
         options = self.options = dataclasses.replace(options, train=resolve_train(options, vec, self.num_rows))
@@ -127,7 +136,7 @@ class Trainer:
         named = find_groups(vec, options.nn.groups)
         self.groups = named or groups_of(roles)
         if self.agents > 1:
-            options = self.options = self._with_policies(options, named)
+            options = self.options = with_policies(options, named)
         self.on_gpu = vec.is_on_gpu or device_of(options) == "cuda"
         self.device = torch.device(vec.device if vec.is_on_gpu else device_of(options))
         if self.on_gpu:
@@ -145,9 +154,10 @@ class Trainer:
         # before the learners are made: they copy weights (DQN's target network)
         has_init = bool(options.init) and not self.is_resumed
         self.init = initial_weights.load(self.actors, options) if has_init else None
+        config, own = shard_options.of_learner(self.algorithm, options, self.shards)
         self.learners = [
             self.algorithm.learner(
-                options.train,
+                config,
                 actor,
                 role.num_rows(vec.num_envs, self.agents),
                 seed=options.seed,
@@ -156,6 +166,7 @@ class Trainer:
                 has_dead_rows=vec.has_dead_rows,
                 optimizer_options=options.optimizer,
                 device=self.device,
+                **own,
             )
             for k, (actor, role) in enumerate(zip(self.actors, played))
         ]
@@ -180,21 +191,14 @@ class Trainer:
             self.collector.resume(first[0], {**infos, **vec.current_infos()})
             self._started = True
         self.param_schedules = ParamSchedules(vec, options.env, options.vec.surplus_envs)
-        self.threads = options.vec.torch_threads or (1 if self.on_gpu else self._torch_threads())
+        # one with shards: the number decides the order of sums, and must not depend on the processes' cores
+        is_single = self.on_gpu or self.shards is not None
+        self.threads = options.vec.torch_threads or (1 if is_single else self._torch_threads())
         # results depend on the order of sums, so on threads and groups: they are saved, so that a run can be repeated
-        chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": vec.num_envs}
+        chosen: dict[str, Any] = {"torch_threads": self.threads, "num_envs": self.num_envs}
         if vec.native_spec is not None and not vec.is_on_gpu:
             chosen["num_groups"] = len(vec.ranges)
         self.options = dataclasses.replace(options, vec=dataclasses.replace(options.vec, **chosen))
-
-    @staticmethod
-    def _with_policies(options: Options, groups: Groups) -> Options:
-        """The options with the policies and groups that are used: a header or an env may declare others later."""
-        chosen: dict[str, Any] = {
-            "policies": resolve_policies(options.nn.policies, groups),
-            "groups": write_groups(groups),
-        }
-        return dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen))
 
     def _seat_frozen(self, actor: Actor, role: Role, infos: dict[str, Any]) -> Seat:
         """A seat for an actor that does not learn."""
@@ -206,7 +210,8 @@ class Trainer:
             actor.seat(rows, size)
         rollout = Rollout(actor, horizon, rows, segment=horizon, has_dead_rows=True, mask_size=size, device=self.device)
         rollout.needs_last_value = False
-        seed = stream_seed(self.options.seed, "opponent", *(role.agents or ()), "actions")
+        own = () if self.shards is None else (f"shard {self.shards.index}",)
+        seed = stream_seed(self.options.seed, "opponent", *(role.agents or ()), "actions", *own)
         return Seat(actor, role, rollout, torch.Generator(self.device).manual_seed(seed), learns=False)
 
     def _make_collector(self, seats: list[Seat]) -> Any:
@@ -235,6 +240,11 @@ class Trainer:
         return Shape(rows, inputs=max(hidden, *encoders, 1), outputs=hidden, steps=rollout.segment)
 
     # ---- progress ----
+
+    @property
+    def num_envs(self) -> int:
+        """Envs of the whole run; `vec` has those of one shard."""
+        return self.vec.num_envs * self.num_shards
 
     @property
     def num_params(self) -> int:
@@ -338,7 +348,7 @@ class Trainer:
         done = (self.step - self.steps_per_iteration) / self.options.train.total_steps
         for k, learner in enumerate(self.learners):
             rate = learner.set_progress(done)
-            if self.graphs is not None:
+            if self.graphs is not None and self.graphs.updates:
                 self.graphs.updates[k]()
             else:
                 self._update(k)
@@ -351,6 +361,8 @@ class Trainer:
 
     def _update(self, number: int) -> None:
         metrics = self.algorithm.update(self.learners[number])
+        if self.shards is not None:
+            metrics = shard_options.mean_metrics(metrics, self.shards, self.device)
         if not self.on_gpu:  # on a GPU once per log, because reading waits for the device
             self._check_finite(metrics)
         self._tallies[number].add(metrics)
@@ -404,6 +416,23 @@ class Trainer:
         context = Context(self.step, self.iteration, self.learners[0].config.learning_rate, self.agents)
         check_finite({**metrics, **means}, rollouts, context)
 
+    def set_env_params(self, values: Mapping[str, Any]) -> None:
+        """Changes params of all envs of the run."""
+        set_env_params(self.vec, values)
+
+    def drain_events(self) -> list[str]:
+        """What happened to the envs since the last call and raised no error: sentences."""
+        return self.vec.drain_events()
+
+    @property
+    def drained_returns(self) -> Array | None:
+        """The returns of the single episodes of the last `drain`; None: there are sums only."""
+        return self.vec.drained_returns
+
+    def patient(self) -> AbstractContextManager[None]:
+        """A context that may take as long as it likes: with several processes, the others wait."""
+        return nullcontext()
+
     def close(self) -> None:
         """Closes the envs and restores torch's settings."""
         self.vec.close()
@@ -417,13 +446,15 @@ class Trainer:
         Collecting is captured if the envs are on the GPU too, learning if truncations have fixed sizes.
         """
         self._is_captured = True
-        if not self.vec.is_on_gpu and not self.learners[0].rollout.truncations.is_fixed:
+        has_updates = self.shards is None and self.learners[0].rollout.truncations.is_fixed
+        if not self.vec.is_on_gpu and not has_updates:
             return
         saved = self._copy_of_state()
         action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
         action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
-        updates = [partial(self._update, k) for k in range(len(self.learners))]
+        # an update with shards waits for the other shards: no graph can hold it
+        updates = [partial(self._update, k) for k in range(len(self.learners)) if self.shards is None]
         is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
         collect = self._collect if self.vec.is_on_gpu and is_held else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)
@@ -437,7 +468,7 @@ class Trainer:
         """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
         return {
             name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
-            for name, part in self.state().items()
+            for name, part in Trainer.state(self).items()  # of this shard
         }
 
     def _put_back(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -501,6 +532,7 @@ class Trainer:
         """What a checkpoint's meta.json holds besides the step."""
         facts = {"iteration": self.iteration, "wall_s": self.wall_s, "env": str(self.env)}
         facts |= {"envs_saved": self.vec.can_snapshot, "rows": self.num_rows}
+        facts |= {} if self.shards is None else {"shards": self.num_shards}
         return {**facts, "policies": [role.name for role in self.roles]}
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
@@ -516,8 +548,9 @@ class Trainer:
     def _restore(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         if self.league is not None:
             self.league.check(state)
-        self._check_streams(state)
-        self._check_policies(meta)
+        restoring.check_shards(meta, self.num_shards)
+        restoring.check_streams(self._streams(), state, self.device)
+        restoring.check_policies(meta, [role.name for role in self.roles])
         for k, (actor, learner) in enumerate(zip(self.actors, self.learners)):
             load_actor(actor, weights, k)
             if not fits(learner.optimizer, under(state, f"{k}.optimizer.")):
@@ -529,11 +562,11 @@ class Trainer:
             stream.set_state(state[name])
         for name, tensor in self._state_tensors().items():
             # a resume may turn on the normalization of rewards
-            _put(tensor, state.get(name), name, must=name in state or ".reward_norm." not in name)
+            restoring.put(tensor, state.get(name), name, must=name in state or ".reward_norm." not in name)
         same_rows = meta.get("rows") == self.num_rows
         if same_rows:
             for name, tensor in self._row_tensors().items():
-                _put(tensor, state.get(name), name)
+                restoring.put(tensor, state.get(name), name)
             restore_memory(self.frozen, state)
             for learner in self.learners:
                 learner.check_restored()
@@ -547,29 +580,6 @@ class Trainer:
             self.param_schedules.set(self.step / self.options.train.total_steps)
             self._restart_envs()
         self._started = True
-
-    def _check_policies(self, meta: Mapping[str, Any]) -> None:
-        saved, own = meta.get("policies"), [role.name for role in self.roles]  # older checkpoints do not say
-        if saved is not None and saved != own:
-            theirs, ours = (", ".join(names) if any(names) else "one policy for all agents" for names in (saved, own))
-            raise CheckpointError(
-                f"the checkpoint has the policies: {theirs}; this run has: {ours}. Use its --nn.policies and "
-                "--nn.groups."
-            )
-
-    def _check_streams(self, state: Mapping[str, Tensor]) -> None:
-        if "0.generator" in state and "0.stream.actions" not in state:
-            raise CheckpointError(
-                "the checkpoint is from Shoal before 0.2, which had one random stream for each policy. Its weights "
-                "can be evaluated ('shoal eval'), but training cannot be resumed. Start a new run."
-            )
-        for name, stream in self._streams().items():
-            if len(state[name]) != len(stream.get_state()):
-                other = "cpu" if self.on_gpu else "cuda"
-                raise CheckpointError(
-                    f"the checkpoint's random streams are those of {other}, not of {self.device.type}. "
-                    f"Resume with --device {other}."
-                )
 
     def _restore_envs(self, state: Mapping[str, Tensor]) -> None:
         obs = self.vec.restore(checkpoint.to_bytes(state["envs"]))
@@ -588,12 +598,4 @@ class Trainer:
         if self.league is not None:
             self.league.begin_games()
         # other seeds than at the start: the policy has already learned from those episodes
-        self.collector.start(env_seed(self.options.seed, "resumed", self.step))
-
-
-def _put(into: Tensor, value: Tensor | None, name: str, must: bool = True) -> None:
-    if value is not None and value.shape == into.shape and value.dtype == into.dtype:
-        into.copy_(value)
-    elif must:
-        what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
-        raise CheckpointError(f"the checkpoint has {what} for {name}, expected {tuple(into.shape)} of {into.dtype}.")
+        self.collector.start(env_seed(self.options.seed, "resumed", self.step) + self.first_env)

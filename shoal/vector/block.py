@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.spec import AgentSpaces, Array, Layout
+from shoal.layout import AgentSpaces, Array, Layout
 
 ALIGNMENT = 128  # two cache lines: CPUs fetch adjacent ones in pairs
 

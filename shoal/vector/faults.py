@@ -5,9 +5,8 @@ from __future__ import annotations
 import pickle
 import signal
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import cloudpickle
 
 from shoal.errors import BadOutput, ConfigError, EnvCrashed, ShoalError, WorkerDied, did_you_mean
 
@@ -35,8 +34,11 @@ def env_crashed(
     return crash
 
 
-def pack(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data, which can be sent to another process whatever the exception holds."""
+def pack(error: BaseException, pickled: Callable[[BaseException], bytes] | None = None) -> dict[str, Any]:
+    """An exception as plain data, which can be sent to another process whatever the exception holds.
+
+    `pickled` pickles the exception itself, as far as that is possible.
+    """
     try:
         text = str(error)
     except BaseException as second:  # str() of a user's exception may raise
@@ -46,12 +48,14 @@ def pack(error: BaseException) -> dict[str, Any]:
         "text": text,
         "is_bad": isinstance(error, BadOutput),
         "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
-        "pickled": _pickled(error),
+        "pickled": (pickled or _pickled)(error),
     }
 
 
 def _pickled(error: BaseException) -> bytes:
     """The exception pickled; or without its parts that cannot be pickled; or empty bytes."""
+    import cloudpickle  # an interpreter that only steps envs need not have it
+
     kind = type(error)
     parts = (kind, tuple(_portable(part) for part in error.args), _portable_state(error))
     for candidate, dumps in (
@@ -78,6 +82,8 @@ class _Parts(NamedTuple):
 
 
 def _portable(value: Any) -> Any:
+    import cloudpickle
+
     try:
         cloudpickle.dumps(value)
     except BaseException:

@@ -36,7 +36,7 @@ class WorkerHandle:
         """Starts the process, which then makes its envs."""
         context: Any = multiprocessing.get_context(self.start_method)
         self.pipe, worker_end = context.Pipe(duplex=True)
-        _limit_blocking(self.pipe.fileno(), self.timeout_s)
+        limit_blocking(self.pipe.fileno(), self.timeout_s)
         work: Any = self.creators
         if self.start_method != "fork":
             work = start_methods.pack_work(self.creators, self.start_method)
@@ -93,7 +93,7 @@ class WorkerHandle:
             self.process.close()
 
 
-def _limit_blocking(fd: int, timeout_s: float) -> None:
+def limit_blocking(fd: int, timeout_s: float) -> None:
     """Limits how long a read or write on this end of a pipe blocks, whatever the other end does."""
     seconds, part = divmod(min(timeout_s, 1e6), 1.0)
     limit = struct.pack("ll", int(seconds), int(part * 1e6) or (not seconds))

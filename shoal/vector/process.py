@@ -28,16 +28,27 @@ from shoal.cores import available_cores
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.native import lib
 from shoal.spec import AgentSpaces, Array
-from shoal.vector import shared
+from shoal.vector import portable, remote, shared
 from shoal.vector.backends import Backend
 from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, restart_event, unpack, worker_died
 from shoal.vector.handle import POLL_S, WorkerHandle
-from shoal.vector.python import CALL, CLOSE, RESET, STEP, PythonVec
+from shoal.vector.python import PythonVec
+from shoal.vector.serve import (
+    CALL,
+    CLOSE,
+    INFO_BYTES,
+    INFOS_IN_MEMORY,
+    INFOS_IN_PIPE,
+    OK,
+    RAISED,
+    RESET,
+    STEP,
+    Plan,
+)
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.start_methods import default_start_method
-from shoal.vector.worker import INFO_BYTES, INFOS_IN_MEMORY, INFOS_IN_PIPE, OK, RAISED, Plan
 from shoal.vector.workers import (
     MAX_EVENTS,
     Crash,
@@ -72,6 +83,7 @@ class ProcessVec(PythonVec):
         timeout_s: float = 60.0,
         on_crash: str = "auto",
         cpu_affinity: bool | Sequence[int] = False,
+        python: str | None = None,
         **options: Any,
     ) -> None:
         cores = available_cores()
@@ -81,6 +93,10 @@ class ProcessVec(PythonVec):
         if method not in multiprocessing.get_all_start_methods():
             known = ", ".join(multiprocessing.get_all_start_methods())
             raise ConfigError(f"start_method={method!r} must be one of {known}.")
+        if python is not None and start_method is not None:
+            raise ConfigError(f"start_method={method!r} is not for workers under python={python!r}. Leave it out.")
+        self.python = None if python is None else remote.find_python(python)
+        self._dumps = cloudpickle.dumps if python is None else portable.dumps
         self.start_method = method
         share = len(creators) // count
         pins = list(range(count)) if cpu_affinity is True else list(cpu_affinity or [])
@@ -89,11 +105,12 @@ class ProcessVec(PythonVec):
                 f"cpu_affinity names {len(pins)} cores for num_workers={count}. Name one for each worker."
             )
         allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(cores))
-        self._handles = [
-            WorkerHandle(
+        handle_of: Any = WorkerHandle if self.python is None else remote.RemoteHandle
+        self._handles: list[WorkerHandle] = [
+            handle_of(
                 k,
                 creators[k * share : (k + 1) * share],
-                method,
+                self.python or method,
                 (allowed[k % len(allowed)] if cpu_affinity is True else pins[k]) if cpu_affinity else None,
                 self.timeout_s,
             )
@@ -157,6 +174,8 @@ class ProcessVec(PythonVec):
             _, report, index = message
             raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
         _, agent_spaces, envs, odd = message
+        if self.python is not None:
+            agent_spaces = remote.read_spaces(agent_spaces)
         if odd is not None:
             raise ConfigError(f"env {first + odd} has other spaces than env {first}. All envs must have equal spaces.")
         return agent_spaces, envs
@@ -369,7 +388,7 @@ class ProcessVec(PythonVec):
     # ---- options, calls and closing ----
 
     def _send_options(self, options: Info) -> None:
-        message = cloudpickle.dumps(options)
+        message = self._dumps(options)
         for handle in self._handles:
             self._send(handle, message)
 
@@ -389,7 +408,7 @@ class ProcessVec(PythonVec):
             if (here := [number for number in ids if lo <= number < hi])
         }
         for worker, here in chosen.items():
-            self._send(self._handles[worker], cloudpickle.dumps((here, name, args, kwargs)))
+            self._send(self._handles[worker], self._dumps((here, name, args, kwargs)))
         self._post(list(chosen), CALL)
         self._wait(list(chosen), len(chosen))
         results: dict[int, Any] = {}
@@ -469,5 +488,6 @@ BACKEND = Backend(
         "timeout_s": 60.0,
         "on_crash": "auto",
         "cpu_affinity": False,
+        "python": None,
     },
 )

@@ -6,6 +6,7 @@ Each worker has a contiguous range of envs. In `process` a worker is a process, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -16,16 +17,16 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
+from shoal.space_json import from_json, to_json
 from shoal.spec import AgentSpaces, Array, map_leaves
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block
+from shoal.vector.serve import RESET, STEP
 from shoal.vector.slots import Info, InfoRows
 from shoal.vector.stats import EpisodeSums, GameSums
 
 ROW_KINDS = "obs final_obs rewards terminated truncated done alive final_return final_length".split()
-
-RESET, STEP, CALL, CLOSE = range(4)  # commands that a worker gets
 
 
 class EnvRange:
@@ -84,6 +85,7 @@ class PythonVec(VecEnv):
         autoreset: str = "same_step",
         render_mode: str | None = None,
     ) -> None:
+        agent_spaces = _with_gymnasium_spaces(agent_spaces)
         self.agent_spaces, self.num_envs, self.block, self.worker_ranges = agent_spaces, num_envs, block, list(ranges)
         self.agents_per_env, self.num_rows = len(agent_spaces.agents), num_envs * len(agent_spaces.agents)
         self.copy, self.render_mode, self.zero_copy = copy, render_mode, zero_copy
@@ -484,6 +486,17 @@ class PythonVec(VecEnv):
     def close_extras(self, **kwargs: Any) -> None:
         """Closes the envs."""
         raise NotImplementedError
+
+
+def _with_gymnasium_spaces(given: AgentSpaces) -> AgentSpaces:
+    """The same agents with Gymnasium's spaces; some envs have classes of their own that look like them."""
+    if all(isinstance(space, spaces.Space) for space in (*given.observation_spaces, *given.action_spaces)):
+        return given
+    observations, actions = (
+        tuple(space if isinstance(space, spaces.Space) else from_json(to_json(space)) for space in each)
+        for each in (given.observation_spaces, given.action_spaces)
+    )
+    return replace(given, observation_spaces=observations, action_spaces=actions)
 
 
 class PythonSerial(PythonVec):

@@ -23,9 +23,10 @@ from shoal.vector.backends import Backend
 from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack
-from shoal.vector.python import CALL, RESET, STEP, PythonVec
+from shoal.vector.python import PythonVec
 from shoal.vector.ray_actor import Answer, EnvActor, Frame, Made, load_infos, pack_arguments, pack_work
 from shoal.vector.ray_cluster import RayOptions
+from shoal.vector.serve import CALL, RESET, STEP
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.workers import (
     MAX_EVENTS,

@@ -29,9 +29,10 @@ from shoal.vector.block import Block
 from shoal.vector.faults import call_env, pack
 from shoal.vector.python import ROW_KINDS
 from shoal.vector.runner import Runner
+from shoal.vector.serve import report_of, reset_with
 from shoal.vector.slots import Creator, Info, slot_for
 from shoal.vector.start_methods import add_ids, registered_ids
-from shoal.vector.worker import pack_infos, report_of, reset_with
+from shoal.vector.worker import pack_infos
 
 FRAME_KINDS = tuple(name for name in ROW_KINDS if name != "final_obs")  # and `ended`, which has one entry for each env
 
@@ -181,7 +182,7 @@ class EnvActor:
             shifted = [(row + shift, final, info) for row, final, info in info_rows]
             infos = pack_infos(shifted) if shifted else b""
         except BaseException as error:
-            report = report_of(error, runner, doing or f"step {runner.steps}")
+            report = report_of(error, runner, doing or f"step {runner.steps}", pack)
             return Answer(steps=runner.steps, report={**report, "env": report["env"] + self.first})
         return Answer(self.frame.pack(), infos, runner.steps)
 

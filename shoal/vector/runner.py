@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import BadOutput
-from shoal.spec import Array
+from shoal.layout import Array
 from shoal.vector.block import Block
 from shoal.vector.slots import (
     SAME_STEP,

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 
 from shoal.errors import BadOutput
-from shoal.spec import AgentSpaces, Array, Layout
-from shoal.vector.base import VecEnv
+from shoal.layout import AgentSpaces, Array, Layout, kind_of
 from shoal.vector.block import Block
 
 Info = dict[str, Any]
@@ -303,7 +301,7 @@ class VectorSlot(Slot):
         self.vec = self.env = vec
         self.agents = getattr(vec, "agents_per_env", 1)
         self.envs = vec.num_envs
-        if isinstance(vec, VecEnv):
+        if isinstance(getattr(vec, "agent_spaces", None), AgentSpaces):  # a VecEnv
             self.agent_spaces = vec.agent_spaces
         else:
             self.agent_spaces = AgentSpaces.of_equal_agents(
@@ -404,36 +402,37 @@ def info_dict(info: Any) -> Info:
 
 def action_reader(space: Any, block: Block, agent: int, env: int) -> Callable[[], Any]:
     """A function that returns an agent's action in the form of its space: a number, a copied array, a dict, a tuple."""
-    from gymnasium import spaces
-
     layout = block.agent_spaces.action_layouts[agent]
     parts = [view[env : env + 1] for view in block.leaf_views("actions", agent)]
-    if isinstance(space, spaces.Discrete):
+    if kind_of(space) == "Discrete":
         return lambda view=parts[0]: view[0]  # type: ignore[misc]
     if layout.is_one_array:
         return lambda view=parts[0]: view[0, ...].copy()  # type: ignore[misc]  # an array even of shape ()
 
     def build(space: Any, views: Any) -> Any:
-        if isinstance(space, spaces.Dict):
+        if kind_of(space) == "Dict":
             return {key: build(part, views) for key, part in space.spaces.items()}
-        if isinstance(space, spaces.Tuple):
+        if kind_of(space) == "Tuple":
             return tuple(build(part, views) for part in space.spaces)
         view = next(views)
-        return view[0] if isinstance(space, spaces.Discrete) else view[0, ...].copy()
+        return view[0] if kind_of(space) == "Discrete" else view[0, ...].copy()
 
     return lambda: build(space, iter(parts))
 
 
 def batch_action_reader(block: Block, lo: int, hi: int) -> Callable[[], Any]:
     """A function that returns the actions of the single-agent envs [lo, hi), in order."""
-    from gymnasium import spaces
-
     space, layout = block.agent_spaces.action_spaces[0], block.agent_spaces.action_layouts[0]
-    if layout.is_one_array and (isinstance(space, spaces.Discrete) or layout.leaves[0].shape):
+    if layout.is_one_array and (kind_of(space) == "Discrete" or layout.leaves[0].shape):
         view = block.leaf_views("actions")[0][lo:hi]
-        return (lambda: list(view)) if isinstance(space, spaces.Discrete) else (lambda: view.copy())
+        return (lambda: list(view)) if kind_of(space) == "Discrete" else (lambda: view.copy())
     readers = [action_reader(space, block, 0, env) for env in range(lo, hi)]
     return lambda: [read() for read in readers]
+
+
+def is_vector_env(env: Any) -> bool:
+    """Whether an env is derived from a class VectorEnv: that of Gymnasium, or another with its attributes."""
+    return any(kind.__name__ == "VectorEnv" for kind in type(env).__mro__)
 
 
 def slot_for(env: Any) -> Any:
@@ -442,7 +441,7 @@ def slot_for(env: Any) -> Any:
         return env
     if isinstance(env, Limited):
         return SingleSlot(env.env, env.limit)
-    if isinstance(env, VectorEnv):
+    if is_vector_env(env):
         return VectorSlot(env)
     if hasattr(env, "possible_agents"):
         return AgentsSlot(env)

@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.errors import BadOutput, ConfigError, EnvCrashed, EnvTimeout, WorkerDied
-from shoal.vector.handle import WorkerHandle, _limit_blocking
+from shoal.vector.handle import WorkerHandle, limit_blocking
 from tests.faults.envs import Actor, TwoArgumentsError, Unborn, UnpicklableError, WordlessError, act
 from tests.faults.tools import START_METHODS, within
 
@@ -207,7 +207,7 @@ def test_a_message_that_stops_halfway_does_not_block():
     hand = WorkerHandle(0, [], "fork", None, timeout_s=0.5)
     hand.process = type("Process", (), {"exitcode": None})
     hand.pipe, theirs = Pipe(duplex=True)
-    _limit_blocking(hand.pipe.fileno(), 0.5)
+    limit_blocking(hand.pipe.fileno(), 0.5)
     os.write(theirs.fileno(), struct.pack("!i", 1000) + b"only a few")
     with within(2.0), pytest.raises(TimeoutError):
         hand.receive(time.monotonic() + 0.5)

@@ -16,7 +16,7 @@ from shoal.nn.launch import has_triton
 
 def fused_ppo(learner: Any) -> Any:
     """GPU kernels that act and learn for a PPO learner; None if they do not cover it."""
-    if learner.device.type != "cuda" or not has_triton():
+    if learner.device.type != "cuda" or not has_triton() or _has_shards(learner):
         return None
     from shoal.algos.fast import fused, fused_core, layered, layered_core
 
@@ -33,11 +33,18 @@ def fused_q_learning(learner: Any, minibatches: list[int]) -> Any:
 
     `minibatches` are the transitions of each gradient step of an epoch.
     """
-    if learner.device.type != "cuda" or not has_triton():
+    if learner.device.type != "cuda" or not has_triton() or _has_shards(learner):
         return None
     from shoal.algos.fast import fused_q
 
     return None if fused_q.not_covered(learner) else fused_q.FusedQ(learner, minibatches)
+
+
+def _has_shards(learner: Any) -> bool:
+    """Gradients of shards are added between gradient and step, which GPU kernels do not separate."""
+    if learner.shards is not None:
+        learner.plain_reason = "with shards a GPU learns in torch: its kernels have no sum over shards"
+    return learner.shards is not None
 
 
 def ppo_loss(learner: Any) -> Callable[..., Any] | None:
@@ -68,10 +75,16 @@ def native_q_acting(actor: Any, rollout: Any) -> Any:
 
 
 def native_q_learning(learner: Any, batch_rows: int) -> Any:
-    """DQN's gradient step in C, for a small Q-network on a CPU; None if C does not cover it."""
+    """DQN's gradient step in C, for a small Q-network on a CPU; None if C does not cover it.
+
+    It does not cover shards: C computes gradient and step in one call, and the gradients of shards are added between.
+    """
     from shoal.algos.fast import q_native
     from shoal.algos.optimizers.adam import Adam
 
     if type(learner.optimizer) is not Adam or not q_native.covers(learner.actor, batch_rows):
+        return None
+    if learner.shards is not None:
+        learner.plain_reason = "with shards DQN learns in torch: its C code takes gradient and step in one call"
         return None
     return q_native.NativeLearning(learner, batch_rows)

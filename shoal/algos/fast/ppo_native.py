@@ -313,6 +313,16 @@ class NativePPO:
 
     def epoch(self, batch: Any, minibatches: Iterable[tuple[Any, Tensor | None]]) -> Tensor:
         """A gradient step for each minibatch, given as in `minibatches` of algos/ppo.py: the sums of STEP_METRICS."""
+        return self._learn(batch, minibatches)
+
+    def gradient(self, batch: Any, segments: Any, weights: Tensor | None, stats: Tensor) -> Tensor:
+        """The gradient of a shard's part of a minibatch, and its share of STEP_METRICS without the gradient norm.
+
+        stats: count, mean and variance of the advantages of the whole minibatch.
+        """
+        return self._learn(batch, [(segments, weights)], stats.numpy())[:-1]
+
+    def _learn(self, batch: Any, minibatches: Iterable[tuple[Any, Tensor | None]], whole: Any = None) -> Tensor:
         learner, config, rollout = self.learner, self.learner.config, self.rollout
         self._refresh()
         inputs, _tensor = self._batch_inputs(batch)
@@ -339,6 +349,7 @@ class NativePPO:
             value_coef=config.value_coef,
             entropy_coef=config.entropy_coef,
             metrics=self.metrics.ctypes.data,
+            whole=None if whole is None else whole.ctypes.data,
         )
         for k, start in enumerate(rollout.starts):
             epoch.start[k] = start.data_ptr()

@@ -27,6 +27,9 @@ typedef struct {
     double limit, rate;                       // of the gradient's norm, 0: none; the learning rate
     Coefs coefs;
     double *metrics;  // (NUM_SUMS + 1): adds up over minibatches; the last is the gradient's norm
+    // null: a gradient step. Otherwise only the gradient of one minibatch, which is a part of a larger one: the count,
+    // mean and variance of the advantages of all of it
+    const double *whole;
 } Epoch;
 
 // A minibatch, as one thread sees it.
@@ -78,7 +81,13 @@ static void sum_own_advantages(Minibatch *b) {
 
 // Mean and standard deviation of the advantages, and the number of transitions that count.
 static void standardize(Minibatch *b) {
+    const double *whole = b->epoch->whole;
     b->total = (float)(b->count * b->m->setup.steps), b->mean = 0.0f, b->factor = 1.0f;
+    if (whole) {
+        b->total = (float)whole[0];
+        if (b->epoch->standardizes) b->mean = (float)whole[1], b->factor = (float)(1.0 / (sqrt(whole[2]) + 1e-8));
+        return;
+    }
     if (!needs_sums(b->epoch)) return;
     double sums[3] = {0.0, 0.0, 0.0};
     for (int64_t g = 0; g < 3 * b->division.groups; g++) sums[g % 3] += b->m->advantages[g];
@@ -293,6 +302,7 @@ static void learn_minibatch(Minibatch *b, Minibatch *next) {
         for (int64_t k = 0; k < b->division.groups * NUM_SUMS; k++) b->epoch->metrics[k % NUM_SUMS] += m->losses[k];
         b->epoch->metrics[NUM_SUMS] += norm;
     }
+    if (b->epoch->whole) return;  // the caller adds the other parts, and then steps
     if (m->optimizer.num_matrices) muon(b);
     for (int64_t k = share_of(b, m->spans.count, 0); k < share_of(b, m->spans.count, 1); k++) {
         adam(&m->optimizer, b->step, b->clip, m->spans.at[k].lo, m->spans.at[k].hi);
@@ -336,11 +346,11 @@ static int64_t learn_in_thread(void *job, int32_t thread, int32_t end) {
         learn_minibatch(&b, &next);
         b = next;
     }
-    if (thread == 0) *j->m->optimizer.step = (float)step;
+    if (thread == 0 && !e->whole) *j->m->optimizer.step = (float)step;
     return end - thread - 1;  // 0: every thread runs one call
 }
 
-// One pass over a rollout: a gradient step for each minibatch.
+// One pass over a rollout: a gradient step for each minibatch. With `whole`, only the gradient of one minibatch.
 SHOAL_API void shoal_ppo_learn(Model *m, const Epoch *e) {
     m->optimizer.rate = e->rate;
     LearnJob job = {m, e, (double)*m->optimizer.step};

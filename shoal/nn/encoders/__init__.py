@@ -30,6 +30,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
+from shoal.nn.encoders.ids import IdGrid, IdText
 from shoal.plugins import Plugins, make_with_options
 from shoal.spec import Layout
 
@@ -122,6 +123,7 @@ class Image(nn.Module):
         if min(shape[1:]) < min_side:
             size = " x ".join(map(str, shape[1:]))
             raise ConfigError(f"--nn.encoder {kind} needs {min_side} pixels a side; this image has {size}. Use grid.")
+        self.shape = shape  # (channels, height, width)
         self.cnn = make_with_options(make, shape, options=options)
         self.features = self.cnn.features
         self.scale = 1.0 if normalized else _scale(space)
@@ -210,10 +212,20 @@ def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
     return leaves
 
 
+def _is_id_grid(space: spaces.MultiDiscrete) -> bool:
+    """Whether all places of a grid have the same ids, more than one-hot is for."""
+    is_uniform = bool((space.nvec == space.nvec.flat[0]).all() and (space.start == space.start.flat[0]).all())
+    return space.nvec.ndim == 2 and is_uniform and int(space.nvec.flat[0]) > IDS_AS_ONE_HOT
+
+
 def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool, options: Any) -> Any:
     if isinstance(space, spaces.Discrete):
         return Ids([int(space.n)], [int(space.start)])
     if isinstance(space, spaces.MultiDiscrete):
+        count, start = int(space.nvec.flat[0]), int(space.start.flat[0])
+        if _is_id_grid(space):
+            rows, columns = space.nvec.shape
+            return IdText(columns, count, start) if rows == 1 else IdGrid((rows, columns), count, start)
         return Ids([int(n) for n in np.ravel(space.nvec)], [int(k) for k in np.ravel(space.start)])
     if isinstance(space, spaces.MultiBinary):
         return Numbers(spaces.Box(0, 1, space.shape, np.int8))

@@ -32,14 +32,11 @@ PACKAGES: dict[str, str] = {
     "classic_control": "gym-{}",
     "classic_control_continuous": "gym-{}",
     "mujoco": "gym-{}",
-    "crafter": "crafter",
     "gpudrive": "gpudrive",
     "griddly": "griddly-{}",
     "microrts": "microrts",
-    "minihack": "minihack-{}",
-    "nethack": "nethack",
     "nmmo": "neuralmmo",
-    "procgen": "procgen-{}",
+    **{family: f"{family}-{{}}" for family in names.FAMILIES},
 }
 DEFAULTS = {
     "atari": "breakout",
@@ -51,10 +48,11 @@ DEFAULTS = {
     "classic_control_continuous": "mountain_car_continuous",
     "mujoco": "hopper",
 }
+SHORT_NAMES = {"vizdoom": ("doom",), "nethack": ("nle",)}  # other names of a package's default env
 # packages of PufferLib 3 that are not supported
 OTHERS = (
-    "bsuite cogames craftax dm_control dm_lab gvgai kinetix links_awaken madrona magent mani_skill metta minerl morph "
-    "nmmo3 nocturne open_spiel pokemon_red slimevolley smac stable_retro tribal_village trade_sim vizdoom"
+    "bsuite cogames craftax dm_lab gvgai kinetix links_awaken madrona mani_skill metta minerl morph nmmo3 nocturne "
+    "slimevolley smac tribal_village trade_sim"
 ).split()
 __all__ = [*PACKAGES]
 
@@ -66,6 +64,8 @@ def env_creator(package: str, name: str | None = None, **kwargs: Any) -> Callabl
     if pattern == "gym-{}":
         name = _gymnasium_id(name)
     stem = name.lower().removeprefix(f"{package}-").removeprefix(f"{package}_") if pattern != "gym-{}" else name
+    if package in names.FAMILIES:  # the family's name alone is its default env
+        stem = names.FAMILIES[package][1] if stem in (package, *SHORT_NAMES.get(package, ())) else stem
     if (package, stem) == ("minigrid", "minigrid"):
         stem = "empty-8x8"
     try:

@@ -1,0 +1,422 @@
+"""Envs written in JAX: `jax:gymnax/CartPole-v1`, `jax:brax/ant`, `jax:jumanji/Snake-v1`, `jax:pgx/connect_four`,
+`jax:craftax/Craftax-Classic-Symbolic-v1`, `jax:jaxmarl/MPE_simple_spread_v3`.
+
+Each library has one class here that translates its functions to a JaxEnv. jax_vec.py steps them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from shoal.errors import ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations.framework import Framework
+from shoal.integrations.jax_vec import JaxEnv, JaxVec
+from shoal.layout import kind_of
+
+BRAX_STEPS = 1000
+CRAFTAX = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
+
+
+class Jax(Framework):
+    """The envs of six libraries. A batch is one compiled call."""
+
+    title = "envs in JAX: gymnax, brax, jumanji, pgx, craftax, jaxmarl; batched on JAX's device"
+    packages = {"jax": "jax>=0.4.30"}
+    install = ("pip install jax gymnax six brax jumanji pgx",)
+    example = "gymnax/CartPole-v1"
+    pattern = "LIBRARY/NAME"
+    preprocessing = "none; jumanji's and pgx's action masks are used"
+    is_vectorized = True
+    can_render = False
+    options = {"vec": {"num_envs": 256}}
+    notes = (
+        "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax.",
+        "The first step compiles: seconds for gymnax, minutes for the full Craftax.",
+        "With JAX on a GPU, results are copied to the host: policies that train there read them from it.",
+        "pgx's games: every player is a row; `infos['acting']` says whose turn it is.",
+    )
+
+    def names(self) -> list[str]:
+        """The envs of the libraries that are installed."""
+        return [f"{library}/{name}" for library, kind in LIBRARIES.items() if _is_there(kind) for name in kind.names()]
+
+    def canonical(self, name: str) -> str:
+        """`LIBRARY/NAME`; the library's installation and the name are checked."""
+        library, _, rest = name.partition("/")
+        if library not in LIBRARIES:
+            raise UnknownEnv(
+                f"'jax:{name}'.{did_you_mean(library, LIBRARIES)} Write jax:LIBRARY/NAME; the libraries are "
+                f"{', '.join(LIBRARIES)}."
+            )
+        kind = LIBRARIES[library]
+        if not _is_there(kind):
+            raise ConfigError(f"jax:{name} needs {library}, which is not installed. Install it: {kind.install}")
+        known = kind.names()
+        return name if rest in known else self.unknown(name, [f"{library}/{other}" for other in known])
+
+    def params(self, name: str) -> dict[str, str] | None:
+        """They differ by library: known when the env is made."""
+        return None
+
+    def check_params(self, name: str, given: Any) -> None:
+        """The library checks them when the env is made."""
+
+    def make(self, name: str, **params: Any) -> Any:
+        """Not called: a batch is one vector env."""
+        raise ConfigError("jax envs are made all at once. Use shoal.make.")
+
+    def make_vec(
+        self,
+        name: str,
+        num_envs: int,
+        *,
+        seed: int | None,
+        autoreset: str,
+        render_mode: str | None,
+        jax_device: str = "",
+        **params: Any,
+    ) -> JaxVec:
+        """`num_envs` envs as one compiled batch."""
+        library, _, rest = name.partition("/")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                env = LIBRARIES[library](rest, params)
+        except (TypeError, ValueError, KeyError) as error:
+            raise ConfigError(f"jax:{name} cannot be made with {params or 'its defaults'}: {error}") from error
+        return JaxVec(env, num_envs, seed=seed, autoreset=autoreset, device=jax_device)
+
+
+def _is_there(kind: Any) -> bool:
+    return importlib.util.find_spec(kind.module) is not None
+
+
+def _import(module: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(module)
+
+
+# ---- spaces and observations ----
+
+
+def _plain(obs: Any) -> Any:
+    """An observation as dicts of arrays: named tuples and dataclasses are dicts, bool is uint8."""
+    from jax import numpy as jnp
+
+    if hasattr(obs, "_asdict"):
+        obs = obs._asdict()
+    elif hasattr(obs, "__dataclass_fields__"):
+        obs = {name: getattr(obs, name) for name in obs.__dataclass_fields__}
+    if isinstance(obs, dict):
+        return {key: _plain(part) for key, part in obs.items()}
+    array = jnp.asarray(obs)
+    return array.astype(jnp.uint8) if array.dtype == bool else array
+
+
+def _space_of(seen: Any, declared: Any = None) -> spaces.Space[Any]:
+    """The space of an observation by its shape and type, with the bounds of the library's own space, if it has any."""
+    if isinstance(seen, dict):
+        parts = getattr(declared, "spaces", {}) or {}
+        return spaces.Dict({key: _space_of(part, parts.get(key)) for key, part in seen.items()})
+    dtype, shape = np.dtype(seen.dtype), tuple(seen.shape)
+    low: Any = -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    high: Any = np.inf if dtype.kind == "f" else np.iinfo(dtype).max
+    if declared is not None and hasattr(declared, "low"):
+        low, high = (np.broadcast_to(np.asarray(bound), shape) for bound in (declared.low, declared.high))
+        wide = np.abs(np.stack([low, high]).astype(np.float64)) > 3e38  # gymnax writes the largest float for infinity
+        low, high = (np.where(w, np.sign(b) * np.inf, b) if dtype.kind == "f" else b for w, b in zip(wide, (low, high)))
+    return spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), shape, dtype.type)
+
+
+def _action_space(declared: Any) -> spaces.Space[Any]:
+    kind = kind_of(declared)
+    if kind == "Discrete":
+        return spaces.Discrete(int(declared.n))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.asarray(getattr(declared, "nvec", getattr(declared, "num_categories", None))))
+    if kind == "Box":
+        shape = tuple(declared.shape)
+        low, high = (np.broadcast_to(np.asarray(b, np.float32), shape) for b in (declared.low, declared.high))
+        return spaces.Box(low, high, shape, np.float32)
+    raise ConfigError(f"{type(declared).__name__} is an action space that Shoal does not know. Use another env.")
+
+
+def _shapes(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, as shapes and types: computes nothing."""
+    import jax
+
+    return jax.eval_shape(function, *arguments)
+
+
+def _key() -> Any:
+    import jax
+
+    return jax.random.PRNGKey(0)
+
+
+# ---- libraries ----
+
+
+class Gymnax(JaxEnv):
+    """gymnax's interface. Params are fields of the env's own params."""
+
+    module, install = "gymnax", "pip install gymnax six"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its ids."""
+        return list(_import("gymnax").registered_envs)
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        env, own = _import("gymnax").make(name)
+        self._use(env, own.replace(**params))
+
+    def _use(self, env: Any, own: Any) -> None:
+        self.inner, self.own = env, own
+        seen = _shapes(lambda key: self.reset(key)[1], _key())
+        self.observation_space = _space_of(seen, env.observation_space(own))
+        self.action_space = _action_space(env.action_space(own))
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Starts an episode."""
+        obs, state = self.inner.reset_env(key, self.own)
+        return state, _plain(obs)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """One transition."""
+        obs, state, reward, done, _info = self.inner.step_env(key, state, action, self.own)
+        late = self.is_late(state)
+        return state, _plain(obs), reward, done & ~late if self.done_has_limit else done, late
+
+    done_has_limit = False  # whether the env's `done` is also set by its time limit
+
+    def is_late(self, state: Any) -> Any:
+        """Whether the time limit is reached."""
+        return self.inner.is_truncated(state, self.own)
+
+
+class Craftax(Gymnax):
+    """Craftax and Craftax-Classic."""
+
+    module, install = "craftax", "pip install --no-deps craftax"
+    done_has_limit = True
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its ids."""
+        return list(CRAFTAX)
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        env = _import("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
+        self._use(env, env.default_params.replace(**params))
+
+    def is_late(self, state: Any) -> Any:
+        """Whether the time limit is reached."""
+        return state.timestep >= self.own.max_timesteps
+
+
+class Brax(JaxEnv):
+    """Brax's physics. Params are those of `brax.envs.get_environment`: `backend`."""
+
+    module, install = "brax", "pip install brax"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its envs."""
+        return sorted(name for name in _import("brax.envs")._envs if name != "fast")
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        rest = dict(params)
+        self.limit = int(rest.pop("episode_length", BRAX_STEPS))
+        self.inner = _import("brax.envs").get_environment(name, **{"backend": "positional", **rest})
+        self.observation_space = _space_of(_shapes(lambda key: self.reset(key)[1], _key()))
+        self.action_space = spaces.Box(-1.0, 1.0, (int(self.inner.action_size),), np.float32)
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Starts an episode."""
+        state = self.inner.reset(key)
+        return state, _plain(state.obs)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """One transition."""
+        after = self.inner.step(state, action)
+        done = after.done > 0
+        return after, _plain(after.obs), after.reward, done, done & False
+
+
+class Jumanji(JaxEnv):
+    """Jumanji's envs. Params are arguments of `jumanji.make`."""
+
+    module, install = "jumanji", "pip install jumanji"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its ids."""
+        return sorted(_import("jumanji").registered_environments())
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        self.inner = _import("jumanji").make(name, **params)
+        spec: Any = self.inner.action_spec
+        if hasattr(spec, "num_values") and np.ndim(spec.num_values) == 0:
+            self.action_space = spaces.Discrete(int(spec.num_values))
+        elif hasattr(spec, "num_values"):
+            self.action_space = spaces.MultiDiscrete(np.asarray(spec.num_values).reshape(-1))
+        else:
+            low, high = (np.broadcast_to(np.asarray(b, np.float32), spec.shape) for b in (spec.minimum, spec.maximum))
+            self.action_space = spaces.Box(low, high, spec.shape, np.float32)
+        self._action_shape = tuple(spec.shape)
+        seen = _shapes(lambda key: _plain(self.inner.reset(key)[1].observation), _key())
+        fits = isinstance(self.action_space, spaces.Discrete) and isinstance(seen, dict) and "action_mask" in seen
+        self.has_masks = bool(fits and seen["action_mask"].shape == (int(getattr(self.action_space, "n", 0)),))
+        self.observation_space = _space_of(self._without_mask(seen))
+
+    def _without_mask(self, obs: Any) -> Any:
+        return {key: part for key, part in obs.items() if key != "action_mask"} if self.has_masks else obs
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Starts an episode."""
+        state, timestep = self.inner.reset(key)
+        obs = _plain(timestep.observation)
+        return (state, self._mask_of(obs)), self._without_mask(obs)
+
+    def _mask_of(self, obs: Any) -> Any:
+        from jax import numpy as jnp
+
+        return obs["action_mask"].astype(bool) if self.has_masks else jnp.ones(0, bool)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """One transition. An episode that ends with a discount above 0 was cut by its time limit."""
+        from jax import numpy as jnp
+
+        after, timestep = self.inner.step(state[0], jnp.asarray(action).reshape(self._action_shape))
+        obs = _plain(timestep.observation)
+        over, goes_on = timestep.last(), jnp.mean(timestep.discount) > 0
+        reward = jnp.sum(timestep.reward)
+        return (after, self._mask_of(obs)), self._without_mask(obs), reward, over & ~goes_on, over & goes_on
+
+    def mask(self, state: Any) -> Any:
+        """Which actions are allowed."""
+        return state[1]
+
+
+class Pgx(JaxEnv):
+    """Pgx's games. Every player is a row; the action of the one whose turn it is counts."""
+
+    module, install = "pgx", "pip install pgx"
+    has_masks = True
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its games."""
+        return list(_import("pgx").available_envs())
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        self.inner = _import("pgx").make(name, **params)
+        self.players = int(self.inner.num_players)
+        self.agents = tuple(f"player_{k}" for k in range(self.players))
+        self.has_turns = self.players > 1
+        self.action_space = spaces.Discrete(int(self.inner.num_actions))
+        seen = _shapes(lambda key: _plain(self.inner.init(key).observation), _key())
+        is_flags = np.dtype(_shapes(lambda key: self.inner.init(key).observation, _key()).dtype) == np.bool_
+        self.observation_space = spaces.Box(0, 1, tuple(seen.shape), np.uint8) if is_flags else _space_of(seen)
+
+    def _observe(self, state: Any) -> Any:
+        import jax
+        from jax import numpy as jnp
+
+        if self.players == 1:
+            return _plain(state.observation)
+        return _plain(jax.vmap(lambda player: self.inner.observe(state, player))(jnp.arange(self.players)))
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Starts a game."""
+        state = self.inner.init(key)
+        return state, self._observe(state)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """One turn."""
+        chosen = action if self.players == 1 else action[state.current_player]
+        after = self.inner.step(state, chosen, key)
+        rewards = after.rewards[0] if self.players == 1 else after.rewards
+        return after, self._observe(after), rewards, after.terminated, after.truncated
+
+    def mask(self, state: Any) -> Any:
+        """The legal actions of the player to move; the others may only take action 0, which has no effect."""
+        from jax import numpy as jnp
+
+        if self.players == 1:
+            return state.legal_action_mask
+        idle = jnp.zeros_like(state.legal_action_mask).at[0].set(True)
+        moves = (jnp.arange(self.players) == state.current_player)[:, None]
+        return jnp.where(moves, state.legal_action_mask, idle)
+
+    def acting(self, state: Any) -> Any:
+        """Whose turn it is."""
+        from jax import numpy as jnp
+
+        return jnp.arange(self.players) == state.current_player
+
+
+class JaxMarl(JaxEnv):
+    """JaxMARL's games whose agents have equal spaces. An episode ends for all agents at once."""
+
+    module, install = "jaxmarl", "pip install --no-deps jaxmarl jaxtyping wadler-lindig"
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Its games."""
+        return list(_import("jaxmarl").registered_envs)
+
+    def __init__(self, name: str, params: dict[str, Any]) -> None:
+        self.inner = _import("jaxmarl").make(name, **params)
+        self.agents = tuple(map(str, self.inner.agents))
+        seen = _shapes(lambda key: self.inner.reset(key)[0], _key())
+        shapes = {tuple(seen[agent].shape) for agent in self.inner.agents}
+        actions = [_action_space(self.inner.action_space(agent)) for agent in self.inner.agents]
+        if len(shapes) > 1 or any(space != actions[0] for space in actions):
+            raise ConfigError(f"the agents of jaxmarl/{name} have different spaces, which is not supported.")
+        self.action_space = actions[0]
+        self.observation_space = _space_of(_plain_shape(seen[self.inner.agents[0]]))
+
+    def _stacked(self, values: Any) -> Any:
+        from jax import numpy as jnp
+
+        stacked = jnp.stack([values[agent] for agent in self.inner.agents])
+        return stacked if len(self.agents) > 1 else stacked[0]
+
+    def reset(self, key: Any) -> tuple[Any, Any]:
+        """Starts an episode."""
+        obs, state = self.inner.reset(key)
+        return state, _plain(self._stacked(obs))
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+        """One transition of all agents."""
+        each = action if len(self.agents) > 1 else action[None]
+        actions = {agent: each[k] for k, agent in enumerate(self.inner.agents)}
+        obs, after, rewards, dones, _infos = self.inner.step_env(key, state, actions)
+        done = dones["__all__"]
+        return after, _plain(self._stacked(obs)), self._stacked(rewards), done, done & False
+
+
+def _plain_shape(seen: Any) -> Any:
+    return _shapes(lambda: _plain(np.zeros(seen.shape, seen.dtype)))
+
+
+LIBRARIES: dict[str, Any] = {
+    "gymnax": Gymnax,
+    "brax": Brax,
+    "jumanji": Jumanji,
+    "pgx": Pgx,
+    "craftax": Craftax,
+    "jaxmarl": JaxMarl,
+}
+
+FRAMEWORK = Jax("jax")

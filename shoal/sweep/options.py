@@ -1,0 +1,44 @@
+"""The options of a sweep: flags of `shoal sweep`, and keyword arguments of `shoal.sweep.sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.config import opt
+from shoal.sweep.runners import RUNNERS
+from shoal.sweep.samplers import SAMPLERS
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How a sweep is run. The ranges are apart (shoal/sweep/space.py)."""
+
+    trials: int = opt(40, "trials; trial 0 has the options as they are given", low=1, high=1_000_000, is_count=True)
+    workers: int = opt(1, "trials that run at the same time, each in a process with its own cores", low=1)
+    sampler: str = opt(
+        "auto", "how trials are chosen; auto: tpe, and gp once the median trial takes 30 s", choices=SAMPLERS.names
+    )
+    goal: Literal["score", "pareto"] = opt(
+        "score", "what tpe and gp look for: the best score, or the front of score and seconds"
+    )
+    cost: Literal["auto", "steps", "seconds"] = opt(
+        "auto", "cost in early stops and for cost-aware samplers; auto: seconds for protein and pareto, else steps"
+    )
+    early_stop: float = opt(
+        0.25, "stop a trial whose curve is below this quantile of the others at equal cost; 0: never", low=0.0, high=0.9
+    )
+    retries: int = opt(2, "times that a trial is run again after a failure of the machine", low=0, high=100)
+    finals: int = opt(3, "best trials that are run again on fresh seeds; 0: none", low=0, high=100)
+    final_seeds: int = opt(5, "fresh seeds of each", low=1, high=1000)
+    name: str = opt("", "name of the sweep's folder; default: the time", metavar="NAME")
+    only: bool = opt(False, "sweep only the options that flags give ranges for, not those of TOML files")
+    new: bool = opt(False, "start a new sweep, although one of this env is unfinished")
+    on: str = opt("local", "where trials run", choices=RUNNERS.names)
+
+    @property
+    def cost_unit(self) -> str:
+        """The cost that early stops and cost-aware samplers see."""
+        if self.cost != "auto":
+            return self.cost
+        return "seconds" if SAMPLERS.find(self.sampler).uses_cost or self.goal == "pareto" else "steps"

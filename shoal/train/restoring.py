@@ -1,0 +1,71 @@
+"""What a trainer checks before it continues from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.errors import CheckpointError
+
+
+def check_policies(meta: Mapping[str, Any], own: list[str]) -> None:
+    """Raises CheckpointError if the checkpoint has other policies than those of these names."""
+    saved = meta.get("policies")  # older checkpoints do not say
+    if saved is not None and saved != own:
+        theirs, ours = (", ".join(names) if any(names) else "one policy for all agents" for names in (saved, own))
+        raise CheckpointError(
+            f"the checkpoint has the policies: {theirs}; this run has: {ours}. Use its --nn.policies and --nn.groups."
+        )
+
+
+def check_shards(meta: Mapping[str, Any], own: int) -> None:
+    """Raises CheckpointError if the checkpoint has another number of shards. The number of processes is free."""
+    if (saved := int(meta.get("shards", 1))) != own:
+        raise CheckpointError(
+            f"the checkpoint has {_count(saved)}, this run has {_count(own)}. Use --train.shards {saved}; it may be "
+            f"resumed with any number of processes that divides {saved}."
+        )
+
+
+def _count(shards: int) -> str:
+    return "1 shard" if shards == 1 else f"{shards} shards"
+
+
+def check_streams(streams: Mapping[str, torch.Generator], state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Raises CheckpointError if the checkpoint's random streams are those of an old version or another device."""
+    if "0.generator" in state and "0.stream.actions" not in state:
+        raise CheckpointError(
+            "the checkpoint is from Shoal before 0.2, which had one random stream for each policy. Its weights "
+            "can be evaluated ('shoal eval'), but training cannot be resumed. Start a new run."
+        )
+    for name, stream in streams.items():
+        if len(state[name]) != len(stream.get_state()):
+            other = "cpu" if device.type == "cuda" else "cuda"
+            raise CheckpointError(
+                f"the checkpoint's random streams are those of {other}, not of {device.type}. "
+                f"Resume with --device {other}."
+            )
+
+
+def put(into: Tensor, value: Tensor | None, name: str, must: bool = True) -> None:
+    """Copies a tensor of the checkpoint, or raises CheckpointError if it does not fit."""
+    if value is not None and value.shape == into.shape and value.dtype == into.dtype:
+        into.copy_(value)
+    elif must:
+        what = "nothing" if value is None else f"{tuple(value.shape)} of {value.dtype}"
+        raise CheckpointError(f"the checkpoint has {what} for {name}, expected {tuple(into.shape)} of {into.dtype}.")
+
+
+def merge_shards(shared: Mapping[str, Tensor], parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The state of all shards as one: what they share, and a record for each."""
+    return {**shared, **{f"shard{k}.{name}": value for k, part in enumerate(parts) for name, value in part.items()}}
+
+
+def of_shard(state: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
+    """The state of one shard: the opposite of `merge_shards`."""
+    prefix = f"shard{index}."
+    shared = {name: value for name, value in state.items() if not name.startswith("shard")}
+    return shared | {name[len(prefix) :]: value for name, value in state.items() if name.startswith(prefix)}

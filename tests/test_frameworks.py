@@ -1,0 +1,387 @@
+"""Every framework: its declaration; and where it is installed: make, steps, processes, seeds, render, training.
+
+`scripts/frameworks` installs all of them and runs these tests; the usual run has those of the dev extra.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.cli.main import main
+from shoal.errors import ConfigError, UnknownEnv
+from shoal.integrations.framework import FRAMEWORKS, Framework, framework, wrong_version
+from shoal.train import Trainer, options_for
+
+from .roms import write_rom
+
+STEPS = 300
+# games that have no random numbers, so that seeds change nothing
+WITHOUT_CHANCE = {("magent", "battle"), ("pyboy", "PokemonRed"), ("retro", "Airstriker-Genesis")} | {
+    ("openspiel", "connect_four"),
+    ("griddly", "Sokoban"),
+    ("overcooked", "cramped_room"),
+    ("microrts", "8x8/basesWorkers8x8"),
+    ("pettingzoo", "classic/connect_four"),
+}
+ALL = [framework(prefix) for prefix in FRAMEWORKS.stock()]
+ENVS = [(one.prefix, name) for one in ALL for name in (one.example, *one.also)]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries of others
+
+
+@pytest.fixture(autouse=True)
+def roms(tmp_path_factory, monkeypatch):
+    """A Game Boy ROM of ours under the name of the example."""
+    folder = tmp_path_factory.getbasetemp() / "roms"
+    if not folder.exists():
+        folder.mkdir()
+        write_rom(folder / "PokemonRed.gb")
+    monkeypatch.setenv("SHOAL_ROMS", str(folder))
+
+
+def make(prefix: str, name: str, num_envs: int = 2, **options):
+    """Envs of one example, if they can be made here."""
+    one = framework(prefix)
+    if problem := one.problem():
+        pytest.skip(problem)
+    if one.is_vectorized and options.get("backend") == "process":
+        pytest.skip(f"{prefix} steps all envs at once, by itself")
+    if options.get("render_mode") and not one.can_render:
+        pytest.skip(f"{prefix} draws no frames")
+    envs = 1 if one.is_one_per_process else num_envs
+    try:
+        return shoal.make(f"{prefix}:{name}", envs, **options)
+    except ConfigError as error:
+        if "nstall" in str(error):  # a family of the framework that needs another package
+            pytest.skip(str(error))
+        raise
+
+
+def rollout(vec, steps: int, seed: int = 3):
+    """What random actions give: copies of observations, rewards and flags."""
+    vec.action_space.seed(1)
+    obs, _ = vec.reset(seed=seed)
+    results = [copied(obs)]
+    for _ in range(steps):
+        obs, rewards, terminated, truncated, _ = vec.step(vec.action_space.sample())
+        results.append((copied(obs), rewards.copy(), terminated.copy(), truncated.copy()))
+    return results
+
+
+def copied(obs):
+    return {key: copied(part) for key, part in obs.items()} if isinstance(obs, dict) else np.array(obs)
+
+
+def assert_same(left, right):
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        for key in left:
+            assert_same(left[key], right[key])
+    elif isinstance(left, (list, tuple)):
+        assert len(left) == len(right)
+        for one, other in zip(left, right):
+            assert_same(one, other)
+    else:
+        np.testing.assert_array_equal(left, right)
+
+
+# ---- envs ----
+
+
+@pytest.mark.parametrize(("prefix", "name"), ENVS)
+def test_steps_and_seeds(prefix, name):
+    """300 steps within the declared spaces; the same seed gives the same run, and another one another."""
+    vec = make(prefix, name, backend="serial")
+    first = rollout(vec, STEPS)
+    space = vec.single_observation_space if vec.agent_spaces.alike else None
+    if space is not None and not isinstance(first[0], dict):
+        assert space.contains(first[0][0])
+        assert space.contains(first[-1][0][0])
+    assert_same(first[:31], rollout(vec, 30))
+    if (prefix, name) not in WITHOUT_CHANCE:
+        with pytest.raises(AssertionError):
+            assert_same(first[:31], rollout(vec, 30, seed=4))
+    vec.close()
+
+
+@pytest.mark.slow  # a worker imports the library: seconds each
+@pytest.mark.parametrize(("prefix", "name"), ENVS)
+def test_processes_give_the_same_results(prefix, name):
+    serial = make(prefix, name, backend="serial")
+    expected = rollout(serial, 60)
+    serial.close()
+    processes = make(prefix, name, backend="process")
+    assert_same(expected, rollout(processes, 60))
+    processes.close()
+
+
+@pytest.mark.parametrize(("prefix", "name"), ENVS)
+def test_render(prefix, name):
+    vec = make(prefix, name, backend="serial", render_mode="rgb_array")
+    vec.reset(seed=1)
+    vec.step(vec.action_space.sample())
+    frame = vec.call("render")[0]
+    assert frame.ndim == 3
+    assert frame.shape[2] == 3
+    assert frame.dtype == np.uint8
+    assert frame.std() > 0
+    vec.close()
+
+
+@pytest.mark.parametrize(("prefix", "name"), ENVS)
+def test_one_iteration_of_training(prefix, name):
+    """With the framework's network and options; only the sizes are small. Weights change and stay finite."""
+    make(prefix, name, backend="serial").close()  # skips
+    envs = 1 if framework(prefix).is_one_per_process else 2
+    sizes = {"total_steps": 10_000, "horizon": 16, "epochs": 1, "minibatches": 1, "segment": 8}
+    own = {"vec": {"num_envs": envs, "num_workers": 1, "backend": "serial", "torch_threads": 1}, "device": "cpu"}
+    options = options_for(f"{prefix}:{name}", {**own, "train": sizes, "eval": {"episodes": 0}})
+    trainer = Trainer(f"{prefix}:{name}", options)
+    weights = trainer.learners[0].weights.detach().clone()
+    trainer.iterate()
+    after = trainer.learners[0].weights.detach()
+    assert after.isfinite().all()
+    assert not after.equal(weights)
+    trainer.close()
+
+
+# ---- declarations ----
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.prefix)
+def test_declaration(one: Framework):
+    assert one.title
+    assert one.example
+    assert one.packages
+    assert one.commands
+    extras = Path("pyproject.toml").read_text(encoding="utf-8")
+    assert not one.extra or re.search(rf"^{one.extra} = \[", extras, re.MULTILINE)
+    assert all("pip" in command for command in one.commands)
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.is_installed], ids=lambda one: one.prefix)
+def test_names(one: Framework):
+    names = one.names()
+    assert len(names) == len(set(names))
+    assert any(name.startswith(one.example) for name in names) or one.prefix == "pyboy"
+    for name in names[:3]:
+        assert one.find(name) is not None
+    with pytest.raises(UnknownEnv, match=one.prefix):
+        one.find("NoSuchEnv_v99")
+
+
+class Missing(Framework):
+    title = "of no package"
+    packages = {"no_such_package_of_envs": "no-such>=2"}  # noqa: RUF012
+    install = ("pip install no-such",)
+
+
+def test_a_missing_package_names_the_command():
+    with pytest.raises(ConfigError, match="no-such>=2 is not installed. Install it: pip install no-such"):
+        Missing("missing").find("Env")
+
+
+def test_a_missing_program_names_the_command():
+    class NoProgram(Missing):
+        packages = {"numpy": "numpy"}  # noqa: RUF012
+        programs = {"no-such-java": "apt install openjdk-17-jre"}  # noqa: RUF012
+
+    with pytest.raises(ConfigError, match="no-such-java is not on the PATH. Install it: apt install openjdk-17-jre"):
+        NoProgram("missing").find("Env")
+
+
+@pytest.mark.parametrize(("wanted", "fits"), [("numpy>=1.26", True), ("numpy<1", False), ("numpy>=1,<99", True)])
+def test_wrong_versions(wanted, fits):
+    assert (wrong_version(wanted) == "") == fits
+    if not fits:
+        assert f"numpy {np.__version__} is installed, and {wanted} is needed" in wrong_version(wanted)
+
+
+def test_a_framework_of_a_script():
+    class Two(Framework):
+        title = "two envs of Gymnasium"
+        packages = {"gymnasium": "gymnasium"}  # noqa: RUF012
+        options = {"train": {"horizon": 8}, "nn": {"hidden": 16}}  # noqa: RUF012
+
+        def names(self):
+            return ["CartPole", "Acrobot"]
+
+        def make(self, name, *, render_mode=None, sutton=False):
+            import gymnasium
+
+            more = {"sutton_barto_reward": True} if sutton else {}
+            return gymnasium.make(f"{name}-v1", render_mode=render_mode, **more)
+
+    FRAMEWORKS.register("two", Two("two"))
+    try:
+        vec = shoal.make("two:cartpole", 2, backend="serial", sutton=True)
+        assert vec.reset(seed=1)[0].shape == (2, 4)
+        vec.close()
+        options = options_for("two:CartPole", {"train": {"epochs": 2}})
+        assert (options.train.horizon, options.train.epochs, options.nn.hidden) == (8, 2, 16)
+        with pytest.raises(ConfigError, match=r"two:cartpole has no param 'suton'. Did you mean 'sutton'\?"):
+            shoal.make("two:cartpole", suton=True)
+        with pytest.raises(UnknownEnv, match="'two:Pendulum'. 'shoal envs two:' lists the 2"):
+            shoal.make("two:Pendulum")
+    finally:
+        del FRAMEWORKS._registered["two"]
+
+
+# ---- shoal envs ----
+
+
+def test_shoal_envs_lists_frameworks(capsys):
+    assert main(["envs", "--frameworks"]) == 0
+    out = capsys.readouterr().out
+    for one in ALL:
+        assert f"{one.prefix}:" in out
+    assert main(["envs", "--frameworks", "--json"]) == 0
+    tables = {table["prefix"]: table for table in json.loads(capsys.readouterr().out)}
+    assert tables["gymnasium"]["installed"]
+    assert tables["nethack"]["install"] == ["pip install --no-deps nle==1.3.0", "pip install cffi"]
+
+
+def test_shoal_envs_lists_the_envs_of_a_framework(capsys):
+    pytest.importorskip("ale_py")
+    assert main(["envs", "atari:"]) == 0
+    out = capsys.readouterr().out
+    assert "MsPacman" in out
+    assert "shoal train atari:Breakout" in out
+    assert main(["envs", "atari:pong"]) == 0
+    out = capsys.readouterr().out
+    assert "Box(0, 255, (4, 84, 84), uint8)" in out
+    assert "--env.episodic-life False" in out
+    assert "20.7" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["atari:Pongg"], "Did you mean 'Pong'"),
+        (["atary:"], "'atary:' is not a framework. 'shoal envs --frameworks' lists them."),
+        (["breakout", "--frameworks"], "leave out 'breakout'"),
+    ],
+)
+def test_shoal_envs_mistakes(words, says, capsys):
+    pytest.importorskip("ale_py")
+    assert main(["envs", *words]) != 0
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+# ---- what frameworks share ----
+
+
+def test_masks_come_from_observations():
+    """connect_four has its mask in the observation: the mover's is passed on, the other's leaves one choice."""
+    pytest.importorskip("pettingzoo.classic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        vec = make("pettingzoo", "classic/connect_four", 1, backend="serial")
+    _, infos = vec.reset(seed=1)
+    masks = infos["action_mask"]
+    assert masks.tolist() == [[1] * 7, [1] + [0] * 6]
+    for _ in range(6):  # the first column is full
+        *_, infos = vec.step(np.zeros(2, np.int64))
+    assert infos["action_mask"][0].tolist() == [0] + [1] * 6
+    vec.close()
+
+
+def test_masks_of_single_envs_come_from_observations():
+    import gymnasium
+    from gymnasium import spaces
+
+    class Odd(gymnasium.Env):
+        observation_space = spaces.Dict(x=spaces.Box(0, 1, (2,)), action_mask=spaces.MultiBinary(3))
+        action_space = spaces.Discrete(3)
+
+        def reset(self, *, seed=None, options=None):
+            return {"x": np.zeros(2, np.float32), "action_mask": np.array([0, 1, 0], np.int8)}, {}
+
+        def step(self, action):
+            assert action == 1
+            return *self.reset()[:1], 1.0, False, False, {}
+
+    vec = shoal.make(Odd, 2, backend="serial")
+    assert vec.reset(seed=1)[1]["action_mask"].tolist() == [[0, 1, 0]] * 2
+    vec.close()
+    sizes = {"total_steps": 1000, "horizon": 16, "epochs": 1, "minibatches": 1}
+    options = options_for(Odd, {"vec": {"num_envs": 2, "backend": "serial"}, "train": sizes, "device": "cpu"})
+    trainer = Trainer(Odd, options)
+    trainer.iterate()  # a forbidden action would raise in the env
+    trainer.close()
+
+
+def test_words_have_the_same_ids_everywhere():
+    from shoal.integrations.text import Vocabulary
+
+    words = Vocabulary(["go", "to", "the", "door"], buckets=8)
+    ids = words.encode("Go to the red door, then stop", 8)
+    assert ids[0, :3].tolist() == [1, 2, 3]
+    assert ids[0, 4] == 4
+    assert 5 <= ids[0, 3] < 13  # red is in none of the words
+    assert ids[0, 7] == 0
+    assert words.space(8).contains(ids)
+    assert (words.encode("go " * 50, 8) == 1).all()
+
+
+def test_id_grids_have_one_table():
+    """A grid of many ids has one embedding for all cells; the place of an id matters, through the convolutions."""
+    import torch
+    from gymnasium import spaces
+
+    from shoal.nn.encoders import Encoder
+    from shoal.nn.encoders.ids import IdGrid, IdText
+
+    grid = Encoder(spaces.MultiDiscrete(np.full((21, 79), 5977, np.int16), np.int16))
+    assert isinstance(grid.parts[0], IdGrid)
+    cells = torch.zeros(2, 21, 79, dtype=torch.int16)
+    cells[1, 3, 4] = 9
+    out = grid(cells)
+    assert out.shape == (2, grid.features)
+    assert not out[0].equal(out[1])
+    text = Encoder(spaces.MultiDiscrete(np.full((1, 6), 90)))
+    assert isinstance(text.parts[0], IdText)
+    words = torch.tensor([[[1, 2, 3, 0, 0, 0]], [[3, 2, 1, 0, 0, 0]]])
+    out = text(words)
+    assert not out[0].allclose(out[1])  # the order of words counts
+
+
+def test_stacks_write_each_frame_once():
+    from shoal.integrations.frames import Stack
+
+    stack = Stack(3, (1, 2, 2))
+    first = stack.fill(np.full((1, 2, 2), 7, np.uint8))
+    assert (first == 7).all()
+    for k in range(1, 4):
+        now = stack.push(np.full((1, 2, 2), k, np.uint8))
+    assert now is first
+    assert now[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_atari_lives_and_clipped_rewards():
+    pytest.importorskip("ale_py")
+    one = framework("atari")
+    env = one.make("Breakout", episodic_life=True, noops=0)
+    env.reset(seed=1)
+    for _ in range(500):
+        _, reward, terminated, _, _ = env.step(0)
+        if terminated:
+            break
+    assert terminated
+    assert env.ale.lives() == 4
+    assert not env.ale.game_over()
+    env.reset()
+    assert env.ale.lives() == 4  # the next life of the same game
+    clipped, plain = (one.make("Pong", clip_reward=clip) for clip in (True, False))
+    assert clipped.observation_space.shape == (4, 84, 84)
+    assert one.make("Pong", stack=1, grey=False, size=64).observation_space.shape == (3, 64, 64)
+    assert one.canonical("ALE/Pong-v5") == one.canonical("PongNoFrameskip-v4") == one.canonical("pong") == "Pong"
+    with pytest.raises(ConfigError, match="skip=0 and stack=4 must be at least 1"):
+        one.make("Pong", skip=0)
+    assert plain.unwrapped is not clipped
