@@ -1,13 +1,17 @@
 """The `ray` backend: Python envs in Ray actors, on this machine or on the nodes of a cluster.
 
-Each actor has a contiguous range of envs and steps them by one call. Its result is one frame of bytes, which Ray moves
-through its object store and which is copied into the block of this process. The policy stays here. An actor that dies
+Ray places, starts and ends the actors. Each has a contiguous range of envs and steps them by one message over a
+connection of its own (ray_link.py): Ray's calls take about a millisecond each, and processor time on both sides. The
+result is one frame of bytes, which is copied into the block of this process. The policy stays here. An actor that dies
 or hangs, alone or with its node, is replaced without waiting: its first result is that of a truncated episode.
 """
 
 from __future__ import annotations
 
 import contextlib
+import pickle
+import secrets
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,6 +19,7 @@ from dataclasses import fields
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, UsageError, WorkerDied
 from shoal.spec import AgentSpaces
@@ -24,9 +29,10 @@ from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
 from shoal.vector.faults import env_crashed, unpack
 from shoal.vector.python import PythonVec
-from shoal.vector.ray_actor import Answer, EnvActor, Frame, Made, load_infos, pack_arguments, pack_work
+from shoal.vector.ray_actor import EnvActor, Frame, Made, Restarted, pack_arguments, pack_work
 from shoal.vector.ray_cluster import RayOptions
-from shoal.vector.serve import CALL, RESET, STEP
+from shoal.vector.ray_link import CONNECT_S, TOKEN_BYTES, Link, LinkClosed, Message, connect
+from shoal.vector.serve import CALL, CALLED, CLOSE, OK, RAISED, RESET, STEP
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.workers import (
     MAX_EVENTS,
@@ -41,6 +47,8 @@ from shoal.vector.workers import (
 )
 
 POLL_S = 0.5  # how often workers that do not answer are checked
+START_POLL_S = 0.02  # how often the start of new actors is checked, while others step
+REASON_S = 1.0  # in which Ray is asked why an actor died
 CLOSE_S = 2.0  # time for actors to close their envs before they are killed
 SHARE_AFTER_S = 5.0  # a new actor for which the cluster has no CPU left then shares the CPUs of others
 START_S = 120.0  # time for an actor to start, besides timeout_s: Ray starts a process and installs its environment
@@ -69,6 +77,10 @@ class RayVec(PythonVec):
         if num_workers is not None:
             count_workers(len(creators), num_workers, 1)  # a number that does not fit raises before Ray starts
         self._actors: list[Any] = []
+        self._links: dict[int, Link] = {}  # by worker
+        self._serving: dict[int, Any] = {}  # by worker: Ray's reference to the end of its actor
+        self._poll, self._by_fd = select.poll(), dict[int, int]()  # of links; by descriptor: the worker
+        self._lost: set[int] = set()  # workers whose link has ended: they are replaced when they are needed
         self._broken: EnvCrashed | None = None
         self._ray = ray_cluster.connect(ray_options, num_workers)
         most = ray_cluster.most_workers(self._ray, ray_options.cpus_per_worker) if num_workers is None else 1
@@ -89,19 +101,20 @@ class RayVec(PythonVec):
             batch = check_batch(num_envs, sizes[0], batch_size, surplus_envs, options.get("zero_copy", False))
             block = Block(agent_spaces, num_envs)
             super().__init__(agent_spaces, num_envs, block, ranges, batch_envs=batch, **options)
+            self._frames = [Frame(block, lo, hi) for lo, hi in ranges]
             self._begin()
         except BaseException:
             self._kill_all()
             raise
         agents = self.agents_per_env
-        self._frames = [Frame(block, lo, hi) for lo, hi in ranges]
         self._actions = [block.arrays["actions"][lo * agents : hi * agents] for lo, hi in ranges]
-        self._refs: dict[int, Any] = {}  # by worker: the command that it works on
+        self._pending: set[int] = set()  # workers that have a command and have not answered
         self._sent = [0.0] * count
         self._commands = [RESET] * count
         self._steps = [0] * count
-        self._answers: dict[int, Answer] = {}  # by worker, in the order of arrival
+        self._answers: dict[int, Message] = {}  # by worker, in the order of arrival
         self._starting: dict[int, float] = {}  # workers that were replaced and have not answered, and since when
+        self._refs: dict[int, Any] = {}  # by such a worker: Ray's reference to its first result
         self._restarts: list[list[float]] = [[] for _ in range(count)]
         self._crashed: dict[int, Crash] = {}
         self._options: bytes | None = None
@@ -159,6 +172,29 @@ class RayVec(PythonVec):
             answer = self._get(ref, worker, self.worker_ranges[worker])
             if isinstance(answer, EnvCrashed):
                 raise answer
+            try:
+                self._connect(worker, answer)
+            except OSError as error:
+                host, port = answer
+                raise ConfigError(
+                    f"worker {worker} ({self._homes[worker]}) waits at {host}, port {port}, but this process cannot "
+                    f"connect to it: {error}. The nodes of a Ray cluster must reach each other by these addresses; a "
+                    "process outside of it (ray://) cannot take part."
+                ) from None
+
+    def _connect(self, worker: int, address: tuple[str, int]) -> None:
+        """Opens the link to an actor that listens. Raises OSError."""
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self._serving[worker] = self._actors[worker].serve.remote(token, 2 * CONNECT_S)
+        link = self._links[worker] = connect(address, token, self._frames[worker].most)
+        self._poll.register(link.fileno(), select.POLLIN)
+        self._by_fd = {link.fileno(): worker for worker, link in self._links.items()}
+
+    def _disconnect(self, worker: int) -> None:
+        if (link := self._links.pop(worker, None)) is not None:
+            with contextlib.suppress(KeyError):  # a lost one is not in it
+                self._poll.unregister(link.fileno())
+            link.close()
 
     # ---- stepping ----
 
@@ -166,20 +202,27 @@ class RayVec(PythonVec):
         self._refuse_broken()
         arrays = self.block.arrays
         has_seeds, has_mask, has_options = arrays["reset_with"].tolist()
-        now = time.monotonic()
         for worker in workers:
-            actor, (lo, hi) = self._actors[worker], self.worker_ranges[worker]
+            lo, hi = self.worker_ranges[worker]
             if command == STEP:
-                ref = actor.step.remote(self._actions[worker].tobytes())
-            else:
-                seeds = arrays["seeds"][lo:hi].tolist() if has_seeds else None
-                mask = arrays["reset_mask"][lo:hi].copy() if has_mask else None
-                ref = actor.reset.remote(seeds, mask, self._options if has_options else None)
-            self._note_sent(worker, ref, command, now)
+                self._order(worker, STEP, self._actions[worker].reshape(-1))
+                continue
+            seeds = arrays["seeds"][lo:hi].tolist() if has_seeds else None
+            mask = arrays["reset_mask"][lo:hi].copy() if has_mask else None
+            self._order(worker, RESET, pickle.dumps((seeds, mask, self._options if has_options else None)))
 
-    def _note_sent(self, worker: int, ref: Any, command: int, now: float) -> None:
+    def _order(self, worker: int, command: int, data: Any) -> None:
+        """Sends a command to a worker."""
+        self._note_sent(worker, command)
+        try:
+            self._links[worker].send(command, 0, [data])
+        except OSError:  # `_wait` replaces it
+            self._lost.add(worker)
+
+    def _note_sent(self, worker: int, command: int) -> None:
         self._answers.pop(worker, None)
-        self._refs[worker], self._sent[worker], self._commands[worker] = ref, now, command
+        self._pending.add(worker)
+        self._sent[worker], self._commands[worker] = time.monotonic(), command
 
     def _wait(self, workers: Sequence[int], need: int) -> list[int]:
         self._refuse_broken()
@@ -189,34 +232,56 @@ class RayVec(PythonVec):
                 ready = [worker for worker in self._answers if worker in chosen]
                 if len(ready) >= need:
                     return ready
-                pending = {self._refs[worker]: worker for worker in workers if worker not in self._answers}
-                finished, _ = self._ray.wait(list(pending), num_returns=need - len(ready), timeout=POLL_S)
-                for ref in finished:
-                    self._take(pending[ref], ref)
+                for worker in sorted(self._lost & self._pending):
+                    self._replace(worker, self._death_of(worker))
+                for fd, _ in self._poll.poll(1e3 * (START_POLL_S if self._starting else POLL_S)):
+                    self._read(self._by_fd[fd])
+                if self._starting:
+                    self._take_started()
                 if (now := time.monotonic()) >= self._next_check:
                     self._next_check = now + POLL_S
-                    self._check_workers([worker for ref, worker in pending.items() if ref not in finished], now)
+                    self._check_workers(sorted(self._pending & chosen), now)
         except EnvCrashed:
             raise
         except BaseException:  # Ctrl-C: the commands are still running; reset() or recv() wait for them again
             self._in_flight = list(workers)
             raise
 
-    def _take(self, worker: int, ref: Any) -> None:
-        """Takes the answer of a worker, or replaces the worker that died."""
-        answer = self._get(ref, worker, self.worker_ranges[worker])
-        if isinstance(answer, EnvCrashed):
-            self._replace(worker, answer)
+    def _read(self, worker: int) -> None:
+        """Takes what a worker has sent, or notes that its link has ended."""
+        try:
+            message = self._links[worker].receive()
+        except LinkClosed:
+            self._lost.add(worker)
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(self._links[worker].fileno())
             return
-        if worker in self._starting:
-            del self._starting[worker]
-            made, answer = answer
-            if answer.report is not None:  # the new envs cannot be made, or cannot be reset
-                self._broken = _raised(answer.report)
+        if message is not None:
+            self._answers[worker], self._steps[worker] = message, message.number
+            self._pending.discard(worker)
+
+    def _take_started(self) -> None:
+        """Takes the first results of actors that replace others."""
+        refs = {self._refs[worker]: worker for worker in self._starting}
+        for ref in self._ray.wait(list(refs), num_returns=len(refs), timeout=0)[0]:
+            worker = refs[ref]
+            started = self._get(ref, worker, self.worker_ranges[worker])
+            if isinstance(started, dict):  # the new envs cannot be made, or cannot be reset
+                self._broken = _raised(started)
                 raise self._broken
-            self._homes[worker] = f"pid {made.pid} on {made.host}"
-        self._answers[worker] = answer
-        self._steps[worker] = answer.steps
+            if isinstance(started, Restarted):
+                self._homes[worker] = f"pid {started.made.pid} on {started.made.host}"
+                try:
+                    self._connect(worker, started.address)
+                except OSError as error:
+                    started = self._died(worker, f"this process cannot connect to it: {error}")
+            del self._starting[worker], self._refs[worker]
+            if isinstance(started, EnvCrashed):
+                self._replace(worker, started)
+                continue
+            self._pending.discard(worker)
+            self._answers[worker] = Message(OK, started.steps, memoryview(started.frame), memoryview(started.infos))
+            self._steps[worker] = started.steps
 
     def _get(self, ref: Any, worker: int, envs: tuple[int, int]) -> Any:
         """What a finished command returned; a WorkerDied if its actor is dead, or its result was lost with a node."""
@@ -226,17 +291,35 @@ class RayVec(PythonVec):
         except errors.RayTaskError as error:  # what envs raise is in the answer: this is the actor's own
             fault = WorkerDied(f"worker {worker} (envs {envs[0]} .. {envs[1] - 1}) cannot work: {error}")
         except errors.RayError as error:
-            fault = WorkerDied(
-                f"worker {worker} ({self._homes[worker] or 'not started'}, envs {envs[0]} .. {envs[1] - 1}) died: "
-                f"{_reason(error)}"
-            )
+            return self._died(worker, _reason(error), envs)
         fault.env = envs[0]
         return fault
 
+    def _died(self, worker: int, reason: str, envs: tuple[int, int] | None = None) -> WorkerDied:
+        lo, hi = envs or self.worker_ranges[worker]
+        home = self._homes[worker] or "not started"
+        fault = WorkerDied(f"worker {worker} ({home}, envs {lo} .. {hi - 1}) died: {reason}")
+        fault.env = lo
+        return fault
+
+    def _death_of(self, worker: int) -> EnvCrashed:
+        """Why the connection to a worker has ended, as far as Ray knows by now."""
+        ref = self._serving[worker]
+        if self._ray.wait([ref], timeout=REASON_S)[0]:
+            answer = self._get(ref, worker, self.worker_ranges[worker])
+            return answer if isinstance(answer, EnvCrashed) else self._died(worker, str(answer))
+        return self._died(worker, "its connection has ended")
+
     def _check_workers(self, workers: Sequence[int], now: float) -> None:
-        """Finds workers that have been busy with one command for longer than timeout_s, or that cannot be started."""
+        """Finds workers whose node is lost, that are busy with one command for too long, or that cannot be started."""
+        ends = {self._serving[worker]: worker for worker in workers if worker not in self._starting}
+        for ref in self._ray.wait(list(ends), num_returns=len(ends), timeout=0)[0] if ends else ():
+            self._read(ends[ref])  # its last answer may be there
+            self._lost |= {ends[ref]} & self._pending
         for worker in workers:
             since = self._starting.get(worker)
+            if worker not in self._pending or worker in self._lost:
+                continue
             if since is None and now - self._sent[worker] >= self.timeout_s:
                 self._replace(worker, self._hang_of(worker))
             elif since is None:
@@ -257,10 +340,10 @@ class RayVec(PythonVec):
 
     def _fetch(self, worker: int) -> InfoRows:
         answer = self._answers.pop(worker)
-        if answer.report is not None:
-            raise _raised(answer.report)
-        self._frames[worker].unpack(answer.frame)
-        info_rows: InfoRows = load_infos(answer.infos)
+        if answer.kind == RAISED:
+            raise _raised(pickle.loads(answer.second))
+        self._frames[worker].unpack(np.frombuffer(answer.first, np.uint8))
+        info_rows: InfoRows = pickle.loads(answer.second) if answer.second else []
         return info_rows
 
     def _collect(self, workers: Sequence[int]) -> InfoRows:
@@ -307,14 +390,16 @@ class RayVec(PythonVec):
 
     def _restart(self, worker: int) -> None:
         ray_cluster.kill(self._ray, self._actors[worker])
+        self._disconnect(worker)
+        self._lost.discard(worker)
         (lo, hi), crash = self.worker_ranges[worker], self._crashed[worker]
         seeds = None if self.seeds is None else self.seeds[lo:hi].tolist()
         # without same-step autoreset, the rows show the old episode until the next step or reset
         shown = None if self._same_step or not crash.truncated.any() else (crash.obs, crash.truncated)
         actor = self._actors[worker] = self._new_actor(worker)
-        ref = actor.restart.remote(self._work, lo, self._autoreset, seeds, shown)
+        self._refs[worker] = actor.restart.remote(self._work, lo, self._autoreset, seeds, shown)
         self._starting[worker] = time.monotonic()
-        self._note_sent(worker, ref, self._commands[worker], time.monotonic())
+        self._note_sent(worker, self._commands[worker])
 
     def drain_events(self) -> list[str]:
         """Restarts of actors since the last call, one sentence each."""
@@ -337,26 +422,26 @@ class RayVec(PythonVec):
         """Calls a method of chosen envs, or reads an attribute, in their actors."""
         self._refuse_broken()
         ids = list(range(self.num_envs)) if env_ids is None else [int(number) for number in env_ids]
-        arguments, now = pack_arguments(args, kwargs), time.monotonic()
+        arguments = pack_arguments(args, kwargs)
         chosen = {
             worker: here
             for worker, (lo, hi) in enumerate(self.worker_ranges)
             if (here := [number for number in ids if lo <= number < hi])
         }
         for worker, here in chosen.items():
-            self._note_sent(worker, self._actors[worker].call.remote(here, name, arguments), CALL, now)
+            self._order(worker, CALL, pickle.dumps((here, name, arguments)))
         self._wait(list(chosen), len(chosen))
         results: dict[int, Any] = {}
         fault: EnvCrashed | None = None
         for worker, here in chosen.items():
             answer = self._answers.pop(worker)
-            if answer.frame is not None:  # the worker was replaced: its envs were reset, and there is no answer
-                self._frames[worker].unpack(answer.frame)
+            if answer.kind == CALLED:
+                results |= dict(zip(here, pickle.loads(answer.second)))
+            elif answer.kind == RAISED:
+                fault = fault or _raised(pickle.loads(answer.second))
+            else:  # the worker was replaced: its envs were reset, and there is no answer
+                self._frames[worker].unpack(np.frombuffer(answer.first, np.uint8))
                 fault = fault or self._crashed[worker].fault
-            elif answer.report is not None:
-                fault = fault or _raised(answer.report)
-            else:
-                results |= dict(zip(here, cloudpickle.loads(answer.value)))
         if fault:
             raise fault
         return [results[number] for number in ids]
@@ -364,12 +449,17 @@ class RayVec(PythonVec):
     def close_extras(self, **kwargs: Any) -> None:
         """Asks the actors to close their envs, waits up to CLOSE_S, and kills them."""
         with contextlib.suppress(Exception):  # dead actors, or Ray was shut down
-            if self._actors and self._ray.is_initialized():
-                refs = [actor.close.remote() for actor in self._actors]
-                self._ray.wait(refs, num_returns=len(refs), timeout=CLOSE_S)
+            for link in self._links.values():
+                with contextlib.suppress(OSError):
+                    link.send(CLOSE, 0)
+            if self._links and self._ray.is_initialized():
+                ends = [self._serving[worker] for worker in self._links]
+                self._ray.wait(ends, num_returns=len(ends), timeout=CLOSE_S)
         self._kill_all()
 
     def _kill_all(self) -> None:
+        for worker in list(self._links):
+            self._disconnect(worker)
         if self._ray.is_initialized():
             for actor in self._actors:
                 ray_cluster.kill(self._ray, actor)

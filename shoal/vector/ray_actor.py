@@ -1,13 +1,15 @@
-"""EnvActor: what a Ray actor of the `ray` backend runs: a block of envs, a Runner, and results as frames of bytes.
+"""EnvActor: what a Ray actor of the `ray` backend runs: a block of envs, a Runner, and a link to the driver.
 
 driver                                          actor
-make(work)                           ->         makes its envs
-                                     <-         agent spaces and numbers of envs, or a report of what failed
-begin(first, autoreset)              ->         allocates its block
-step(actions), reset(seeds, …)       ->         Runner.step or Runner.reset
-                                     <-         an Answer: a frame and the infos, or a report of what an env raised
+make(work)                           -> Ray     makes its envs
+                                     <- Ray     agent spaces and numbers of envs, or a report of what failed
+begin(first, autoreset)              -> Ray     allocates its block, and listens
+                                     <- Ray     its address
+serve(token)                         -> Ray     takes the connection (ray_link.py) and runs its commands until it ends
+STEP, RESET, CALL                    -> link    Runner.step, Runner.reset, or methods of envs
+                                     <- link    a frame and the infos, or a report of what an env raised
 
-Ray keeps a frame in its object store (a small one travels in the reply). Nothing here imports Ray.
+`serve` returns when the driver closes the connection. If the actor dies, Ray says why in place of that result.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from shoal.vector.base import has_true
 from shoal.vector.block import Block
 from shoal.vector.faults import call_env, pack
 from shoal.vector.python import ROW_KINDS
+from shoal.vector.ray_link import LinkClosed, Listener
 from shoal.vector.runner import Runner
-from shoal.vector.serve import report_of, reset_with
+from shoal.vector.serve import CALL, CALLED, CLOSE, OK, RAISED, RESET, STEP, report_of, reset_with
 from shoal.vector.slots import Creator, Info, slot_for
 from shoal.vector.start_methods import add_ids, registered_ids
 from shoal.vector.worker import pack_infos
@@ -38,13 +41,12 @@ FRAME_KINDS = tuple(name for name in ROW_KINDS if name != "final_obs")  # and `e
 
 
 class Answer(NamedTuple):
-    """The result of a command. Either `frame` or `report` is there, or, after a call, `value`."""
+    """The result of a command, as the parts of a message."""
 
-    frame: Array | None = None
-    infos: bytes = b""  # pickled InfoRows of the driver's rows
-    steps: int = 0
-    report: dict[str, Any] | None = None
-    value: bytes = b""
+    status: int
+    steps: int
+    parts: list[Any]  # of the frame; empty if an env raised, and after a call
+    rest: bytes = b""  # pickled: InfoRows of the driver's rows, a report, or the results of a call
 
 
 class Made(NamedTuple):
@@ -55,6 +57,16 @@ class Made(NamedTuple):
     odd: int | None  # the first env with other spaces than the first one
     pid: int
     host: str
+
+
+class Restarted(NamedTuple):
+    """What an actor that replaces a dead one says of itself, and its first result."""
+
+    made: Made
+    address: tuple[str, int]
+    steps: int
+    frame: Array
+    infos: bytes
 
 
 class Frame:
@@ -69,11 +81,11 @@ class Frame:
         self.parts.append(_bytes_of(block.arrays["ended"][lo:hi]))
         self.final_obs = _bytes_of(block.arrays["final_obs"][lo * agents : hi * agents])
         self.done = block.arrays["done"][lo * agents : hi * agents]
-        self.size = sum(len(part) for part in self.parts)
+        self.most = sum(len(part) for part in self.parts) + len(self.final_obs)  # bytes of the largest frame
 
-    def pack(self) -> Array:
-        """The bytes."""
-        return np.concatenate([*self.parts, self.final_obs] if has_true(self.done) else self.parts)
+    def pieces(self) -> list[Array]:
+        """The bytes, in the order of the frame: views of the block."""
+        return [*self.parts, self.final_obs] if has_true(self.done) else self.parts
 
     def unpack(self, frame: Array) -> None:
         """Writes the bytes into the block."""
@@ -111,6 +123,7 @@ class EnvActor:
 
     runner: Runner
     frame: Frame
+    listener: Listener
 
     def make(self, work: bytes) -> Made | dict[str, Any]:
         """Makes the envs, or returns a report with the number of the env that failed."""
@@ -126,27 +139,31 @@ class EnvActor:
             return {"env": len(self.slots), "doing": "its constructor", "seed": None, "step": 0, **pack(error)}
         return made
 
-    def begin(self, first: int, autoreset: str) -> None:
-        """Allocates the block. `first` is the number of its first env among those of all actors."""
+    def begin(self, first: int, autoreset: str) -> tuple[str, int]:
+        """Allocates the block and listens. `first` is the number of its first env among those of all actors."""
+        from ray.util import get_node_ip_address
+
         self.first, num_envs = first, sum(slot.envs for slot in self.slots)
         block = Block(self.slots[0].agent_spaces, num_envs)
         self.agents = len(block.agent_spaces.agents)
         self.runner, self.frame = Runner(self.slots, block, 0, autoreset), Frame(block, 0, num_envs)
+        self.listener = Listener(get_node_ip_address())
+        return self.listener.address
 
     def restart(
         self, work: bytes, first: int, autoreset: str, seeds: list[int] | None, shown: tuple[Array, Array] | None
-    ) -> tuple[Made | None, Answer]:
+    ) -> Restarted | dict[str, Any]:
         """All of it for an actor that replaces a dead one: makes the envs and resets them by their seeds.
 
         `shown`: observations and alive flags of the old episodes, which stay on show until the next step resets them.
         """
         made = self.make(work)
         if isinstance(made, dict):
-            return None, Answer(report={**made, "env": first + made["env"]})
+            return {**made, "env": first + made["env"]}
         try:
-            self.begin(first, autoreset)
+            address = self.begin(first, autoreset)
         except BaseException as error:
-            return None, Answer(report={"env": first, "doing": "its setup", "seed": None, "step": 0, **pack(error)})
+            return {"env": first, "doing": "its setup", "seed": None, "step": 0, **pack(error)}
 
         def run() -> Any:
             info_rows = reset_with(self.runner, seeds)
@@ -157,9 +174,39 @@ class EnvActor:
             arrays["ended"][:] = True
             return []
 
-        return made, self._answer(run, "reset")
+        answer = self._answer(run, "reset")
+        if answer.status == RAISED:
+            report: dict[str, Any] = pickle.loads(answer.rest)
+            return report
+        return Restarted(made, address, answer.steps, np.concatenate(answer.parts), answer.rest)
 
-    def reset(self, seeds: list[int] | None, mask: Array | None, options: bytes | None) -> Answer:
+    def serve(self, token: bytes, timeout_s: float) -> str:
+        """Runs the driver's commands until the connection ends. Returns why it ended."""
+        link = self.listener.accept(token, self.runner.arrays["actions"].nbytes, timeout_s)
+        if link is None:
+            return f"nobody connected within {timeout_s:g} s"
+        try:
+            while (message := link.receive()) is not None and message.kind != CLOSE:
+                answer = self._run(message.kind, message.first)
+                link.send(answer.status, answer.steps, answer.parts, answer.rest)
+        except LinkClosed:
+            return "the driver is gone"
+        finally:
+            self.runner.close()
+            link.close()
+        return "the driver has closed it"
+
+    def _run(self, command: int, data: memoryview) -> Answer:
+        if command == STEP:
+            target = self.runner.arrays["actions"]
+            target[:] = np.frombuffer(data, np.uint8).reshape(target.shape)
+            return self._answer(self.runner.step, "")
+        if command == RESET:
+            return self._reset(*pickle.loads(data))
+        assert command == CALL, command
+        return self._call(*pickle.loads(data))
+
+    def _reset(self, seeds: list[int] | None, mask: Array | None, options: bytes | None) -> Answer:
         """Starts episodes in all envs, or in those of the mask."""
         arrays = self.runner.arrays
         arrays["reset_with"][:] = (seeds is not None, mask is not None, options is not None)
@@ -169,12 +216,6 @@ class EnvActor:
             arrays["reset_mask"][:] = mask
         return self._answer(lambda: self.runner.reset(pickle.loads(options) if options else None), "reset")
 
-    def step(self, actions: bytes) -> Answer:
-        """One transition of every env."""
-        target = self.runner.arrays["actions"]
-        target[:] = np.frombuffer(actions, np.uint8).reshape(target.shape)
-        return self._answer(self.runner.step, "")
-
     def _answer(self, run: Callable[[], Any], doing: str) -> Answer:
         runner, shift = self.runner, self.first * self.agents
         try:
@@ -183,30 +224,21 @@ class EnvActor:
             infos = pack_infos(shifted) if shifted else b""
         except BaseException as error:
             report = report_of(error, runner, doing or f"step {runner.steps}", pack)
-            return Answer(steps=runner.steps, report={**report, "env": report["env"] + self.first})
-        return Answer(self.frame.pack(), infos, runner.steps)
+            return Answer(RAISED, runner.steps, [], pickle.dumps({**report, "env": report["env"] + self.first}))
+        return Answer(OK, runner.steps, self.frame.pieces(), infos)
 
-    def call(self, numbers: list[int], name: str, arguments: bytes) -> Answer:
+    def _call(self, numbers: list[int], name: str, arguments: bytes) -> Answer:
         """Calls a method of chosen envs, or reads an attribute."""
-        place = numbers[0]
+        place, steps = numbers[0], self.runner.steps
         try:
             args, kwargs = pickle.loads(arguments)
             results = []
             for place in numbers:
                 results.append(call_env(self.runner.env(place - self.first), name, args, kwargs))
-            return Answer(value=cloudpickle.dumps(results))
+            return Answer(CALLED, steps, [], cloudpickle.dumps(results))
         except BaseException as error:
-            return Answer(report={"doing": f"call of {name}", "env": place, "seed": None, "step": 0, **pack(error)})
-
-    def close(self) -> None:
-        """Closes every env."""
-        if hasattr(self, "runner"):
-            self.runner.close()
-
-
-def load_infos(infos: bytes) -> Any:
-    """The InfoRows of an Answer."""
-    return cloudpickle.loads(infos) if infos else []
+            report = {"doing": f"call of {name}", "env": place, "seed": None, "step": 0, **pack(error)}
+            return Answer(RAISED, steps, [], pickle.dumps(report))
 
 
 def pack_arguments(args: tuple[Any, ...], kwargs: Info) -> bytes:
