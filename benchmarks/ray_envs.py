@@ -3,9 +3,9 @@
     pip install -e ".[ray]" "ray[rllib]"
     python benchmarks/ray_envs.py [--workers 2] [--envs 16] [--seconds 4] [--repeats 3]
 
-Both have the same env, the same number of actors and of envs in each, and a policy that acts: Shoal's with one network
-of two layers of 64 units in this process, RLlib's with its default network in every actor. CartPole and an 84x84x3
-image. Env steps per second; appended to benchmarks/results/ray_envs.jsonl.
+Both have the same env, the same number of actors and of envs in each, and a network of the same layers that acts:
+Shoal's in this process, RLlib's in every actor. CartPole and an 84x84x3 image of floats (RLlib's networks take no
+bytes). Env steps per second; appended to benchmarks/results/ray_envs.jsonl.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FRAGMENT = 64  # steps of each env in one call of RLlib's sample()
 class Image(gymnasium.Env[Any, Any]):
     """An image that never changes, in episodes of 100 steps."""
 
-    observation_space: gymnasium.Space[Any] = gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    observation_space: gymnasium.Space[Any] = gymnasium.spaces.Box(0, 1, (84, 84, 3), np.float32)
     action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(2)
 
     def __init__(self, config: Any = None) -> None:
-        self.obs, self.ticks = np.full((84, 84, 3), 100, np.uint8), 0
+        self.obs, self.ticks = np.full((84, 84, 3), 0.4, np.float32), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.ticks = 0
@@ -65,7 +65,7 @@ def network(obs: tuple[int, ...], actions: int) -> Callable[[Any], Any]:
     def act(batch: Any) -> Any:
         with torch.inference_mode():
             x = torch.from_numpy(np.array(batch)).float()
-            logits = net(x.permute(0, 3, 1, 2) / 255.0 if x.ndim == 4 else x)
+            logits = net(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
             return torch.distributions.Categorical(logits=logits).sample().numpy()
 
     return act
@@ -96,12 +96,17 @@ class RLlib:
 
     def __init__(self, maker: Callable[[], Any], workers: int, envs: int) -> None:
         from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
         from ray.rllib.env.env_runner_group import EnvRunnerGroup
         from ray.tune.registry import register_env
 
         register_env("benchmarked", maker)  # type: ignore[no-untyped-call,unused-ignore]
         runners = {"num_env_runners": workers, "num_envs_per_env_runner": envs, "rollout_fragment_length": FRAGMENT}
+        model = DefaultModelConfig(
+            fcnet_hiddens=[64, 64], conv_filters=[[16, 8, 4], [32, 4, 2]], head_fcnet_hiddens=[64, 64]
+        )
         config = PPOConfig().environment("benchmarked").framework("torch").env_runners(**runners)
+        config = config.rl_module(model_config=model)
         self.group: Any = EnvRunnerGroup(config=config)
         self.run(0.0)
 
@@ -111,6 +116,8 @@ class RLlib:
         while True:
             parts = self.group.foreach_env_runner(lambda runner: runner.sample(), local_env_runner=False)
             steps += sum(len(episode) for part in parts for episode in part)
+            if len(parts) < self.group.num_remote_env_runners():
+                raise SystemExit("an EnvRunner of RLlib has failed: its log is in Ray's folder of this session")
             if (spent := time.perf_counter() - began) >= seconds:
                 return steps / spent
 
@@ -128,7 +135,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    ray.init(num_cpus=4 * options.workers, object_store_memory=200 * 10**6, **quiet)
+    ray.init(num_cpus=4 * options.workers, object_store_memory=2 * 10**9, **quiet)
     for name, maker in (("CartPole", cartpole), ("Image", Image)):
         rivals: dict[str, Any] = {
             "shoal": Ours(maker, options.workers, options.envs),
