@@ -78,7 +78,8 @@ class Ours:
         self.vec: Any = shoal.make(
             maker, workers * envs, backend="ray", num_workers=workers, batch_size=envs, zero_copy=True, seed=0
         )
-        self.act = network(self.vec.single_observation_space.shape, int(self.vec.single_action_space.n))
+        space: Any = self.vec.single_observation_space
+        self.act = network(space.shape, int(self.vec.single_action_space.n))
         self.vec.async_reset()
 
     def run(self, seconds: float) -> float:

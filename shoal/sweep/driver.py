@@ -17,7 +17,7 @@ from shoal.runs import Run, folder_name
 from shoal.seed_groups import result_of
 from shoal.sweep import curves, report
 from shoal.sweep.options import SweepOptions
-from shoal.sweep.runners import RUNNERS, Job, Outcome
+from shoal.sweep.runners import Job, Outcome, make_runner
 from shoal.sweep.store import Sweep, Trial
 from shoal.sweep.suggest import suggest
 from shoal.train.options import Options
@@ -74,8 +74,9 @@ class Driver:
     ) -> None:
         self.sweep, self.env, self.base, self.options, self.screen = sweep, env, base, options, screen
         self.working: dict[str, _Work] = {}
-        self.runner = runner or RUNNERS.find(options.on)(options.workers, sweep.folder / "logs")
-        self.state = State(sweep, sweep.target, sweep.trials(), workers=options.workers)
+        self.runner = runner or make_runner(options, sweep.folder / "logs")
+        workers = getattr(self.runner, "size", options.workers)
+        self.state = State(sweep, sweep.target, sweep.trials(), workers=workers)
         self.state.finals_wanted = options.finals * options.final_seeds
         if self.state.trials and all(trial.is_done for trial in self.state.trials):
             self._finals_left()

@@ -291,7 +291,7 @@ class RayVec(PythonVec):
         except errors.RayTaskError as error:  # what envs raise is in the answer: this is the actor's own
             fault = WorkerDied(f"worker {worker} (envs {envs[0]} .. {envs[1] - 1}) cannot work: {error}")
         except errors.RayError as error:
-            return self._died(worker, _reason(error), envs)
+            return self._died(worker, ray_cluster.reason_of(error), envs)
         fault.env = envs[0]
         return fault
 
@@ -475,13 +475,6 @@ def _raised(report: dict[str, Any]) -> EnvCrashed:
     error = env_crashed(None, report["env"], report["seed"], report["step"], report["doing"], report)
     error.__cause__ = unpack(report)
     return error
-
-
-def _reason(error: BaseException) -> str:
-    """What Ray says of a death, without its advice and its ids."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if "died" in line or "killed" in line or "lost" in line or "exit" in line), "")
-    return (told or " ".join(lines[:1]) or type(error).__name__)[:300]
 
 
 def default_workers(num_envs: int, options: RayOptions) -> int:

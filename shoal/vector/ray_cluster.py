@@ -37,7 +37,7 @@ class RayOptions:
     object_store_mb: int = opt(0, "local: size of Ray's object store in MB; 0: Ray's default", low=0)
 
 
-def load() -> Any:
+def load(needs: str = "backend='ray'") -> Any:
     """The package ray, or a ConfigError that says how to install it."""
     try:
         with warnings.catch_warnings():
@@ -45,20 +45,18 @@ def load() -> Any:
             import ray
             import ray.exceptions
     except ImportError as error:
-        raise ConfigError(
-            f"backend='ray' needs the package ray ({error}). Install it: pip install \"shoal[ray]\""
-        ) from None
+        raise ConfigError(f'{needs} needs the package ray ({error}). Install it: pip install "shoal[ray]"') from None
     return ray
 
 
-def connect(options: RayOptions, num_workers: int | None = None) -> Any:
+def connect(options: RayOptions, num_workers: int | None = None, needs: str = "backend='ray'") -> Any:
     """Connects this process to a cluster, unless it is connected, and returns the package ray.
 
-    A local cluster has a CPU for each core, or more if `num_workers` asks for them: it divides the cores as the system
-    divides them among processes.
+    `needs` is what an error names if Ray is not installed. A local cluster has a CPU for each core, or more if
+    `num_workers` asks for them: it divides the cores as the system divides them among processes.
     """
     _check(options)
-    ray = load()
+    ray = load(needs)
     if ray.is_initialized():
         return ray
     address = options.address or os.environ.get("RAY_ADDRESS", "")
@@ -96,10 +94,11 @@ def _check(options: RayOptions) -> None:
 
 def total_cpus(ray: Any) -> float:
     """The CPUs of all nodes that are alive."""
-    return sum(_cpus_of_nodes(ray))
+    return sum(cpus_of_nodes(ray))
 
 
-def _cpus_of_nodes(ray: Any) -> list[float]:
+def cpus_of_nodes(ray: Any) -> list[float]:
+    """The CPUs of each node that is alive."""
     return [float(node["Resources"].get("CPU", 0.0)) for node in ray.nodes() if node["Alive"]]
 
 
@@ -112,7 +111,7 @@ def has_places(ray: Any, workers: int, cpus_per_worker: float) -> bool:
     """Whether the nodes have the CPUs for so many actors, if nothing else ran. An actor is on one node."""
     if not cpus_per_worker:
         return True
-    return sum(int((cpus + 1e-6) / cpus_per_worker) for cpus in _cpus_of_nodes(ray)) >= workers
+    return sum(int((cpus + 1e-6) / cpus_per_worker) for cpus in cpus_of_nodes(ray)) >= workers
 
 
 def most_workers(ray: Any, cpus_per_worker: float) -> int:
@@ -137,7 +136,7 @@ def require_cpus(ray: Any, workers: int, options: RayOptions) -> None:
         time.sleep(0.2)
     if not share:
         return
-    nodes, total, free = _cpus_of_nodes(ray), total_cpus(ray), free_cpus(ray)
+    nodes, total, free = cpus_of_nodes(ray), total_cpus(ray), free_cpus(ray)
     fits = int(free / share)
     ways = [f"num_workers {fits}"] if fits else []
     ways += [f"cpus_per_worker {int(100 * free / workers) / 100:g}"] if free >= 0.01 * workers else []
@@ -160,6 +159,13 @@ def kill(ray: Any, actor: Any) -> None:
     """Ends an actor, whatever it does."""
     with contextlib.suppress(Exception):  # it is dead already, or Ray was shut down
         ray.kill(actor, no_restart=True)
+
+
+def reason_of(error: BaseException) -> str:
+    """What Ray says of a death, without its advice and its ids."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = next((line for line in lines if "died" in line or "killed" in line or "lost" in line or "exit" in line), "")
+    return (told or " ".join(lines[:1]) or type(error).__name__)[:300]
 
 
 def _first_line(error: BaseException) -> str:
