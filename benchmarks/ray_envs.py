@@ -1,4 +1,4 @@
-"""Envs in Ray actors: Shoal's backend `ray` against RLlib's EnvRunners, interleaved in one run.
+"""Envs in Ray actors: Shoal's backend `ray` against RLlib's EnvRunners and against `process`, interleaved in one run.
 
     pip install -e ".[ray]" "ray[rllib]"
     python benchmarks/ray_envs.py [--workers 2] [--envs 16] [--seconds 4] [--repeats 3]
@@ -72,11 +72,11 @@ def network(obs: tuple[int, ...], actions: int) -> Callable[[Any], Any]:
 
 
 class Ours:
-    """Shoal: one batch in flight for each actor, acted for in the order of arrival."""
+    """Shoal: one batch in flight for each worker, acted for in the order of arrival."""
 
-    def __init__(self, maker: Callable[[], Any], workers: int, envs: int) -> None:
+    def __init__(self, maker: Callable[[], Any], workers: int, envs: int, backend: str) -> None:
         self.vec: Any = shoal.make(
-            maker, workers * envs, backend="ray", num_workers=workers, batch_size=envs, zero_copy=True, seed=0
+            maker, workers * envs, backend=backend, num_workers=workers, batch_size=envs, zero_copy=True, seed=0
         )
         space: Any = self.vec.single_observation_space
         self.act = network(space.shape, int(self.vec.single_action_space.n))
@@ -139,7 +139,8 @@ def main() -> None:
     ray.init(num_cpus=4 * options.workers, object_store_memory=2 * 10**9, **quiet)
     for name, maker in (("CartPole", cartpole), ("Image", Image)):
         rivals: dict[str, Any] = {
-            "shoal": Ours(maker, options.workers, options.envs),
+            "shoal": Ours(maker, options.workers, options.envs, "ray"),
+            "process": Ours(maker, options.workers, options.envs, "process"),
             "rllib": RLlib(maker, options.workers, options.envs),
         }
         rates: dict[str, list[float]] = {rival: [] for rival in rivals}
@@ -150,13 +151,16 @@ def main() -> None:
         ratio = max(rates["shoal"]) / max(rates["rllib"])
         print(
             f"{name}: shoal {max(rates['shoal']):,.0f} steps/s, RLlib {max(rates['rllib']):,.0f} steps/s, "
-            f"ratio {ratio:.1f} (best of {options.repeats}; single ratios {ratios[0]:.1f} .. {ratios[-1]:.1f})"
+            f"ratio {ratio:.1f} (best of {options.repeats}; single ratios {ratios[0]:.1f} .. {ratios[-1]:.1f}); "
+            f"backend process {max(rates['process']):,.0f} steps/s",
+            flush=True,
         )
         record = {"env": name, "workers": options.workers, "envs": options.envs, "rates": rates, "ratio": ratio}
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a") as file:
             file.write(json.dumps({**describe_machine(), "ray": ray.__version__, **record}) + "\n")
         rivals["shoal"].vec.close()
+        rivals["process"].vec.close()
         rivals["rllib"].group.stop()
     ray.shutdown()
 

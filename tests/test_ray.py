@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import time
-from importlib.util import find_spec
 
 import gymnasium
 import numpy as np
@@ -22,36 +21,7 @@ from shoal.train.callbacks.base import Callback
 from shoal.train.options import options_for
 from tests.envs import DictEnv, InfoEnv
 from tests.faults.envs import Actor, act
-
-needs_ray = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
-    pytest.mark.filterwarnings("ignore"),  # Ray leaves sockets and files open
-    pytest.mark.timeout(600),  # to start Ray takes seconds, on a busy machine a minute
-]
-
-
-def ray_test(function):
-    for mark in needs_ray:
-        function = mark(function)
-    return function
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """Two nodes of two CPUs each."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, connect=False, head_node_args=node)
-    made.extra = made.add_node(num_cpus=2, object_store_memory=100 * 2**20)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    made.wait_for_nodes()
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
+from tests.ray_cluster import cluster, ray_test  # noqa: F401
 
 # ---- without Ray ----
 
@@ -110,7 +80,7 @@ SMALL = {"total_steps": 1024, "horizon": 16, "minibatches": 2, "epochs": 1}
 
 @ray_test
 @pytest.mark.parametrize("env", [InfoEnv, DictEnv])
-def test_ray_equals_serial(cluster, env):
+def test_ray_equals_serial(cluster, env):  # noqa: F811
     expected = shoal.make(env, 4, backend="serial")
     with contextlib.closing(shoal.make(env, 4, backend="ray", num_workers=2)) as vec:
         assert vec.parallelism == 2
@@ -134,7 +104,7 @@ def test_ray_equals_serial(cluster, env):
 
 
 @ray_test
-def test_batches_in_flight_return_ranges(cluster):
+def test_batches_in_flight_return_ranges(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(InfoEnv, 4, backend="ray", num_workers=2, batch_size=2, zero_copy=True)) as vec:
         assert vec.ranges == ((0, 2), (2, 4))
         vec.async_reset(seed=0)
@@ -147,7 +117,7 @@ def test_batches_in_flight_return_ranges(cluster):
 
 
 @ray_test
-def test_an_env_that_raises_is_named(cluster):
+def test_an_env_that_raises_is_named(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(Actor, 4, backend="ray", num_workers=2)) as vec:
         vec.reset(seed=10)
         with pytest.raises(EnvCrashed, match="env 3 .seed 13. raised in step 1: ValueError: env 13 does not") as at:
@@ -156,7 +126,7 @@ def test_an_env_that_raises_is_named(cluster):
 
 
 @ray_test
-def test_a_dead_actor_is_replaced_and_its_episodes_are_truncated(cluster):
+def test_a_dead_actor_is_replaced_and_its_episodes_are_truncated(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(Actor, 4, backend="ray", num_workers=2)) as vec:
         vec.reset(seed=10)
         for _ in range(3):
@@ -178,7 +148,7 @@ def test_a_dead_actor_is_replaced_and_its_episodes_are_truncated(cluster):
 
 
 @ray_test
-def test_on_crash_raise_names_the_actor(cluster):
+def test_on_crash_raise_names_the_actor(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(Actor, 4, backend="ray", num_workers=2, on_crash="raise")) as vec:
         vec.reset(seed=0)
         with pytest.raises(WorkerDied, match=r"worker 1 .pid \d+ on .*, envs 2 .. 3. died"):
@@ -186,7 +156,7 @@ def test_on_crash_raise_names_the_actor(cluster):
 
 
 @ray_test
-def test_an_actor_that_hangs_is_told(cluster):
+def test_an_actor_that_hangs_is_told(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(Actor, 2, backend="ray", num_workers=2, on_crash="raise", timeout_s=3)) as vec:
         vec.reset(seed=0)
         with pytest.raises(EnvTimeout, match="worker 1 .*did not answer within 3 s in step 1"):
@@ -194,7 +164,7 @@ def test_an_actor_that_hangs_is_told(cluster):
 
 
 @ray_test
-def test_too_many_workers_are_refused_with_numbers(cluster):
+def test_too_many_workers_are_refused_with_numbers(cluster):  # noqa: F811
     with pytest.raises(ConfigError, match="16 workers of 1 CPUs need 16. The Ray cluster has 2 nodes with 4 CPUs"):
         shoal.make(InfoEnv, 16, backend="ray", num_workers=16)
 
@@ -225,7 +195,7 @@ def mean_returns(run):
 
 
 @ray_test
-def test_an_image_env_trains(cluster, tmp_path):
+def test_an_image_env_trains(cluster, tmp_path):  # noqa: F811
     options = {"total_steps": 6144, "horizon": 32, "minibatches": 2, "epochs": 4, "learning_rate": 0.003}
     vec = {"num_envs": 8, "num_workers": 2, "backend": "ray"}
     run = train(Bright, vec=vec, train=options, runs_folder=tmp_path, **QUIET)
@@ -233,7 +203,7 @@ def test_an_image_env_trains(cluster, tmp_path):
 
 
 @ray_test
-def test_weights_are_those_of_serial(cluster, tmp_path):
+def test_weights_are_those_of_serial(cluster, tmp_path):  # noqa: F811
     results = []
     for backend in ("serial", "ray"):
         vec = {"num_envs": 4, "backend": backend, "torch_threads": 1} | (
@@ -246,7 +216,7 @@ def test_weights_are_those_of_serial(cluster, tmp_path):
 
 
 @ray_test
-def test_cartpole_trains_on_while_an_actor_and_then_a_node_are_lost(cluster, tmp_path):
+def test_cartpole_trains_on_while_an_actor_and_then_a_node_are_lost(cluster, tmp_path):  # noqa: F811
     """Done when 5. The second node is lost last: no test of this module follows."""
     killed = []
 
