@@ -1,7 +1,7 @@
 """The `ray` backend: Python envs in Ray actors, on this machine or on the nodes of a cluster.
 
 Ray places, starts and ends the actors. Each has a contiguous range of envs and steps them by one message over a
-connection of its own (ray_link.py): Ray's calls take about a millisecond each, and processor time on both sides. The
+connection of its own (ray_link.py): a call through Ray costs more than the step of a light env (docs/ray.md). The
 result is one frame of bytes, which is copied into the block of this process. The policy stays here. An actor that dies
 or hangs, alone or with its node, is replaced without waiting: its first result is that of a truncated episode.
 """
