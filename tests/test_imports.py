@@ -75,7 +75,7 @@ WALLS = {
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "league": {"errors", "config", "seeds", "spec", "stats", "checkpoint", "memory", "vector", "nn", "algos"},
-    "log": {"errors", "config", "names", "plugins"},
+    "log": {"stats", "errors", "config", "names", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}

@@ -10,9 +10,8 @@ import torch
 
 from shoal.algos import replay
 from shoal.algos.fast import choice_loss
-from shoal.errors import ConfigError
 from shoal.train import options_for, swap
-from tests.training import tiny, tiny_trainer
+from tests.training import tiny
 
 CHASE = str(Path(__file__).parent / "chase.h")
 # options in which members of one trainer may differ

@@ -111,14 +111,13 @@ class Learner:
         """Makes the numbers of DEVICE_NUMBERS tensors on a GPU, so that a captured update reads them at every replay.
 
         They are float64, as Python's numbers are: torch rounds both to float32 where they meet a float32 tensor, so an
-        update computes the same bits. Kernels with a table of their own (`fused.own_numbers`) need no tensor. Nothing is
-        captured on a CPU: there it is done only for a test of this (`always`).
+        update computes the same bits. Kernels with a table of their own (`fused.own_numbers`) need no tensor. A CPU
+        captures nothing: `always` is for a test of this.
         """
         if self.device.type == "cpu" and not always:
             return
-        self._held_by_value = (
-            self.device.type != "cpu" and not has_triton()
-        )  # the sums over time need numbers then: graphs are captured anew
+        # without Triton the sums over time need Python's numbers: graphs are captured anew where they differ
+        self._held_by_value = self.device.type != "cpu" and not has_triton()
         own = getattr(self.fused, "own_numbers", ())
         names = [name for name in DEVICE_NUMBERS if name not in own and self._is_number(name)]
         if not self._held_by_value:

@@ -19,13 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.algos.agents.actor import AgentActor
 from shoal.algos.learner import DEVICE_NUMBERS, SWITCHES
 from shoal.errors import ConfigError
+from shoal.registry import is_native
 from shoal.schedules import Schedule
 from shoal.seeds import stream_seed
 from shoal.train import init as initial_weights
-from shoal.registry import is_native
 from shoal.train.envs import env_seed
 from shoal.train.graphs import copy_of_state
 from shoal.train.options import Options
@@ -70,6 +69,7 @@ def not_shared(env: Any, options: Options, policy: Any = None, reward: Any = Non
         "a curriculum": bool(options.curriculum),
         "a reward of your own": bool(reward is not None or options.reward),
         "a policy that is given as one module; give a class or a function that makes it": isinstance(policy, nn.Module),
+        "agents of your own as opponents": ":" in options.opponents,
         f"--train.shards {getattr(options.train, 'shards', 0)}": getattr(options.train, "shards", 0) > 1,
         f"--vec.surplus-envs {options.vec.surplus_envs}": bool(options.vec.surplus_envs),
     }
@@ -204,9 +204,6 @@ class TrainerPool:
             return self.kept.restart(options, is_resumed=is_resumed)
         trainer = make_trainer(env, options, policy=policy, reward=reward, is_resumed=is_resumed)
         self.made += 1
-        if trainer.opponents and any(isinstance(seat.actor, AgentActor) for seat in trainer.frozen):
-            trainer.close()
-            raise ConfigError("a population does not support agents of your own as opponents. Use robots or runs.")
         trainer.is_kept = True
         self.kept = Reusable(trainer, shape, policy)
         return trainer
