@@ -115,6 +115,8 @@ def result_of(seed: int, run: Run | None, reason: str) -> dict[str, Any]:
     evaluation = summary.get("eval") or {}
     score, by = evaluation.get("return"), f"{evaluation.get('mode', 'greedy')} return in the final evaluation"
     if not _is_number(score):
+        score, by = summary.get("latest_return"), "return in training, latest episodes"
+    if not _is_number(score):
         score, by = last_return(run), "return in training, last interval"
     return {
         "seed": seed,

@@ -537,6 +537,7 @@ class Session:
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
+        summary |= {"latest_return": self.latest.mean if self.latest.count else None}
         summary |= {"best": self.best.facts(), "selected_by": self.best.selected_by}
         summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):
