@@ -163,7 +163,8 @@ def print_summary(facts: Mapping[str, Any], folder: Path) -> None:
 
     out = Console(highlight=False, markup=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("seed", "status", "score", "steps", "time", "run"):
+    kind = facts.get("called", "seed")
+    for name in (kind, "status", "score", "steps", "time", "run"):
         table.add_column(name, justify="left" if name in ("status", "run") else "right", no_wrap=name != "run")
     for row in facts["results"]:
         status = Text(row["status"], STYLES.get(row["status"], "bold red"))
@@ -175,8 +176,11 @@ def print_summary(facts: Mapping[str, Any], folder: Path) -> None:
     for row in facts["results"]:
         if row["status"] in ("failed", "killed"):
             reason = row["reason"] or "its process was killed"
-            out.print(Text.assemble((f"seed {row['seed']} {row['status']}: ", "bold red"), reason), soft_wrap=True)
+            out.print(Text.assemble((f"{kind} {row['seed']} {row['status']}: ", "bold red"), reason), soft_wrap=True)
     out.print(Text(mean_line(facts), "bold"), soft_wrap=True)
+    if facts.get("best") is not None:
+        values = ", ".join(f"{name} {value:.4g}" for name, value in facts["values"][str(facts["best"])].items())
+        out.print(f"Best: {kind} {facts['best']}, {values}", soft_wrap=True)
     if facts.get("score_by"):
         out.print(
             Text(f"The score is the {facts['score_by']}. Summary: {folder / 'seeds.json'}", "dim"), soft_wrap=True
@@ -190,11 +194,11 @@ def print_summary(facts: Mapping[str, Any], folder: Path) -> None:
 def mean_line(facts: Mapping[str, Any]) -> str:
     """`Mean score 487.2 ± 14.1 (95 % interval over 3 seeds), 600k steps in 12s.`"""
     seconds = facts.get("elapsed_s") or facts["wall_s"]
-    cost = f"{human(facts['steps'])} steps in {duration(seconds)}"
+    cost, kind = f"{human(facts['steps'])} steps in {duration(seconds)}", facts.get("called", "seed")
     if facts["mean"] is None:
-        return f"No seed has finished: {cost}."
+        return f"No {kind} has finished: {cost}."
     if facts["ci95"] is None:
-        return f"Score {number(facts['mean'])} (1 seed: no interval), {cost}."
+        return f"Score {number(facts['mean'])} (1 {kind}: no interval), {cost}."
     of_all = "" if facts["n"] == len(facts["results"]) else f" of {len(facts['results'])}"
-    interval = f"95 % interval over {facts['n']}{of_all} seeds"
+    interval = f"95 % interval over {facts['n']}{of_all} {kind}s"
     return f"Mean score {number(facts['mean'])} ± {number(facts['ci95'])} ({interval}), {cost}."

@@ -13,15 +13,17 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import ConfigError
 from shoal.sweep.runners import Job, Outcome
 from shoal.sweep.runners.local import LocalRunner, Worker, outcome_of
 from shoal.sweep.space import Space
-from shoal.sweep.store import Trial
 from shoal.train import swap
 from shoal.train.options import Options
+
+if TYPE_CHECKING:
+    from shoal.sweep.store import Trial  # it imports Optuna
 
 
 def check(env: Any, base: Options, population: int, on: str) -> None:

@@ -172,6 +172,7 @@ class Session:
         self.run, self.trainer, self.loggers, self.options = run, trainer, loggers, trainer.options
         self.folder = run.folder / "checkpoints"
         self.signal, self.handles_signals = 0, True
+        self.saves_by_itself = True  # False: a population says when
         self.status, self.reason = "running", ""
         meta = meta or {}  # of the checkpoint from which the run is resumed
         now = time.perf_counter()
@@ -323,7 +324,7 @@ class Session:
             self._evaluate()
         by_time = options.save.every_s and now - self.saved_at >= options.save.every_s
         by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
-        if (by_time or by_steps) and not trainer.is_done:
+        if (by_time or by_steps) and self.saves_by_itself and not trainer.is_done:
             self._log()
             self._save()
         self.save_if_wanted()

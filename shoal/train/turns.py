@@ -35,6 +35,7 @@ class Member:
         self.held = contextlib.ExitStack()
         self.is_done = False
         self.failure: BaseException | None = None
+        self.values: dict[str, Any] = {}  # of a population: the options in which it differs
         self.row = SeedRow(number, total_steps=request["options"].train.total_steps)
         self.step = 0
 
@@ -82,6 +83,8 @@ class Turns:
         self.round_steps = 0  # known once the first member has begun
         self.inside: Member | None = None  # whose state the trainer has
 
+    stops_at_once = True  # whether a signal ends a turn before its goal
+
     @property
     def active(self) -> list[Member]:
         """Members that have neither finished nor failed."""
@@ -97,6 +100,8 @@ class Turns:
                 self.stop()
         finally:
             for member in self.members:
+                if member.session is not None and member.session.status == "running":  # stopped immediately
+                    member.session.loggers.close(None)
                 member.held.close()
             self.pool.clear()
             self._show(must=True)
@@ -105,7 +110,7 @@ class Turns:
         """One turn of every member that is not ahead of the others."""
         goal = self.next_goal()
         for member in self.active:
-            if self.signal:
+            if self.signal and self.stops_at_once:
                 return
             if member.session is None or member.step < goal:
                 self.play(member, goal)
@@ -124,9 +129,7 @@ class Turns:
             goal = goal or self.next_goal()
             while not self._is_turn_over(session, goal) and session.advance():
                 self._show_now_and_then(member)
-            if self.signal and not session.is_over:
-                self.leave(member)
-            elif session.is_over:
+            if session.is_over:
                 self._finish(member)
             else:
                 self.leave(member)
@@ -144,7 +147,8 @@ class Turns:
 
     def _is_turn_over(self, session: Session, goal: int) -> bool:
         """Turns end where metrics are read, so that a run's callbacks see what they see in a lone run."""
-        return session.is_read and bool(self.signal or session.trainer.step >= goal)
+        is_stopped = self.signal and self.stops_at_once
+        return session.is_read and bool(is_stopped or session.trainer.step >= goal)
 
     def enter(self, member: Member) -> Session:
         """Gives the trainer to a member: begins its run, or puts its state back."""
@@ -154,6 +158,7 @@ class Turns:
             self.inside = None
             session = open_session(self.env, member.held, pool=self.pool, console="off", **member.request)
             member.session, session.handles_signals = session, False
+            self.prepare(session)
             session.begin()
             member.row.status = "running"
             self._settle_rounds(member)
@@ -167,6 +172,9 @@ class Turns:
         self.inside = member
         member.step = member.session.trainer.step
         return member.session
+
+    def prepare(self, session: Session) -> None:
+        """Called before a run begins."""
 
     def leave(self, member: Member) -> None:
         """Takes the member's state out of the trainer."""
