@@ -80,7 +80,8 @@ WALLS = {
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
-    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "stats", "log", "train"},
+    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "seeds", "stats", "log"}
+    | {"train"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},

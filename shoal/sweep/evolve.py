@@ -39,7 +39,7 @@ from shoal.train.signals import Stopped
 from shoal.train.turns import SHORTEST, Member, Turns
 
 EXCHANGES = 20  # of a run, if `every` is not given
-MAY_CHANGE = tuple(f"train.{name}" for name in ("learning_rate", *swap.DEVICE_NUMBERS))
+MAY_CHANGE = tuple(f"train.{name}" for name in swap.FREE if name == "learning_rate" or name not in swap.OF_HOST)
 
 
 def train_population(
@@ -228,12 +228,12 @@ class _Population:
         if self.rule is None or self.group.is_finished:
             return 0
         again = [run for run in runs_now.values() if (run.summary or {}).get("status") != "failed"]
-        steps = [{checkpoint_step(path) for path in run.checkpoints()} for run in again]
+        steps = [{_step(path) for path in run.checkpoints()} for run in again]
         is_complete = len(runs_now) == len(self.group.seeds)
         step = max(set.intersection(*steps), default=0) if steps and is_complete else 0
         for run in again:
             for path in run.checkpoints():
-                if checkpoint_step(path) > step:
+                if _step(path) > step:
                     shutil.rmtree(path)
             (run.folder / "summary.json").unlink(missing_ok=True)
             run.__dict__.pop("summary", None)
@@ -336,11 +336,12 @@ class _Turns(Turns):
                 space, seed = population.space, population.options.seed
                 decisions = decide(scores, values, space.ranges, self.rule, seed=seed, step=step)
             journal.add(step, decisions)
-        found = {member.number: member for member in self.active if member.snapshot is not None}
+        found = {member.number: member for member in self.active}
+        states = {number: member.snapshot for number, member in found.items() if member.snapshot is not None}
         # as they are before anyone copies: a source may itself copy another one
-        files = {n: {part: dict(x) for part, x in member.snapshot.files.items()} for n, member in found.items()}
+        files = {number: {part: dict(x) for part, x in state.files.items()} for number, state in states.items()}
         for one in decisions:
-            if one.member in found and one.source in found:
+            if one.member in files and one.source in files:
                 self._copy(found[one.member], files[one.source], one)
         self.exchanged = step
 
@@ -365,6 +366,10 @@ class _Turns(Turns):
                 session.add_number(name, value)
         session.loggers.note(f"step {session.trainer.step:,}: copied member {decision.source}; {_short(member.values)}")
         member.row.about = _short(member.values)
+
+
+def _step(path: Path) -> int:
+    return checkpoint_step(path) or 0
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

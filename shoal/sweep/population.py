@@ -67,7 +67,7 @@ def as_known(trials: Sequence[Trial], number: int, population: int) -> list[Tria
     So the trials of a batch do not depend on which of them end first, nor on when a sweep is killed.
     """
     first = first_of_batch(number, population)
-    unknown = {"status": "running", "score": None, "seconds": None, "curve": [], "steps": 0}
+    unknown: dict[str, Any] = {"status": "running", "score": None, "seconds": None, "curve": [], "steps": 0}
     return [trial if trial.number < first else dataclasses.replace(trial, **unknown) for trial in trials]
 
 

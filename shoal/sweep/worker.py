@@ -115,7 +115,7 @@ def train_job(job: dict[str, Any], pool: TrainerPool | None = None) -> dict[str,
             resume=run if can_resume else None,
             callbacks=[*job["options"].callback, *job["callbacks"]],
             console="off",
-            **({} if pool is None else {"pool": pool}),
+            pool=pool,
         )
     except Stopped as stop:
         print(stop, flush=True)
