@@ -75,12 +75,13 @@ WALLS = {
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
     "league": {"errors", "config", "seeds", "spec", "stats", "checkpoint", "memory", "vector", "nn", "algos"},
-    "log": {"errors", "config", "names", "plugins"},
+    "log": {"stats", "errors", "config", "names", "plugins"},
     "plot": {"errors", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
-    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "stats", "log", "train"},
+    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "seeds", "stats", "log"}
+    | {"train"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},

@@ -16,6 +16,13 @@ class SweepOptions:
 
     trials: int = opt(40, "trials; trial 0 has the options as they are given", low=1, high=1_000_000, is_count=True)
     workers: int = opt(1, "trials that run at the same time, each in a process with its own cores", low=1)
+    population: int = opt(
+        0,
+        "trials that are chosen together and use one trainer, which is built once; 0: each trial builds its own",
+        low=0,
+        high=100_000,
+        is_count=True,
+    )
     sampler: str = opt(
         "auto", "how trials are chosen; auto: tpe, and gp once the median trial takes 30 s", choices=SAMPLERS.names
     )
