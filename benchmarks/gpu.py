@@ -3,7 +3,7 @@
     python benchmarks/gpu.py [PART ...]          default: all parts
 
 `envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs or cases only. gpu_checks.py has
-the comparisons of kernels.
+the comparisons of kernels, gpu_ranks.py those of processes.
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     q_learning the same for DQN and PQN
@@ -40,9 +40,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_checks import EXACT, KERNELS, ODD, PROBLEMS, checkpoints_of, curriculum, exact, kernels, odd_settings
+from gpu_checks import EXACT, KERNELS, ODD, PROBLEMS, curriculum, exact, kernels, odd_settings
 from gpu_population import NAMES as POPULATIONS
 from gpu_population import population
+from gpu_ranks import CASES as RANKS
+from gpu_ranks import ranks
 
 import shoal
 from shoal import registry
@@ -51,7 +53,7 @@ from shoal.errors import CudaMissing
 from shoal.measure import describe_machine
 from shoal.native import lib
 from shoal.native.cuda import require_gpu
-from shoal.runs import all_runs, commit
+from shoal.runs import commit
 from shoal.train import Trainer, options_for
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -440,50 +442,6 @@ def judge_scripted(preset: str, others: tuple[str, ...], robot: str) -> dict[str
     return {"return": float(total.mean()), "kills_0": seen.get("kills_0", {"mean": 0.0})["mean"], "games": GAMES}
 
 
-RANKS: dict[str, list[str]] = {
-    "PPO": ["cartpole", "--nn.hidden", "64", "--train.normalize-obs", "True"],
-    "PPO, LSTM": ["breakout", "--nn.core", "lstm", "--train.segment", "16"],
-    "PPO, wide network": ["breakout", "--nn.hidden", "256"],
-    "PPO, envs on the CPU": ["breakout", "--vec.backend", "threads"],
-    "DQN": ["cartpole", "--algo", "dqn", "--train.batch-size", "128", "--train.replay-size", "200k"],
-    "PQN": ["cartpole", "--algo", "pqn"],
-}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-
-
-def ranks() -> dict[str, Any]:
-    """Compares runs in processes that torchrun or Shoal started with the same runs in one process."""
-    results: dict[str, Any] = {}
-    for name, words in RANKS.items():
-        one = files_of_run([], [*words, "--train.shards", "1"])
-        two = files_of_run([], [*words, "--train.shards", "2"])
-        found = {
-            "torchrun, 1 shard": files_of_run(TORCHRUN, [*words, "--train.shards", "1"]) == one,
-            "NCCL, 2 shards": files_of_run(TORCHRUN, [*words, "--train.shards", "2"]) == two,
-            "2 processes, 2 shards": files_of_run([], [*words, "--train.shards", "2", "--processes", "2"]) == two,
-        }
-        results[name] = {what: "same" if is_same else "differs" for what, is_same in found.items()}
-        PROBLEMS.extend(f"ranks {name}: {what} differs" for what, is_same in found.items() if not is_same)
-        print(f"ranks {name:22} {', '.join(f'{what} {word}' for what, word in results[name].items())}", flush=True)
-    return results
-
-
-def files_of_run(launcher: list[str], words: list[str]) -> dict[str, bytes]:
-    """All checkpoints of a short run of `shoal train`."""
-    common = ["--device", "cuda", "--vec.num-envs", "512", "--train.total-steps", "100k", "--eval.episodes", "0"]
-    common += ["--save.every-s", "0", "--save.every", "40k", "--save.keep", "100", "--console", "off"]
-    if "ppo" in words or "--algo" not in words:
-        common += ["--train.horizon", "16", "--train.minibatches", "4"]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *launcher, "-m", "shoal", "train", *words, *common, "--runs", folder]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-        if done.returncode:
-            PROBLEMS.append(f"ranks: {' '.join(command[1:])} ended with {done.returncode}: {done.stderr[-1500:]}")
-            return {"failed": str(time.time()).encode()}
-        (run,) = all_runs(folder)
-        return checkpoints_of(run)
-
-
 def host() -> dict[str, Any]:
     """breakout on CPU threads with the learner on the GPU: steps per second, and how busy CPU and GPU are."""
     results: dict[str, Any] = {}
@@ -619,7 +577,8 @@ def chosen(part: str, names: str) -> list[str]:
 def known_names(part: str) -> list[str]:
     """What may follow a part's colon."""
     cases: dict[str, Any] = {"learning": CASES, "q_learning": Q_CASES, "kernels": KERNELS, "odd_settings": ODD}
-    cases |= {"exact": EXACT, "population": POPULATIONS, **dict.fromkeys(("envs", "parity"), registry.stock_names())}
+    cases |= {"exact": EXACT, "ranks": RANKS, "population": POPULATIONS}
+    cases |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     return list(cases.get(part, ()))
 
 

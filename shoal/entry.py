@@ -39,7 +39,7 @@ def make(
     zero_copy: bool = False,
     start_method: str | None = None,
     timeout_s: float = 60.0,
-    on_crash: str = "raise",
+    on_crash: str = "auto",
     cpu_affinity: bool | Sequence[int] = False,
     python: str | Path | None = None,
     wrap: Mapping[str, float] | Sequence[str] | str | None = None,
@@ -52,8 +52,9 @@ def make(
             `gymnasium:CartPole-v1` or `pettingzoo:butterfly/pistonball_v6`; or a function or class that makes a
             Gymnasium env, a PettingZoo env or a vector env.
         num_envs: the number of envs. (With a function that makes vector envs: the number of those.)
-        backend: `serial`, `threads` or `cuda` for native envs, `serial` or `process` for Python envs. Default: threads
-            or processes if there are enough envs and cores, otherwise serial. `cuda` returns torch tensors on the GPU.
+        backend: `serial`, `threads` or `cuda` for native envs, `serial`, `process` or `ray` for Python envs. Default:
+            threads or processes if there are enough envs and cores, otherwise serial. `cuda` returns torch tensors on
+            the GPU. `ray` steps envs in Ray actors on a cluster, and has options of its own (docs/ray.md).
         seed: of the first reset; env i gets `seed + i`. Default: random.
         copy: return copies, not views of the env's memory (see `VecEnv`).
         autoreset: `same_step` (default), `next_step` or `disabled`, as Gymnasium defines them.
@@ -61,15 +62,17 @@ def make(
         num_groups: serial and threads: the number of ranges into which `send` and `recv` divide the envs; with 2, one
             half steps while the policy chooses actions for the other.
         num_threads: threads: the number of threads; default: one per core that this process may use.
-        num_workers: process: the number of workers; default: the most that divide num_envs, at most one per core.
-        envs_per_worker: process: given in place of num_workers.
-        batch_size: process: the number of envs that `recv` returns, those that are ready first; default: all.
-        surplus_envs: process: given in place of batch_size: the number of envs that `recv` does not wait for.
-        zero_copy: process: a batch is always a range of neighbouring envs, so that it is not copied.
+        num_workers: process and ray: the number of workers; default: the most that divide num_envs, at most one per
+            core (ray: per free CPU of the cluster).
+        envs_per_worker: process and ray: given in place of num_workers.
+        batch_size: process and ray: the number of envs that `recv` returns, those that are ready first; default: all.
+        surplus_envs: process and ray: given in place of batch_size: the number of envs that `recv` does not wait for.
+        zero_copy: process and ray: a batch is always a range of neighbouring envs, so that it is not copied.
         start_method: process: `fork`, `forkserver` or `spawn`; default on Linux: `fork` if this process has no threads
             and has not imported torch, otherwise `forkserver`.
-        timeout_s: process: an env that takes longer than this many seconds raises EnvTimeout.
-        on_crash: process: `raise`, or `restart` a worker that died or hung; its episodes are truncated.
+        timeout_s: process and ray: an env that takes longer than this many seconds raises EnvTimeout.
+        on_crash: process and ray: `raise`, or `restart` a worker that died or hung; its episodes are truncated. `auto`:
+            raise with process, restart with ray.
         cpu_affinity: process: True to bind each worker to one core, or a list of cores.
         python: process: the interpreter of the workers, which may be another Python with other packages: a path, or the
             folder of a virtual environment (docs/other-python.md). The env must be given by its name.

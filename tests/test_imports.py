@@ -33,7 +33,7 @@ WALLS = {
     "registry": {"errors", "plugins"},
     "native": {"errors", "groups", "distributions", "spec", "wrappers"},
     "vector": {"errors", "cores", "memory", "distributions", "layout", "spec", "space_json", "wrappers", "plugins"}
-    | {"native"},
+    | {"native", "config"},
     "entry": {
         "errors",
         "cores",
@@ -81,7 +81,7 @@ WALLS = {
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
     "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "seeds", "stats", "log"}
-    | {"train"},
+    | {"train", "vector"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},

@@ -23,10 +23,12 @@ from shoal.algos.shards import Exchange, Turns, divide, ordered_sum
 from shoal.errors import CheckpointError, ConfigError, RankError
 from shoal.runs import Run, all_runs
 from shoal.train import Trainer, make_trainer, options_for, start, train
+from shoal.train.envs import make_vec
 from shoal.train.ranks.launch import Launch
 from shoal.train.ranks.sameness import check_same, code_hash
 from shoal.train.ranks.world import join
 from shoal.train.sharded import ShardedTrainer, merge_records
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.rank_runs import run_ranks
 from tests.training import contents, cut, tiny, tiny_trainer, train_tiny
 
@@ -247,6 +249,18 @@ def test_two_processes_write_the_files_of_one(tmp_path):
     config = together.config
     assert config["train"]["shards"] == 2
     assert config["vec"]["num_envs"] == 16
+
+
+def test_envs_on_a_gpu_train_in_shards(tmp_path, monkeypatch):
+    """Graphs are captured before the first rollout, in every process: the envs must have been reset by then."""
+    use_fake_graphs(monkeypatch)
+    monkeypatch.setattr("shoal.train.trainer.make_vec", lambda *given: GpuLikeVec(make_vec(*given)))
+    alone = contents(Run(train_case("torch", 2, tmp_path / "one")))
+    assert any(b"shard1.envs" in file for file in alone.values())
+    folders = run_ranks(2, train_case, "torch", 2, tmp_path / "two")
+    assert contents(Run(folders[0])) == alone
+    monkeypatch.setattr(Trainer, "capture", lambda trainer: None)
+    assert contents(Run(train_case("torch", 2, tmp_path / "plain"))) == alone
 
 
 def test_a_rank_that_raises_ends_the_others_with_its_traceback(tmp_path):

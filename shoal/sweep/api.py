@@ -29,6 +29,9 @@ OF_A_PROCESS = (
     "new",
     "only",
     "on",
+    "address",
+    "cpus",
+    "working_dir",
     "retries",
 )  # settings that processes of one sweep may have differently
 
@@ -186,11 +189,16 @@ def work(found: Any, env: Any, base: Options, options: SweepOptions, console: st
 
 
 def check_cores(options: SweepOptions) -> None:
-    """Raises where this machine has fewer cores than workers."""
+    """Raises where this machine has fewer cores than workers, or where there is no cluster."""
     from shoal.train.many_seeds import core_shares
 
+    check = getattr(RUNNERS.find(options.on), "check", None)
     if options.on == "local":
         core_shares(options.workers, options.workers, "--workers")
+    if check is not None:
+        check(options)
+    elif cluster := [name for name in ("address", "working_dir") if getattr(options, name)]:
+        raise ConfigError(f"--{cluster[0].replace('_', '-')} is for --on ray. Add it, or leave it out.")
 
 
 def _identity(env: Any, base: Options, space: Space, options: SweepOptions) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from shoal.seed_groups import result_of
 from shoal.sweep import curves, report
 from shoal.sweep.options import SweepOptions
 from shoal.sweep.population import PopulationRunner, as_known, first_of_batch
-from shoal.sweep.runners import RUNNERS, Job, Outcome
+from shoal.sweep.runners import Job, Outcome, make_runner
 from shoal.sweep.store import Sweep, Trial
 from shoal.sweep.suggest import suggest
 from shoal.train.options import Options
@@ -78,7 +78,8 @@ class Driver:
         self.working: dict[str, _Work] = {}
         self.population = int(sweep.identity.get("population", 0))
         self.runner = runner or self._make_runner(sweep.folder / "logs")
-        self.state = State(sweep, sweep.target, sweep.trials(), workers=options.workers)
+        workers = getattr(self.runner, "size", options.workers)
+        self.state = State(sweep, sweep.target, sweep.trials(), workers=workers)
         self.state.finals_wanted = options.finals * options.final_seeds
         if self.state.trials and all(trial.is_done for trial in self.state.trials):
             self._finals_left()
@@ -90,7 +91,7 @@ class Driver:
     def _make_runner(self, logs: Path) -> Any:
         if self.population:
             return PopulationRunner(self.options.workers, logs, self.population)
-        return RUNNERS.find(self.options.on)(self.options.workers, logs)
+        return make_runner(self.options, logs)
 
     def run(self) -> None:
         """Works until no trial and no final is left. A signal stops it: the same command continues."""

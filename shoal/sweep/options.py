@@ -15,7 +15,11 @@ class SweepOptions:
     """How a sweep is run. The ranges are apart (shoal/sweep/space.py)."""
 
     trials: int = opt(40, "trials; trial 0 has the options as they are given", low=1, high=1_000_000, is_count=True)
-    workers: int = opt(1, "trials that run at the same time, each in a process with its own cores", low=1)
+    workers: int = opt(
+        1,
+        "trials that run at the same time, each in a process with its own cores; 0: all that --on ray has CPUs for",
+        low=0,
+    )
     population: int = opt(
         0,
         "trials that are chosen together and use one trainer, which is built once; 0: each trial builds its own",
@@ -41,7 +45,12 @@ class SweepOptions:
     name: str = opt("", "name of the sweep's folder; default: the time", metavar="NAME")
     only: bool = opt(False, "sweep only the options that flags give ranges for, not those of TOML files")
     new: bool = opt(False, "start a new sweep, although one of this env is unfinished")
-    on: str = opt("local", "where trials run", choices=RUNNERS.names)
+    on: str = opt("local", "where trials run; ray: on a Ray cluster (docs/ray.md)", choices=RUNNERS.names)
+    address: str = opt(
+        "", "with --on ray: the cluster, HOST:PORT; default: RAY_ADDRESS, a cluster that runs here, or this machine"
+    )
+    cpus: int = opt(1, "with --on ray: CPUs of each trial", low=1)
+    working_dir: str = opt("", "with --on ray: folder with your env's code, copied to every node", metavar="FOLDER")
 
     @property
     def cost_unit(self) -> str:

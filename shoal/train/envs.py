@@ -23,10 +23,12 @@ from shoal.train.defaults import PYTHON_ENVS
 from shoal.train.options import Options, Vec
 from shoal.vector.backends import find as find_backend
 from shoal.vector.base import VecEnv
+from shoal.vector.ray import default_workers
 
 PROCESS_COST_S = 400e-6  # of one exchange with worker processes; 150 us where many cores are idle, 500 us on two cores
 SERIAL_COST_S = 30e-6  # of a serial vector env, beside its envs
 TIMED_STEPS, TIMED_S = 100, 0.02
+RAY_BATCHES = 4  # batches of envs in Ray actors that are in flight at a time; one of them waits for the policy
 OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
 
 
@@ -51,6 +53,14 @@ def make_vec(env: Any, options: Options) -> VecEnv:
     """The envs that a run trains on. Params with a schedule have their first value."""
     options = dataclasses.replace(options, env=env_params.at(env, options.env, 0.0))
     return _make_native(env, options) if is_native(env) else _make_python(env, options, options.vec.num_envs)
+
+
+def resolve_train(options: Options, vec: VecEnv, rows: int) -> Any:
+    """The options of the algorithm for so many rows. Steps of Ray actors that may be late are corrected by V-trace."""
+    train = options.train.resolve(rows)
+    if options.vec.surplus_envs and vec.backend == "ray" and hasattr(train, "vtrace"):
+        train = dataclasses.replace(train, vtrace=True)
+    return train
 
 
 def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) -> VecEnv:
@@ -110,6 +120,8 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
     is_free = vec.backend == "auto" and not asks_for_processes(vec)
     if vec.backend == "serial" or (is_free and not pays_for_processes(env, options.env_options, count, cores)):
         return make(env, count, **options.env_options, **choices, backend="serial")
+    if vec.backend == "ray":
+        return _make_ray(env, options, count, in_training, choices)
     if vec.backend not in ("auto", "process"):
         choices |= {"backend": vec.backend, **config.to_dict(options.backend)}
         return make(env, count, **options.env_options, **choices)
@@ -124,6 +136,29 @@ def _make_python(env: Any, options: Options, count: int, *, in_training: bool = 
     elif in_training and vec.overlap and workers % 2 == 0:
         choices |= {"batch_size": count // 2, "zero_copy": True}
     return make(env, count, **options.env_options, **choices)
+
+
+def _make_ray(env: Any, options: Options, count: int, in_training: bool, choices: dict[str, Any]) -> VecEnv:
+    """Envs in Ray actors. In training, `recv` returns the envs of a quarter of the actors, or of one with surplus.
+
+    In evaluation the actors share the CPUs of those of training, which wait for them.
+    """
+    vec, own = options.vec, options.backend
+    if not in_training:
+        own = dataclasses.replace(own, cpus_per_worker=0.0)
+    workers = vec.num_workers
+    if not workers or (not in_training and count % workers):
+        workers = default_workers(count, own)
+    if in_training and vec.surplus_envs:
+        check_surplus(vec.surplus_envs, count, workers)
+    if in_training and (vec.surplus_envs or vec.overlap) and count % workers == 0:
+        most = workers if vec.surplus_envs else RAY_BATCHES
+        batches = max(k for k in range(1, most + 1) if workers % k == 0)
+        choices |= {"batch_size": count // batches, "zero_copy": True} if batches > 1 else {}
+    if clash := sorted(set(options.env) & set(config.to_dict(own))):
+        raise ConfigError(f"--env.{clash[0]} has the name of an option of --vec.backend ray. Rename the env's param.")
+    choices |= {"backend": "ray", "num_workers": workers, "timeout_s": vec.timeout_s, "on_crash": vec.on_crash}
+    return make(env, count, **options.env_options, **choices, **config.to_dict(own))
 
 
 def pays_for_processes(env: Any, env_options: Mapping[str, Any], count: int, cores: int) -> bool:
@@ -160,7 +195,7 @@ _step_seconds: dict[str, float] = {}
 
 def asks_for_processes(vec: Vec) -> bool:
     """Whether options were given that only worker processes have."""
-    return bool(vec.num_workers or vec.surplus_envs or vec.on_crash != "raise")
+    return bool(vec.num_workers or vec.surplus_envs or vec.on_crash == "restart")
 
 
 def check_surplus(surplus: int, num_envs: int, workers: int) -> None:

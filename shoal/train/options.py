@@ -52,14 +52,18 @@ class Vec:
     )
     num_groups: int = opt(0, "native: groups of envs that step in turns; 0: 2 from 1024 envs on", low=0, high=64)
     num_threads: int = opt(0, "native: threads that step envs; 0: one per core", low=0, high=1024)
-    num_workers: int = opt(0, "Python: worker processes; 0: one per core", low=0, high=4096)
-    overlap: bool = opt(True, "Python: one half of the workers steps while the policy acts for the other half")
+    num_workers: int = opt(0, "Python: worker processes or Ray actors; 0: one per core", low=0, high=4096)
+    overlap: bool = opt(
+        True, "Python: one half of the workers (ray: up to 3 of 4 parts) steps while the policy acts for the others"
+    )
     surplus_envs: int = opt(
         0, "Python: envs that a rollout does not wait for; their steps are off-policy: use --train.vtrace", low=0
     )
     torch_threads: int = opt(0, "CPU: threads of torch; 0: measured, at most one per idle core", low=0)
     timeout_s: float = opt(60.0, "Python: seconds after which an env that does not answer is an error", low=0.0)
-    on_crash: Literal["raise", "restart"] = opt("raise", "Python: what to do when a worker process dies")
+    on_crash: Literal["auto", "raise", "restart"] = opt(
+        "auto", "Python: what to do when a worker dies; auto: restart with ray, otherwise raise"
+    )
     python: str = opt(
         "",
         "Python: the interpreter of the worker processes, which may have other packages than this one: a path, or the "

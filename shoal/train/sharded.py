@@ -125,6 +125,8 @@ class ShardedTrainer(Trainer):
         self._tell("iterate")
         before = time.perf_counter()
         with self._together(), gpu_errors_explained(self.options):
+            if not self._started:  # before graphs are captured: capturing steps the envs, and puts them back
+                self.start()
             for trainer in self.own:
                 if trainer.on_gpu and not trainer._is_captured:
                     trainer.capture()

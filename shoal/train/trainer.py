@@ -39,7 +39,7 @@ from shoal.train import init as initial_weights
 from shoal.train import league_members, restoring, seats, shard_options
 from shoal.train.curriculum import changing_seats
 from shoal.train.env_params import ParamSchedules
-from shoal.train.envs import device_of, env_seed, make_vec
+from shoal.train.envs import device_of, env_seed, make_vec, resolve_train
 from shoal.train.graphs import Graphs, Pace, copy_of_state, put_back
 from shoal.train.health import Context, check_finite, gpu_errors_explained
 from shoal.train.league_play import LeaguePlay, find_seating
@@ -127,7 +127,7 @@ class Trainer:
         self.num_rows = self.num_envs * (self.agents - len(self.opponents))
         if seating is not None:
             self.num_rows = seating.own[0].num_rows(vec.num_envs, self.agents)
-        options = self.options = dataclasses.replace(options, train=options.train.resolve(self.num_rows))
+        options = self.options = dataclasses.replace(options, train=resolve_train(options, vec, self.num_rows))
         roles = assign_roles(vec, options.nn.policies, options.nn.groups)
         # of each learner: the agents that it can play, and in a league those rows that it plays
         self.roles = seats.without(roles, self.opponents, self.agents)
@@ -394,6 +394,7 @@ class Trainer:
             record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
         record |= self.shaping.drain()
         record |= {} if self.league is None else self.league.metrics()
+        record |= {} if self.vec.is_on_gpu else self.collector.age.drain()
         for name, seconds in self.collector.times.drain().items():
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0

@@ -1,1 +1,1 @@
-"""Moves actions in and observations out: VecEnv, its backends and its views. Knows spec and native, not torch."""
+"""Moves actions in and observations out: VecEnv, its backends, its views. Knows spec, native and config, not torch."""

@@ -6,7 +6,8 @@
 group `shoal.backends`, scripts with `BACKENDS.register(name, backend)`. tests/test_backends.py compares each to serial.
 
 `options` lists keyword arguments of `shoal.make`; those of the stock backends are flags of `--vec.*`. A backend of
-another package may give a dataclass of `config.opt` fields instead: they are also its flags, `--backend.*`.
+another package, or `ray`, gives a dataclass of `config.opt` fields instead: they are also its flags, `--backend.*`. It
+names those of `--vec.*` that it takes in `shared`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ class Backend:
     python: Callable[..., VecEnv] | None = None  # (create, num_envs, *, …): steps what create() returns
     # keyword arguments of shoal.make and their defaults, or a dataclass of them
     options: Mapping[str, Any] | type[Any] = field(default_factory=dict)
+    # with a dataclass: the options of `--vec.*` that it takes besides
+    shared: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def keywords(self) -> Mapping[str, Any]:
         """The keyword arguments of shoal.make that it takes, and their defaults."""
         if isinstance(self.options, type):
-            return {option.name: option.default for option in fields(self.options)}
+            return {**self.shared, **{option.name: option.default for option in fields(self.options)}}
         return self.options
 
     def factory(self, kind: str) -> Callable[..., VecEnv] | None:

@@ -55,6 +55,7 @@ class VecEnv(VectorEnv[Array, Any, Array]):
     mask_size: int = 0  # length of a row of infos["action_mask"]; 0: unknown, or no masks
     parallelism: int = 1  # threads or worker processes that step envs
     can_snapshot: bool = False
+    logs_policy_age: bool = False  # whether training logs the age of the policy even if no step is late
     copy: bool = False  # whether reset, step and recv return copies
     # with several agents, of the episodes of the last drain_stats: means, {"agent_0": {"return": …, "length": …}};
     # the length of an agent ends where it is out of the game

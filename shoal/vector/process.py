@@ -17,7 +17,7 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import connection, reduction, util
 from typing import Any
 
@@ -49,23 +49,22 @@ from shoal.vector.serve import (
 )
 from shoal.vector.slots import Creator, Info, InfoRows
 from shoal.vector.start_methods import default_start_method
+from shoal.vector.workers import (
+    MAX_EVENTS,
+    Crash,
+    check_batch,
+    check_timeout,
+    count_workers,
+    is_restarted_too_often,
+    resolve_on_crash,
+    truncate,
+    workers_from,
+)
 
 # how long a worker polls for the next step before it sleeps; it yields its core to processes that need it (core/wait.c)
 WORKER_SPIN_US = 100
 PARENT_SPIN_US = 50  # the same for the parent, if there are more cores than workers
 CLOSE_S = 2.0  # time for workers to exit before they are killed
-MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # a worker is restarted at most this often within this time
-MAX_EVENTS = 1000  # messages kept for drain_events; older ones are dropped
-
-
-@dataclass(frozen=True)
-class Crash:
-    """A worker that was replaced: what the next result of its envs must report."""
-
-    rows: slice
-    truncated: Array  # (rows,) whether the crash ended an episode
-    obs: Array  # the last observations before it
-    fault: EnvCrashed
 
 
 class ProcessVec(PythonVec):
@@ -82,17 +81,14 @@ class ProcessVec(PythonVec):
         surplus_envs: int = 0,
         start_method: str | None = None,
         timeout_s: float = 60.0,
-        on_crash: str = "raise",
+        on_crash: str = "auto",
         cpu_affinity: bool | Sequence[int] = False,
         python: str | None = None,
         **options: Any,
     ) -> None:
         cores = available_cores()
-        self.num_workers = self.parallelism = count = _count_workers(len(creators), num_workers, cores)
-        if on_crash not in ("raise", "restart"):
-            raise ConfigError(f"on_crash={on_crash!r} must be 'raise' or 'restart'.")
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s={timeout_s!r} must be a number above 0, in seconds.")
+        self.num_workers = self.parallelism = count = count_workers(len(creators), num_workers, cores)
+        self.timeout_s, self.on_crash = check_timeout(timeout_s), resolve_on_crash(on_crash, "raise")
         method = start_method or default_start_method()
         if method not in multiprocessing.get_all_start_methods():
             known = ", ".join(multiprocessing.get_all_start_methods())
@@ -101,7 +97,7 @@ class ProcessVec(PythonVec):
             raise ConfigError(f"start_method={method!r} is not for workers under python={python!r}. Leave it out.")
         self.python = None if python is None else remote.find_python(python)
         self._dumps = cloudpickle.dumps if python is None else portable.dumps
-        self.timeout_s, self.on_crash, self.start_method = float(timeout_s), on_crash, method
+        self.start_method = method
         share = len(creators) // count
         pins = list(range(count)) if cpu_affinity is True else list(cpu_affinity or [])
         if cpu_affinity and len(pins) < count:
@@ -134,7 +130,7 @@ class ProcessVec(PythonVec):
             for size in sizes:
                 ranges.append((num_envs, num_envs + size))
                 num_envs += size
-            batch = _check_batch(num_envs, sizes[0], batch_size, surplus_envs, options.get("zero_copy", False))
+            batch = check_batch(num_envs, sizes[0], batch_size, surplus_envs, options.get("zero_copy", False))
             self._plan_memory(agent_spaces, num_envs, ranges)
             super().__init__(agent_spaces, num_envs, self._block, ranges, batch_envs=batch, **options)
         except BaseException:
@@ -323,7 +319,7 @@ class ProcessVec(PythonVec):
         info_rows = super()._collect(workers)
         if self._crashed:
             for worker in set(workers) & set(self._crashed):
-                info_rows += self._truncate(self._crashed.pop(worker))
+                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step)
         return info_rows
 
     # ---- faults ----
@@ -348,12 +344,8 @@ class ProcessVec(PythonVec):
     def _replace(self, worker: int, fault: EnvCrashed) -> None:
         """With on_crash='restart': starts a new worker, resets its envs by their seeds, truncates their episodes."""
         handle, now = self._handles[worker], time.monotonic()
-        handle.restarts = [then for then in handle.restarts if now - then < RESTART_WINDOW_S]
-        if len(handle.restarts) >= MAX_RESTARTS:
-            fault.args = (
-                f"{fault} It was not restarted again: the limit is {MAX_RESTARTS} times in {RESTART_WINDOW_S:g} s.",
-            )
-        if self.on_crash == "raise" or len(handle.restarts) >= MAX_RESTARTS:
+        is_over = is_restarted_too_often(handle.restarts, now, fault)
+        if self.on_crash == "raise" or is_over:
             self._broken = fault
             raise fault
         handle.restarts.append(now)
@@ -387,18 +379,6 @@ class ProcessVec(PythonVec):
         events = list(self._events)
         self._events.clear()
         return events
-
-    def _truncate(self, crash: Crash) -> InfoRows:
-        """Truncates the episodes of a worker that was replaced. Their returns are lost: the stats leave them out."""
-        rows, arrays = crash.rows, self.block.arrays
-        arrays["final_obs"][rows], arrays["rewards"][rows], arrays["terminated"][rows] = crash.obs, 0.0, False
-        arrays["truncated"][rows] = arrays["done"][rows] = crash.truncated
-        arrays["final_return"][rows], arrays["final_length"][rows] = 0.0, 0
-        info = {"crashed": True, "fault": str(crash.fault)}
-        has_truncated = bool(crash.truncated.any())
-        affected = crash.truncated if has_truncated else arrays["alive"][rows]
-        is_final = self._same_step and has_truncated
-        return [(rows.start + int(row), is_final, info) for row in np.flatnonzero(affected)]
 
     def _refuse_broken(self) -> None:
         raise UsageError(
@@ -483,47 +463,6 @@ def _end_all(handles: list[WorkerHandle], fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-def _count_workers(creators: int, num_workers: int | None, cores: int) -> int:
-    if num_workers is None:
-        return next(k for k in range(min(creators, cores), 0, -1) if creators % k == 0)
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
-        raise ConfigError(f"num_workers={num_workers!r} must be an int of at least 1.")
-    if num_workers > creators:
-        raise ConfigError(f"num_workers={num_workers} is more than the {creators} envs.")
-    if creators % num_workers:
-        below, above = creators // num_workers * num_workers, -(-creators // num_workers) * num_workers
-        raise ConfigError(
-            f"num_envs={creators} does not divide over num_workers={num_workers}. Try num_envs {below} or {above}."
-        )
-    return num_workers
-
-
-def _check_batch(
-    num_envs: int, envs_per_worker: int, batch_size: int | None, surplus_envs: int, zero_copy: bool
-) -> int:
-    """The number of envs that `recv` returns."""
-    if surplus_envs and batch_size is not None:
-        raise ConfigError(f"give batch_size={batch_size} or surplus_envs={surplus_envs}, not both.")
-    if not isinstance(surplus_envs, int) or not 0 <= surplus_envs < num_envs:
-        raise ConfigError(f"surplus_envs={surplus_envs!r} must be an int in 0 .. {num_envs - 1}.")
-    size = num_envs - surplus_envs if batch_size is None else batch_size
-    share = envs_per_worker
-    if not isinstance(size, int) or not 1 <= size <= num_envs or size % share:
-        below, above = max(share, size // share * share), min(num_envs, -(-size // share) * share)
-        raise ConfigError(
-            f"a batch of {size} of {num_envs} envs is not a multiple of the {share} envs of a worker. "
-            f"Try batch_size {below} or {above}."
-        )
-    if zero_copy and num_envs % size:
-        divisors = [count for count in range(share, num_envs + 1, share) if num_envs % count == 0]
-        nearest = min(divisors, key=lambda count: abs(count - size))
-        raise ConfigError(
-            f"with zero_copy a batch of {size} must divide num_envs={num_envs}: the last {num_envs % size} envs would "
-            f"never be returned. Try batch_size {nearest}, or zero_copy=False."
-        )
-    return size
-
-
 def _make(
     create: Callable[[], Any],
     num_envs: int,
@@ -532,15 +471,7 @@ def _make(
     envs_per_worker: int | None = None,
     **options: Any,
 ) -> VecEnv:
-    if envs_per_worker is not None:
-        if num_workers is not None and num_workers * envs_per_worker != num_envs:
-            raise ConfigError(
-                f"num_workers={num_workers} times envs_per_worker={envs_per_worker} is not num_envs={num_envs}. "
-                "Give one of them."
-            )
-        if not isinstance(envs_per_worker, int) or envs_per_worker < 1 or num_envs % envs_per_worker:
-            raise ConfigError(f"envs_per_worker={envs_per_worker!r} does not divide num_envs={num_envs}.")
-        num_workers = num_envs // envs_per_worker
+    num_workers = workers_from(num_envs, num_workers, envs_per_worker)
     return ProcessVec([create] * num_envs, num_workers=num_workers, **options)
 
 
@@ -555,7 +486,7 @@ BACKEND = Backend(
         "zero_copy": False,
         "start_method": None,
         "timeout_s": 60.0,
-        "on_crash": "raise",
+        "on_crash": "auto",
         "cpu_affinity": False,
         "python": None,
     },

@@ -115,10 +115,10 @@ def work(creators: Callable[[], Iterable[Creator]], pipe: Any, load_core: Callab
         block = Block(slots[0].agent_spaces, plan.num_envs, memoryview(memory)[plan.block_at :])
         runner = Runner(slots, block, plan.lo, plan.autoreset)
         if plan.replaces:
-            _reset_with(runner, plan.seeds)
+            reset_with(runner, plan.seeds)
     except BaseException as error:
         in_setup = {"env": plan.lo, "seed": None, "step": 0, "doing": "its setup"}
-        report = _report(error, runner, "reset", wire) if runner else {**in_setup, **wire.pack(error)}
+        report = report_of(error, runner, "reset", wire.pack) if runner else {**in_setup, **wire.pack(error)}
         pipe.send_bytes(pickle.dumps(report))
         return
     pipe.send_bytes(pickle.dumps(None))
@@ -175,7 +175,7 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any, core: Any, wire: 
             channel.step = runner.steps
             packed = wire.dumps_infos(info_rows) if info_rows else b""
         except BaseException as error:
-            report = _report(error, runner, "reset" if command == RESET else f"step {runner.steps}", wire)
+            report = report_of(error, runner, "reset" if command == RESET else f"step {runner.steps}", wire.pack)
             core.finish(base, worker, RAISED)
             pipe.send_bytes(pickle.dumps(report))
             continue
@@ -192,7 +192,7 @@ def _serve(runner: Runner, plan: Plan, memory: Any, pipe: Any, core: Any, wire: 
     core.finish(base, worker, OK)
 
 
-def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
+def reset_with(runner: Runner, seeds: list[int] | None) -> InfoRows:
     """Resets all envs of this worker with their seeds, leaving the shared seeds and mask alone."""
     arrays = runner.arrays
     private = {"seeds": np.zeros_like(arrays["seeds"]), "reset_with": np.array([seeds is not None, False, False])}
@@ -200,15 +200,18 @@ def _reset_with(runner: Runner, seeds: list[int] | None) -> None:
         private["seeds"][runner.lo : runner.hi] = seeds
     runner.arrays = {**arrays, **private}
     try:
-        runner.reset()
+        return runner.reset()
     finally:
         runner.arrays = arrays
 
 
-def _report(error: BaseException, runner: Runner, doing: str, wire: Wire) -> dict[str, Any]:
+def report_of(
+    error: BaseException, runner: Runner, doing: str, pack: Callable[[BaseException], dict[str, Any]]
+) -> dict[str, Any]:
+    """What an env raised, and which env it was, as plain data."""
     place = int(runner.place[0])
     seed = runner.seeds[place - runner.lo]
-    return {"env": place, "seed": seed, "step": runner.steps, "doing": doing, **wire.pack(error)}
+    return {"env": place, "seed": seed, "step": runner.steps, "doing": doing, **pack(error)}
 
 
 def _call(runner: Runner, request: bytes, wire: Wire) -> bytes:

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
@@ -51,7 +51,7 @@ class Surroundings:
     @classmethod
     def of_this_process(cls) -> Surroundings:
         """The surroundings of the calling process."""
-        return cls(dict(os.environ), os.getcwd(), _registered_ids())
+        return cls(dict(os.environ), os.getcwd(), registered_ids())
 
     def restore(self) -> None:
         """Applies them to the calling process, a worker."""
@@ -60,13 +60,10 @@ class Surroundings:
         os.environ.update(self.environ)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
-        for name, spec in self.gymnasium_ids.items():
-            if name not in gymnasium.registry:
-                with contextlib.suppress(Exception):  # this worker's env may not need it
-                    gymnasium.registry[name] = cloudpickle.loads(spec)
+        add_ids(self.gymnasium_ids)
 
 
-def _registered_ids() -> dict[str, bytes]:
+def registered_ids() -> dict[str, bytes]:
     """Specs of the ids that the user registered. One that cannot be pickled is skipped: the env may not need it."""
     specs = {}
     for name, spec in gymnasium.registry.items():
@@ -75,6 +72,14 @@ def _registered_ids() -> dict[str, bytes]:
         with contextlib.suppress(Exception):
             specs[name] = cloudpickle.dumps(spec)
     return specs
+
+
+def add_ids(specs: Mapping[str, bytes]) -> None:
+    """Registers ids of another process with Gymnasium, those that are not known here."""
+    for name, spec in specs.items():
+        if name not in gymnasium.registry:
+            with contextlib.suppress(Exception):  # this worker's env may not need it
+                gymnasium.registry[name] = cloudpickle.loads(spec)
 
 
 def pack_work(creators: Sequence[Any], start_method: str) -> bytes:

@@ -23,14 +23,15 @@ def main(creators: bytes | list[Any], pipe: Any, parent: int, from_main: bool, a
     with contextlib.suppress(
         EOFError, ConnectionError
     ):  # the parent is gone, or closed the pipe because another worker failed
-        serve.work(unpacked, pipe, lib.load_core, serve.Wire(_dumps, _dumps_infos, pack, lambda spaces: spaces))
+        serve.work(unpacked, pipe, lib.load_core, serve.Wire(_dumps, pack_infos, pack, lambda spaces: spaces))
 
 
 def _dumps(message: Any) -> bytes:
     return bytes(cloudpickle.dumps(message))
 
 
-def _dumps_infos(info_rows: InfoRows) -> bytes:
+def pack_infos(info_rows: InfoRows) -> bytes:
+    """The infos as bytes, or BadOutput."""
     try:
         return pickle.dumps(info_rows, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:

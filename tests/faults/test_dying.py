@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.errors import EnvCrashed, UsageError, WorkerDied
-from shoal.vector import process
+from shoal.vector import workers
 from tests.faults.envs import Actor, act, step_for_ever
 from tests.faults.tools import ALL_START_METHODS, START_METHODS, is_alive, wait_for_end, within
 
@@ -165,7 +165,7 @@ def test_restarts_are_limited(monkeypatch):
     """Item 3: an env that always dies is given up; after a while it may be restarted again."""
     with closing(shoal.make(Actor, 2, backend="process", num_workers=2, on_crash="restart")) as vec:
         vec.reset(seed=0)
-        for _ in range(process.MAX_RESTARTS):
+        for _ in range(workers.MAX_RESTARTS):
             assert vec.step(act(2, kill=1))[3].tolist() == [False, True]
         with (
             within(2.0),
@@ -176,10 +176,10 @@ def test_restarts_are_limited(monkeypatch):
         assert caught.value.pid is not None
         with pytest.raises(UsageError, match="broken by an earlier fault"):
             vec.step(act(2))
-    monkeypatch.setattr(process, "RESTART_WINDOW_S", 0.2)
+    monkeypatch.setattr(workers, "RESTART_WINDOW_S", 0.2)
     with closing(shoal.make(Actor, 2, backend="process", num_workers=2, on_crash="restart")) as vec:
         vec.reset(seed=0)
-        for _ in range(process.MAX_RESTARTS + 2):
+        for _ in range(workers.MAX_RESTARTS + 2):
             vec.step(act(2, kill=1))
             time.sleep(0.1)
 

@@ -53,6 +53,29 @@ class Times:
         return seconds
 
 
+@dataclass
+class PolicyAge:
+    """How old the policy of the steps was that an update learned from: in updates between acting and learning."""
+
+    total: float = 0.0
+    steps: int = 0
+    highest: int = 0
+
+    def add(self, ages: Sequence[int], envs: int) -> None:
+        """Adds the steps of some envs: the age of each step, oldest first."""
+        self.total += sum(ages) * envs
+        self.steps += len(ages) * envs
+        self.highest = max(self.highest, ages[0])
+
+    def drain(self) -> dict[str, float]:
+        """The mean and the highest age since the last call; empty if no steps were added."""
+        if not self.steps:
+            return {}
+        result = {"policy_age": self.total / self.steps, "policy_age_max": float(self.highest)}
+        self.total, self.steps, self.highest = 0.0, 0, 0
+        return result
+
+
 def begin(seat: Seat) -> None:
     """Begins a rollout of a seat: draws noise, and reads a learned initial state again."""
     seat.rollout.begin(seat.stream)

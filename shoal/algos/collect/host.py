@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
+from shoal.algos.collect import PolicyAge, Seat, Times, act_into, begin, evaluation_mode
 from shoal.algos.roles import gather, pick, pick_masks, pick_obs
 from shoal.algos.rollout import StepViews
 from shoal.errors import ConfigError
@@ -37,6 +37,7 @@ class EnvRange:
     env_id: Array
     views: list[list[StepViews]] = field(default_factory=list)
     t: int = 0  # steps of the rollout that it has finished
+    rollouts: list[int] = field(default_factory=list)  # by step: the number of the rollout in which it was acted
     is_stepping: bool = False
 
     @property
@@ -54,6 +55,9 @@ class HostCollector:
         self.ranges: dict[int, EnvRange] = {}
         self.times = Times()
         self.surplus_envs = surplus_envs
+        self.age = PolicyAge()
+        self.logs_age = bool(surplus_envs) or vec.logs_policy_age
+        self._rollout = 0  # the number of this rollout: the policy is updated between two
         self._roles = [seat.role for seat in seats]
         self._heads = [seat.actor.head for seat in seats]
         self._native = [seat.rollout.acting for seat in seats]
@@ -95,6 +99,7 @@ class HostCollector:
         With `surplus_envs` it does not wait for the slowest ranges. It returns once all but that many envs have played
         the horizon: these are marked as ready, and the others continue in the next rollout.
         """
+        self._rollout += 1
         for seat in self.seats:
             begin(seat)
         if self.members is not None:
@@ -108,6 +113,8 @@ class HostCollector:
             before = time.perf_counter()
             if self.surplus_envs:
                 self._mark_ready()
+            if self.logs_age:
+                self._note_ages()
             for seat in self.seats:
                 self._last_values(seat)
             self.times.inference += time.perf_counter() - before
@@ -117,6 +124,7 @@ class HostCollector:
         for envs in self.ranges.values():
             if envs.t == self.horizon or not envs.is_stepping:
                 envs.t, envs.is_stepping = 0, True
+                envs.rollouts.clear()
                 self._act(envs)
         while unfinished > 0:
             before = clock()
@@ -161,6 +169,8 @@ class HostCollector:
         joined = gather(actions, self._roles, self._heads, envs.num_envs, self.agents, envs.lo)
         inferred = time.perf_counter()
         self.vec.send(joined, envs.env_id)
+        if self.logs_age:
+            envs.rollouts.append(self._rollout)
         self.times.inference += inferred - began
         self.times.env += time.perf_counter() - inferred
 
@@ -231,6 +241,12 @@ class HostCollector:
         for seat in self.seats:
             spans = [self._rows(seat, envs) for envs in full]
             seat.rollout.ready = torch.cat([torch.arange(span.start, span.stop) for span in spans])
+
+    def _note_ages(self) -> None:
+        """Notes by how many updates the policy of each step is older than the one that now learns from it."""
+        for envs in self.ranges.values():
+            if envs.t == self.horizon:
+                self.age.add([self._rollout - rollout for rollout in envs.rollouts], envs.num_envs)
 
     def _last_values(self, seat: Seat) -> None:
         """Computes the value of each row's last observation."""

@@ -1,5 +1,8 @@
 """Runners that train trials: one file each. A file assigns RUNNER, a class with the methods of `Runner`.
 
+It is made with the number of workers and a folder for logs; with `from_options` it takes all options of the sweep, and
+its `check(options)` raises ConfigError before a sweep starts.
+
 A runner that trains several trials on one trainer (shoal/sweep/population.py) takes several jobs by `start` and reports
 each by `poll`; `Job.shape` is equal for trials that fit one trainer.
 """
@@ -64,3 +67,9 @@ class Runner(Protocol):
 
     def stop(self, at_once: bool = False) -> None:
         """Stops all jobs; they save checkpoints first, unless at once."""
+
+
+def make_runner(options: Any, logs: Path) -> Any:
+    """The runner of `--on`."""
+    kind = RUNNERS.find(options.on)
+    return kind.from_options(options, logs) if hasattr(kind, "from_options") else kind(options.workers, logs)
