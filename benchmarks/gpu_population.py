@@ -30,6 +30,7 @@ from shoal.sweep.pbt import draw
 from shoal.sweep.ranges import Range
 from shoal.train import options_for, swap
 from shoal.train import train as train_run
+from shoal.train.sharded import make_trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 150.0
@@ -141,7 +142,7 @@ def compare(name: str) -> str:
     finally:
         pool.clear()
     for number in (1, 2, 0):
-        alone = swap.make_trainer(*member_options(name, number))
+        alone = make_trainer(*member_options(name, number))
         with contextlib.closing(alone):
             iterate(alone, 6)
             expected = tensors_of(alone)
@@ -205,7 +206,7 @@ def breakout() -> dict[str, Any]:
 
 def command(*words: str) -> float:
     """Seconds of a command; raises with its last lines if it fails."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "shoal", *words], env=env, capture_output=True, text=True, timeout=LIMIT_S
