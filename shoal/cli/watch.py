@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,6 +62,7 @@ def watch(
     try:
         screen.print(server.url, soft_wrap=True, highlight=False)
         screen.print(f"The runs in {root}/. Ctrl-C ends the page; training goes on.", soft_wrap=True)
+        threading.Thread(target=serving.warm, daemon=True).start()
         if not no_browser:
             _open(server.url)
         while True:

@@ -197,9 +197,8 @@ class Server:
             ) from None
         self.port = self.server.server_port
         self.url = f"http://127.0.0.1:{self.port}/?token={self.token}{start}"
-        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.2,), daemon=True)
         self._thread.start()
-        threading.Thread(target=watch.warm, daemon=True).start()
 
     def close(self) -> None:
         """Ends the server."""

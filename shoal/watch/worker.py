@@ -46,13 +46,7 @@ class Worker:
 
     def warm(self) -> None:
         """Imports what the first game needs."""
-        import torch
-
         import shoal.web.game  # noqa: F401
-
-        torch.set_num_threads(1)
-        with contextlib.suppress(OSError, AttributeError):
-            os.nice(20 - os.nice(0))  # from here on it takes only time that nobody else wants
 
     def game(self, folder: str, newer_than: int = -1) -> dict[str, Any] | None:
         """The game of the newest checkpoint; None if there is none newer."""
@@ -208,7 +202,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything prints does not mix with the answers
     worker = Worker(Path(sys.argv[1]), sys.argv[2:])
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
         try:
             answer = {"result": worker.answer(json.loads(line))}
         except ShoalError as error:
@@ -217,6 +211,9 @@ def main() -> None:
             answer = {"error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(answer) + "\n")
         out.flush()
+        if number == 0:  # torch is imported: from here on it takes time that nobody else wants
+            with contextlib.suppress(OSError, AttributeError):
+                os.nice(19)
 
 
 if __name__ == "__main__":
