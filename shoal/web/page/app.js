@@ -203,6 +203,7 @@ class App {
   whoIn(agent) { return $("seats").rows[agent].querySelector("select"); }
   seat(agent) {
     this.mine = agent;
+    this.gap = self !== top && agent < 0 ? 30 : 0; // ms between frames: half of them leave a training the time
     this.selected = [];
     this.hands.clear();
     if (agent >= 0) {
@@ -338,6 +339,7 @@ class App {
   }
 
   frame(now) {
+    if (now - this.before < this.gap) { requestAnimationFrame((next) => this.frame(next)); return; }
     const elapsed = Math.min(now - this.before, 200);
     this.before = now;
     if (!this.paused && now >= this.pauseUntil) {
