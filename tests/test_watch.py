@@ -411,6 +411,7 @@ def test_the_command_opens_what_is_named(tmp_path, monkeypatch):
     (sweep / "trials").mkdir(parents=True)
     (sweep / "sweep.json").write_text("{}")
     assert command.choose((str(sweep),), Path("runs")) == (sweep / "trials", "")
+    assert command.choose(("sweep-s",), Path("runs")) == (Path("runs/breakout/sweep-s/trials"), "")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,13 @@ import tyro
 
 from shoal.cli.command import Command
 
+LIST = "(default: the list of all runs)"
+
 
 def watch(
-    run: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")] = (),
+    run: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]", help_behavior_hint=LIST)
+    ] = (),
     /,
     *,
     runs: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs"),
@@ -82,7 +86,7 @@ def choose(names: tuple[str, ...], runs: Path) -> tuple[Path, str]:
 
     if not names:
         return runs, ""
-    trials = [Path(name) for name in names if (Path(name) / "sweep.json").is_file()]
+    trials = [sweep for name in names if (sweep := _find_sweep(name, runs)) is not None]
     if trials:
         if len(names) > 1:
             raise ConfigError(f"{trials[0]} is a sweep. Name it alone: its trials are listed.")
@@ -98,6 +102,12 @@ def choose(names: tuple[str, ...], runs: Path) -> tuple[Path, str]:
     here = runs if runs.is_dir() and runs.resolve() in roots else roots.pop()
     page = f"#/run/{quote(ids[0])}" if len(ids) == 1 else "#/compare/" + ",".join(map(quote, ids))
     return here, page
+
+
+def _find_sweep(name: str, root: Path) -> Path | None:
+    """The folder of a sweep by its path or id; None if the name is none of a sweep."""
+    places = [Path(name), root / name, *(root.glob(f"*/{name}") if name.startswith("sweep-") else ())]
+    return next((place for place in places if (place / "sweep.json").is_file()), None)
 
 
 def _find(name: str, root: Path) -> list[Any]:

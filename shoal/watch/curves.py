@@ -51,10 +51,11 @@ class Curve:
         """Step, seconds and value of each point."""
         return self.step, self.wall, self.value
 
-    def facts(self) -> list[list[float]]:
-        """The points as JSON. The newest records, not yet a point, are one more."""
+    def facts(self, most: int = 2 * POINTS) -> list[list[float]]:
+        """The points as JSON, about `most` of them. The newest records, not yet a point, are one more."""
         rest = [[total / self.count] if self.count else [] for total in self.sums]
-        return [[*column.tolist(), *more] for column, more in zip(self.columns, rest)]
+        stride = max(1, -(-len(self.value) // most))
+        return [[*column[::stride].tolist(), *more] for column, more in zip(self.columns, rest)]
 
 
 class RunCurves:
@@ -128,7 +129,7 @@ class Curves:
         self._runs: OrderedDict[Path, RunCurves] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, folder: Path, keys: list[str], version: int = -1) -> dict[str, Any]:
+    def of(self, folder: Path, keys: list[str], version: int = -1, most: int = 2 * POINTS) -> dict[str, Any]:
         """The curves of a run by name; the names of all; nothing new since `version`: its number alone."""
         with self._lock:
             run = self._runs.setdefault(folder, RunCurves(self.root, folder))
@@ -139,5 +140,5 @@ class Curves:
             run.update()
             if run.version == version:
                 return {"version": version}
-            curves = {key: run.curves[key].facts() for key in keys if key in run.curves}
+            curves = {key: run.curves[key].facts(most) for key in keys if key in run.curves}
             return {"version": run.version, "keys": list(run.curves), "curves": curves}

@@ -38,6 +38,7 @@ SUMMARY = ("reason", "eval", "best", "selected_by", "diagnosis")  # of summary.j
 MOST_VIDEO_BYTES = 1 << 30
 CHUNK = 1 << 18
 MOST_COMPARED = 200  # runs
+MOST_POINTS, LEAST_POINTS = 80_000, 64  # of all curves of an answer; of one of them
 MOST_VIDEOS = 200
 IDLE_S = 60.0  # a connection without requests is closed
 HEADERS = {
@@ -119,13 +120,14 @@ class Watch:
         """The curves of several runs: `run` and `key` may be given more than once, `version` once for each run."""
         names, keys = query.get("run", [])[:MOST_COMPARED], query.get("key", [])[:64]
         versions = query.get("version", [])
+        most = max(LEAST_POINTS, MOST_POINTS // max(1, len(names) * len(keys)))
         found = {}
         for k, name in enumerate(names):
             known = versions[k] if k < len(versions) else ""
             version = int(known) if known.isdigit() and len(known) < 16 else -1
             entry = self.index.find(name)
             if entry is not None:
-                found[name] = self.curves.of(entry.path, keys, version)
+                found[name] = self.curves.of(entry.path, keys, version, most)
         return {"runs": found}
 
     def api_compare(self, query: dict[str, list[str]]) -> dict[str, Any]:
@@ -261,7 +263,9 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
             except ValueError:
                 return self.refuse(400, "bad address")
             if self.is_foreign():
-                return self.refuse(403, "requests from other hosts and pages are refused")
+                return self.refuse(
+                    403, "requests from other hosts and pages are refused (a tunnel needs the same port on both ends)"
+                )
             if not self.has_token(query):
                 return self.refuse(403, "the address has no token: open the one that shoal watch printed")
             try:

@@ -10,6 +10,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 // How all charts of a page are drawn. Changes redraw all.
 export const settings = { x: "step", logX: false, logY: false, smooth: 1, band: "ci95", apart: false, ...kept.get("charts", {}) };
 const charts = new Set();
+export const resetZoom = () => { zoom = null; };
 export const redrawAll = () => { for (const chart of charts) chart.later(); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 

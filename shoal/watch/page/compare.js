@@ -30,7 +30,7 @@ export class Compare {
     const filter = make("input", { type: "search", placeholder: "find a metric", "aria-label": "find a metric", oninput: () => this.curves.setFilter(filter.value) });
     const groupOf = new Map(found.groups.flatMap(({ runs }, k) => runs.map((run) => [run, k])));
     const several = found.groups.length;
-    this.place.replaceChildren(make("h1", {}, `${count} runs`), make("p", {}, several < count ? `${several} line${several > 1 ? "s" : ""}: runs that differ in their seed alone are one line, their mean with a band.` : "Every run is a line."),
+    this.place.replaceChildren(make("h1", {}, `${count} runs`), make("p", {}, several < count ? `${several} line${several > 1 ? "s" : ""}: runs that differ in their seed alone are one line, their mean with a band.` : "Every run is a line.", count < names.length ? ` ${names.length - count} of the ${names.length} runs are gone, or above the limit of 200.` : ""),
       make("div", { class: "bar" }, filter, toolbar(() => this.curves.forget(), { many: true })), charts,
       make("h2", {}, "Results"), make("div", { class: "wide" }, this.results(found, groupOf)),
       make("h2", {}, "Options"), this.options(found, groupOf));

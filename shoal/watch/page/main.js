@@ -1,5 +1,6 @@
 // main.js: which view the address names: the list, a run, a comparison, a sweep.
 
+import { resetZoom } from "./chart.js";
 import { Compare } from "./compare.js";
 import { $, make, path } from "./data.js";
 import { List, showPicked } from "./list.js";
@@ -14,6 +15,7 @@ function decode(text) {
 function show() {
   const [kind, ...rest] = location.hash.replace(/^#\/?/, "").split("/"), place = $("view"), name = rest.join("/");
   view?.close();
+  resetZoom();
   $("tip").hidden = true;
   scrollTo(0, 0);
   if (kind === "run") view = new RunPage(place, decode(name));

@@ -83,7 +83,7 @@ export class RunPage {
   }
 
   showMore({ options, facts, summary, videos, checkpoints, has_league }) {
-    const key = JSON.stringify([options, facts, summary, videos, checkpoints.length ? checkpoints.at(-1) : 0]);
+    const key = JSON.stringify([options, facts, summary, videos, checkpoints.length > 0]);
     if (this.moreKey === key) return;
     this.moreKey = key;
     const list = (value) => (Array.isArray(value) ? value : []);
