@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
@@ -137,6 +138,23 @@ def test_curves_are_live(root, served):
             "[...document.querySelectorAll('.chart span')].some((one) => one.textContent.startsWith('new/metric'))"
         )
         tab.wait("document.querySelector('.panels').textContent.includes('4321')")
+        assert tab.errors == []
+
+
+def test_a_python_env_shows_its_videos_on_a_phone(root, served):
+    run = fake_run(root, "gymnasium:CartPole-v1", "py", count=5)
+    picture = base64.b64decode("R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs=")
+    with browser.Browser(390, 844) as tab:
+        tab.open(
+            f"{served.url}#/run/gymnasium-CartPole-v1/py", "document.body?.textContent.includes('records a video')"
+        )
+        (run.folder / "videos").mkdir()
+        (run.folder / "videos" / "step-1.gif").write_bytes(picture)
+        tab.wait("document.querySelector('.game img')?.naturalWidth == 1")
+        assert tab.run("document.documentElement.scrollWidth") <= 390
+        tab.run("location.hash = ''")
+        tab.wait("document.querySelectorAll('#runs tbody tr').length == 1")
+        assert tab.run("document.documentElement.scrollWidth") <= 390
         assert tab.errors == []
 
 

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from shoal import html_page
+from shoal import html_page, registry
 from shoal.errors import ConfigError
 from shoal.watch import compare, panels
 from shoal.watch.background import Background
 from shoal.watch.curves import Curves
 from shoal.watch.files import Root, plain
 from shoal.watch.index import Entry, Index
+from shoal.watch.worker import NOT_NATIVE
 
 PAGE = Path(__file__).parent / "page"
 STATIC = {".js": "text/javascript", ".css": "text/css"}
@@ -111,6 +112,7 @@ class Watch:
             "options": self.index.options.of(entry.path),
             "facts": plain({key: facts.get(key) for key in FACTS}),
             "summary": plain({key: summary.get(key) for key in SUMMARY}),
+            "is_native": registry.is_native(str(facts.get("env", ""))),
             "checkpoints": steps,
             "videos": videos,
             "has_league": self.index.options.of(entry.path).get("league.on") is True,
@@ -164,6 +166,8 @@ class Watch:
         from shoal.web.page import script
 
         entry = self.run(name)
+        if not registry.is_native(str(entry.facts.get("env", ""))):
+            raise ConfigError(NOT_NATIVE)
         facts = self.background.ask(do="game", folder=str(entry.path), newer_than=-1)
         return page_html({**facts, "renew": f"/api/game?run={quote(name, safe='')}"}), f"\n{script()}"
 

@@ -26,6 +26,10 @@ MOST_BYTES = 1 << 30  # of a checkpoint, or of a sweep's journal
 NICE = 5  # a little less than a training: with less, a page would wait for seconds where all cores are busy
 DEEPEST = 4  # runs whose opponents are runs
 SWEEP_FILES = ("sweep.json", "journal.log", "results.json")
+NOT_NATIVE = (
+    "A Python env cannot run in a page. 'shoal eval RUN' records a video, and training does with --callback "
+    "video:every=1M: they are shown here."
+)
 
 
 class Worker:
@@ -132,10 +136,7 @@ class Worker:
         from shoal import registry
 
         if not registry.is_native(env):
-            raise ConfigError(
-                "A Python env cannot run in a page. 'shoal eval RUN' records a video, and training does with "
-                "--callback video:every=1M: they are shown here."
-            )
+            raise ConfigError(NOT_NATIVE)
         if env in registry.known_names() or (env.endswith(".h") and Path(env).resolve() in self.headers):
             return
         raise ConfigError(f"The env is a header of your own. To compile and play it here: shoal watch --header {env}")

@@ -163,7 +163,7 @@ export class List {
   }
   showHead() {
     const { key, down } = this.sort;
-    const title = (name, text, isNumber) => make("th", { class: isNumber ? "number" : "", "aria-sort": key === name ? (down ? "descending" : "ascending") : "none" },
+    const title = (name, text, isNumber) => make("th", { class: `c-${name}${isNumber ? " number" : ""}`, "aria-sort": key === name ? (down ? "descending" : "ascending") : "none" },
       make("button", { "data-sort": name, onclick: () => { this.sort = { key: name, down: key === name ? !down : isNumber || name === "started" }; kept.set("sort", this.sort); this.show(); } },
         text || "●", key === name ? (down ? " ↓" : " ↑") : ""));
     this.head.replaceChildren(make("th", {}), ...COLUMNS.map(([name, text, isNumber]) => title(name, text, isNumber)),
@@ -175,7 +175,7 @@ export class List {
     if (known) return known;
     const box = make("input", { type: "checkbox", checked: picked.has(name), "aria-label": `choose ${row.id}`, onchange: () => { pick(name, box.checked); this.showPick(); } });
     const node = make("tr", { "data-run": name }, make("td", {}, box), COLUMNS.map(([key, , isNumber, cell]) =>
-      make("td", { class: isNumber ? "number" : "", title: key === "id" ? row.reason || row.status : null }, key === "id" ? make("a", { href: `#/run/${path(name)}` }, row.id) : cell(row))),
+      make("td", { class: `c-${key}${isNumber ? " number" : ""}`, title: key === "id" ? row.reason || row.status : null }, key === "id" ? make("a", { href: `#/run/${path(name)}` }, row.id) : cell(row))),
       this.extra.map((option) => make("td", { class: "number" }, say(this.values[option]?.[name]))));
     this.rows.set(name, node);
     return node;

@@ -18,6 +18,7 @@ function show() {
   resetZoom();
   $("tip").hidden = true;
   scrollTo(0, 0);
+  document.title = kind === "compare" ? "Compare runs" : kind === "sweep" ? decode(name) : "shoal watch";
   if (kind === "run") view = new RunPage(place, decode(name));
   else if (kind === "compare") view = new Compare(place, name.split(",").filter(Boolean).map(decode));
   else if (kind === "sweep") view = new Sweep(place, decode(name));
@@ -37,5 +38,10 @@ class Sweep {
 // The token was needed once: the cookie has it now.
 if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", `/${location.hash}`);
 addEventListener("hashchange", show);
+addEventListener("keydown", (event) => { // as in many pages of lists
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  event.preventDefault();
+  document.querySelector("input[type=search]")?.focus();
+});
 show();
 window.app = { get view() { return view; } };

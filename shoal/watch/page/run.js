@@ -27,6 +27,7 @@ export class RunPage {
       make("div", { class: "first" }, make("div", { class: "left" }, this.main, make("section", { class: "card" }, this.panels)), this.game),
       make("div", { class: "bar" }, make("h2", {}, "Curves"), filter, toolbar(() => this.curves.forget(), { many: false })), this.charts, this.more);
     this.curves = new Curves(this.charts, [{ label: id, runs: [name] }], [], this.main);
+    this.showGame({ is_native: true, checkpoints: [0], videos: [] }); // most often there is one: it loads beside the rest
     this.poll = repeat(() => this.load(), POLL);
   }
   close() {
@@ -38,6 +39,7 @@ export class RunPage {
     const found = await ask("run", { run: this.name }), { row, panels } = found;
     this.state.replaceChildren(statusDot(row.status), ` ${row.status}`);
     const share = panels.total > 0 ? Math.min(1, panels.step / panels.total) : 0;
+    document.title = `${row.status === "running" ? `${Math.round(100 * share)} % ` : ""}${row.env} ${row.id}`;
     this.bar.firstChild.style.width = `${100 * share}%`;
     this.bar.setAttribute("aria-valuenow", String(Math.round(100 * share)));
     const facts = panels.facts, speed = row.status === "running" ? panels.sps : row.sps;
@@ -67,14 +69,17 @@ export class RunPage {
     this.panels.replaceChildren(...(parts.length ? parts : [make("p", {}, "No records yet.")]));
   }
 
-  // The frame is made once: its page asks for newer checkpoints by itself.
-  showGame({ checkpoints, videos }) {
-    const key = checkpoints.length ? "play" : `videos ${videos.length}`;
+  // The frame is made once: its page asks for newer checkpoints by itself. A Python env has its newest video there.
+  showGame({ is_native, checkpoints, videos }) {
+    const key = !is_native ? `videos ${videos.at(-1)}` : checkpoints.length ? "play" : "none";
     if (this.gameKey === key) return;
     this.gameKey = key;
-    const address = `/play/${path(this.name)}`;
-    this.game.replaceChildren(make("h2", {}, "The newest checkpoint", checkpoints.length ? [" ", make("a", { href: address, target: "_blank", rel: "noopener" }, "↗ alone")] : null),
-      ...(checkpoints.length ? this.frame(address) : [make("p", {}, "No checkpoint yet. Training saves one every --save.every-s seconds.")]));
+    const address = `/play/${path(this.name)}`, link = make("a", { href: address, target: "_blank", rel: "noopener" }, "↗ alone");
+    const title = (...text) => make("h2", {}, ...text);
+    if (key === "play") this.game.replaceChildren(title("The newest checkpoint ", link), ...this.frame(address));
+    else if (is_native) this.game.replaceChildren(title("The newest checkpoint"), make("p", {}, "No checkpoint yet. Training saves one every --save.every-s seconds."));
+    else if (videos.length) this.game.replaceChildren(title("The newest video"), this.video(videos.at(-1), true));
+    else this.game.replaceChildren(title("No video yet"), make("p", {}, "A Python env cannot run in a page. 'shoal eval RUN' records a video, and training does with --callback video:every=1M: they are shown here."));
   }
 
   frame(address) {
@@ -104,9 +109,9 @@ export class RunPage {
       make("p", {}, [facts.commit ? `commit ${facts.commit}` : "", ...Object.entries(facts.versions ?? {}).map(([name, value]) => `${name} ${value}`), ...Object.values(facts.machine ?? {}).map(String)].filter(Boolean).join(" · ")),
     ].flat(Infinity));
   }
-  video(file) {
+  video(file, plays = false) {
     const address = `/video/${path(this.name)}/${encodeURIComponent(file)}`;
-    const shown = /\.(gif|png)$/.test(file) ? make("img", { src: address, alt: file, loading: "lazy" }) : make("video", { src: address, controls: true, muted: true, loop: true, preload: "metadata" });
+    const shown = /\.(gif|png)$/.test(file) ? make("img", { src: address, alt: file, loading: "lazy" }) : make("video", { src: address, controls: true, muted: true, loop: true, autoplay: plays, preload: "metadata" });
     return make("figure", {}, shown, make("figcaption", { class: "soft" }, file));
   }
 }
