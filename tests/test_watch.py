@@ -309,6 +309,18 @@ def test_no_code_that_a_run_names_is_executed(tmp_path, text, env, match):
         a_worker(tmp_path).check_run(a_run(tmp_path, text, env))
 
 
+def test_the_folder_may_be_relative_or_a_link(tmp_path, monkeypatch):
+    run = a_run(tmp_path / "runs")
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs", "link"):
+        watch = Watch(Path(name))
+        entry = watch.run("x/a")
+        a_worker(watch.root.folder).check_run(Run(entry.path))
+        assert watch.api_curves({"run": ["x/a"], "key": ["sps"]})["runs"]["x/a"]["keys"]
+        assert entry.path.samefile(run.folder)
+
+
 def test_what_a_run_may_play(tmp_path):
     header = tmp_path / "mine.h"
     header.touch()

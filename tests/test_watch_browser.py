@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import signal
 import subprocess
@@ -219,8 +220,9 @@ def test_the_command_from_start_to_end(root, tmp_path):
     checkpoint = other.folder / "checkpoints" / "000000000001"
     checkpoint.mkdir(parents=True)
     (checkpoint / "meta.json").write_text("{}")
-    command = [sys.executable, "-m", "shoal", "watch", run.id, "--runs", str(root), "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
+    command = [sys.executable, "-m", "shoal", "watch", run.id, "--no-browser"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=env)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
@@ -228,9 +230,7 @@ def test_the_command_from_start_to_end(root, tmp_path):
             tab.open(url, f"Boolean({GAME})", 60)
             tab.wait(f"{GAME}.env.tick > 0")
             tab.run("location.hash = '#/run/gymnasium-CartPole-v1/py'")
-            tab.wait(
-                "document.querySelector('iframe')?.contentDocument.body?.textContent.includes('shoal eval RUN')", 30
-            )
+            tab.wait("document.querySelector('.game')?.textContent.includes('shoal eval RUN')", 30)
             assert tab.errors == []
     finally:
         process.send_signal(signal.SIGINT)

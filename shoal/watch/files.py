@@ -24,13 +24,12 @@ class Root:
     """The folder whose files are read."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.real = self.folder.resolve()
+        self.folder = Path(folder).resolve()  # it may be a link itself
 
     def holds(self, path: Path) -> bool:
         """Whether a path exists below the folder, with all links resolved."""
         try:
-            return path.resolve(strict=True).is_relative_to(self.real)
+            return path.resolve(strict=True).is_relative_to(self.folder)
         except (OSError, RuntimeError, ValueError):  # it does not exist; a circle of links; a zero byte
             return False
 

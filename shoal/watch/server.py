@@ -67,7 +67,7 @@ class Watch:
     def __init__(self, folder: Path, headers: list[Path] | None = None) -> None:
         self.root = Root(folder)
         self.index, self.curves = Index(self.root), Curves(self.root)
-        self.background = Background(self.root.real, headers or [])
+        self.background = Background(self.root.folder, headers or [])
 
     def warm(self) -> None:
         """Reads the runs, and lets the process in the background import what the first game needs."""
