@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -45,9 +46,14 @@ def hostile_runs(root: Path, outside: Path) -> None:
         run = fake_run(root, "links", file)
         (run.folder / file).unlink(missing_ok=True)
         (run.folder / file).symlink_to(outside / ("secret.jsonl" if file.endswith("l") else "secret.json"))
-    pipe = fake_run(root, "pipes", "p", status=None)
-    (pipe.folder / "metrics.jsonl").unlink()
-    os.mkfifo(pipe.folder / "metrics.jsonl")
+    for file in ("run.json", "summary.json", "metrics.jsonl", "config.toml", "train.lock"):  # nobody writes to them
+        pipe = fake_run(root, "pipes", file, status=None)
+        (pipe.folder / file).unlink(missing_ok=True)
+        os.mkfifo(pipe.folder / file)
+    (root / "names").mkdir()
+    with contextlib.suppress(OSError):  # not all file systems take it
+        os.mkdir(os.fsencode(root) + b"/names/\xff")
+        (root / "names" / os.fsdecode(b"\xff") / "run.json").write_text("{}")
     videos = fake_run(root, "videos", "v").folder / "videos"
     videos.mkdir()
     (videos / "a.gif").write_bytes(b"GIF89a")
@@ -55,10 +61,19 @@ def hostile_runs(root: Path, outside: Path) -> None:
     (videos / "c.html").write_text("<script>hacked=1</script>")
     for name in (EVIL, "a,b %2F\"'&"):
         run = fake_run(root, "names", name)
-        facts = {**run.facts, "env": EVIL, "algo": EVIL, "started": EVIL, "commit": EVIL, "command": [EVIL], "seed": 1}
+        facts = {
+            **run.facts,
+            "env": EVIL,
+            "algo": EVIL,
+            "started": EVIL,
+            "commit": EVIL,
+            "device": "half \ud800",
+            "command": [EVIL],
+            "seed": 1,
+        }
         (run.folder / "run.json").write_text(json.dumps(facts))
         (run.folder / "config.toml").write_text(f"x = '{EVIL}'\n['{EVIL}']\ny = 1\n")
-        record = {"step": 1, "wall_s": 1, EVIL: 1, f"episode/{EVIL}": 2, "episode/return": 1}
+        record = {"step": 1, "wall_s": 1, EVIL: 1, f"episode/{EVIL}": 2, "half \ud800": 1, "episode/return": 1}
         (run.folder / "metrics.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps({**record, 'step': 2})}\n")
         finding = {"fact": EVIL, "advice": EVIL}
         (run.folder / "summary.json").write_text(

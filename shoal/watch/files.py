@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SMALL = 4 << 20  # bytes of a JSON or TOML file that is read
+SMALL = 1 << 20  # bytes of a JSON or TOML file that is read
 # without blocking: a pipe would wait for its writer
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 DEEP = 32  # levels of JSON that are kept

@@ -7,7 +7,9 @@ since a version: a page asks again and again, and gets little.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import threading
 import time
 from dataclasses import dataclass, field
@@ -114,7 +116,7 @@ class Index:
         """The folders in a folder. Links are counted, not followed."""
         try:
             with os.scandir(path) as entries:
-                listed = [entry for entry in entries if not entry.name.startswith(".")]
+                listed = [entry for entry in entries if not entry.name.startswith(".") and _is_text(entry.name)]
         except OSError:
             return []
         self.links += sum(entry.is_symlink() for entry in listed)
@@ -181,14 +183,32 @@ class Index:
         self._replace(entry, _run_row(entry, is_running=not has_ended and self._is_running(entry)))
 
     def _is_running(self, entry: Entry) -> bool:
-        if not self.root.holds(entry.path / runs.LOCK) and os.path.lexists(entry.path / runs.LOCK):
-            return False  # a link that leads elsewhere
-        run = Run(entry.path)
+        with contextlib.suppress(OSError):
+            if not stat.S_ISREG(os.lstat(entry.path / runs.LOCK).st_mode):
+                return False  # a link that leads elsewhere, or a pipe that nobody writes to
+        run = _Unended(entry.path)
         run.__dict__["facts"] = {key: entry.facts.get(key) for key in ("pid", "pid_began") if key in entry.facts}
         try:
             return run.is_running
         except (TypeError, ValueError):  # run.json holds something else
             return False
+
+
+class _Unended(Run):
+    """A run whose summary.json was read before, and says nothing."""
+
+    @property
+    def summary(self) -> None:
+        return None
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be written in an address: file systems allow bytes that are no text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def last_records(root: Root, path: Path) -> list[dict[str, Any]]:
@@ -220,6 +240,8 @@ def _last_values(folder: str, keys: tuple[str, ...]) -> dict[str, float]:
 def word(value: Any) -> str:
     """A text of a run's files as it is shown: not too long."""
     text = value if isinstance(value, str) else "" if value is None else str(value)
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # JSON may hold halves of characters
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

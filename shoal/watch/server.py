@@ -332,7 +332,9 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
                 note = f"<style>body {{ padding: 16px; }}</style></head><body><p>{html.escape(str(error))}</p>"
                 style = f"<style>{html_page.STYLE.read_text()}</style>"
                 return self.answer(
-                    200, f"{html_page.head('shoal watch')}{style}{note}</body></html>".encode(), "text/html"
+                    200,
+                    f"{html_page.head('shoal watch')}{style}{note}</body></html>".encode(errors="replace"),
+                    "text/html",
                 )
             allowed = f"{_hash(script)} 'wasm-unsafe-eval'" if script else "'none'"
             return self.answer(200, text.encode(), "text/html", scripts=allowed)
@@ -386,7 +388,7 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
 
         def refuse(self, status: int, reason: str) -> None:
             self.close_connection = True  # a body may follow, which nobody reads
-            self.answer(status, reason.encode(), more={"Connection": "close"})
+            self.answer(status, reason.encode(errors="replace"), more={"Connection": "close"})
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: the terminal belongs to the command."""

@@ -24,6 +24,7 @@ from shoal.watch.files import Root
 
 MOST_BYTES = 1 << 30  # of a checkpoint, or of a sweep's journal
 NICE = 5  # a little less than a training: with less, a page would wait for seconds where all cores are busy
+MOST_MEMORY = 8 << 30  # bytes that the process may allocate
 DEEPEST = 4  # runs whose opponents are runs
 SWEEP_FILES = ("sweep.json", "journal.log", "results.json")
 NOT_NATIVE = (
@@ -199,8 +200,21 @@ def _missing(package: str) -> bool:
     return importlib.util.find_spec(package) is None
 
 
+def _limit_memory() -> None:
+    """Options of a run may ask for a network of any size: then this process fails, and no other one."""
+    with contextlib.suppress(ImportError, OSError, ValueError, AttributeError):
+        import resource
+
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = min(MOST_MEMORY, whole // 2)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # Linux, if the memory is full all the same
+
+
 def main() -> None:
     """Answers lines of standard input until it ends."""
+    _limit_memory()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything prints does not mix with the answers
     worker = Worker(Path(sys.argv[1]), sys.argv[2:])
