@@ -42,8 +42,8 @@ def options() -> str:
         "# Options",
         "All options of `shoal train`. An option is a flag (`--train.learning-rate 1e-3`), a key of a TOML file "
         "(`[train] learning_rate = 1e-3`) and an argument of `train` (`train={'learning_rate': 1e-3}`). Counts may be "
-        "written as `20M`. *Changes*: the option also takes a [schedule](../schedules.md). Defaults of an env come from "
-        "its TOML file and [what it looks like](../defaults.md); `shoal train ENV --help` shows them.",
+        "written as `20M`. *Changes*: the option also takes a [schedule](../schedules.md). Defaults of an env come "
+        "from its TOML file and [what it looks like](../defaults.md); `shoal train ENV --help` shows them.",
         "## The run",
         table(Options, "", only=PLAIN),
     ]
@@ -134,7 +134,11 @@ def commands() -> str:
     found = {verb: find(verb) for verb in verbs()}
     own = {verb: command for verb, command in found.items() if command.run.__module__.startswith("shoal.")}
     ordered = sorted(own.items(), key=lambda item: (item[1].order, item[0]))
-    lines = ["# Commands", "`shoal VERB --help` prints the same. Flags that depend on the env are in `--help` alone.", ""]
+    lines = [
+        "# Commands",
+        "`shoal VERB --help` prints the same. Flags that depend on the env are in `--help` alone.",
+        "",
+    ]
     rows = ["| command | does |", "|---|---|"]
     rows += [f"| [`shoal {verb}`](#shoal-{verb.replace(' ', '-')}) | {cell(one.summary)} |" for verb, one in ordered]
     lines += ["\n".join(rows)]
@@ -195,7 +199,10 @@ def arguments_of(text: str) -> dict[str, str]:
 
 def python() -> str:
     """The public names of Shoal, with their signatures and docstrings."""
-    lines = ["# Python", "The public names. `import shoal` takes a moment and does not import torch; `shoal.train` does."]
+    lines = [
+        "# Python",
+        "The public names. `import shoal` takes a moment and does not import torch; `shoal.train` does.",
+    ]
     lines.append("## shoal")
     for name in shoal.__all__:
         thing = getattr(shoal, name)
@@ -259,7 +266,7 @@ def annotation(hint: Any) -> str:
 def plain_default(value: Any) -> str:
     """A default without addresses or paths of this machine."""
     text = repr(value)
-    return "…" if " at 0x" in text or text.startswith(("PosixPath", "<")) and "runs" not in text else text
+    return "…" if " at 0x" in text or (text.startswith(("PosixPath", "<")) and "runs" not in text) else text
 
 
 def paragraphs(thing: Any) -> list[str]:
