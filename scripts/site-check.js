@@ -54,7 +54,9 @@ window.focused = () => {
   const node = document.activeElement;
   if (!node || node === document.body) return null;
   if (node.tagName === "IFRAME") return { name: "", seen: true }; // the focus is inside: its page is looked at by itself
-  const nodes = [node, ...(node.labels || [])], styles = nodes.map((one) => getComputedStyle(one));
+  // a hidden switch is seen by the button of its form that is shown
+  const beside = node.classList.contains("md-option") ? node.form.querySelectorAll("label") : node.labels || [];
+  const nodes = [node, ...beside], styles = nodes.map((one) => getComputedStyle(one));
   const look = () =>
     styles.map((s) => [s.boxShadow, s.color, s.backgroundColor, s.borderColor, s.opacity, s.textDecoration]).join();
   const isOutlined = styles.some((s) => s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0);
