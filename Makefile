@@ -21,7 +21,12 @@ $(VENV)/ready: $(VENV)/installed
 	$(VENV)/bin/python -m tests.compile_envs & $(INSTALL) -e ".[dev]" && wait
 	touch $@
 
+docs: $(VENV)/installed  ## build the docs site into build/site, and check it
+	$(INSTALL) -e ".[docs]"
+	$(VENV)/bin/python scripts/site
+	$(VENV)/bin/python scripts/site-check
+
 clean:  ## remove the virtual environment and all build outputs
 	rm -rf $(VENV) build dist shoal/native/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean

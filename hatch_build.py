@@ -10,6 +10,7 @@ Where zig is installed, the wheel also holds the envs as WebAssembly, for `shoal
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 import sysconfig
@@ -53,9 +54,15 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include"][str(library)] = f"shoal/native/lib/{library.name}"
         for module in modules:
             build_data["force_include"][str(module)] = f"shoal/web/lib/{module.name}"
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-{self.platform(libraries)}"
         build_data["pure_python"] = False
+
+    def platform(self, libraries: list[Path]) -> str:
+        """The platform of the wheel's tag: on Linux the oldest glibc that its libraries run with, read from them."""
+        from shoal.native import glibc
+
+        measured = glibc.tag(libraries) if sys.platform == "linux" and platform.libc_ver()[0] == "glibc" else ""
+        return measured or sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
     def web_modules(self, sources: list[Any], folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
         """The envs as WebAssembly; none where zig is not installed."""

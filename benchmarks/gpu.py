@@ -13,6 +13,8 @@ the comparisons of kernels, gpu_ranks.py those of processes.
     exact      the same seed gives the same weights, and so does a run that was stopped and resumed
     curriculum the same for a run whose opponents change: a robot, a Python agent, a frozen copy of the learner
     ranks      one process with NCCL against none, and two processes that share the GPU against one, bit for bit
+    population members of one trainer against lone runs, bit for bit; 256 cartpoles, 64 breakouts, 16 seeds against one
+               (`population:exact`, `population:cartpole` ... run one of these)
     host       envs on CPU threads with the learner on the GPU, and how busy both are
     startup    seconds from the shell command to the end of the first update, and to 95 % of breakout's points, with a
                cold and with a warm cache
@@ -21,7 +23,7 @@ the comparisons of kernels, gpu_ranks.py those of processes.
     parity     every env on the GPU compared with the CPU, byte for byte
 
 Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels,
-odd_settings, exact, curriculum, ranks or parity find a difference.
+odd_settings, exact, curriculum, ranks, population or parity find a difference.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ from typing import Any
 import numpy as np
 import torch
 from gpu_checks import EXACT, KERNELS, ODD, PROBLEMS, curriculum, exact, kernels, odd_settings
+from gpu_population import NAMES as POPULATIONS
+from gpu_population import population
 from gpu_ranks import CASES as RANKS
 from gpu_ranks import ranks
 
@@ -554,6 +558,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "exact": exact,
     "curriculum": curriculum,
     "ranks": ranks,
+    "population": population,
     "host": host,
     "startup": startup,
     "profiles": profiles,
@@ -572,7 +577,8 @@ def chosen(part: str, names: str) -> list[str]:
 def known_names(part: str) -> list[str]:
     """What may follow a part's colon."""
     cases: dict[str, Any] = {"learning": CASES, "q_learning": Q_CASES, "kernels": KERNELS, "odd_settings": ODD}
-    cases |= {"exact": EXACT, "ranks": RANKS, **dict.fromkeys(("envs", "parity"), registry.stock_names())}
+    cases |= {"exact": EXACT, "ranks": RANKS, "population": POPULATIONS}
+    cases |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     return list(cases.get(part, ()))
 
 

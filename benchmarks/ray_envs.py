@@ -78,8 +78,9 @@ class Ours:
         self.vec: Any = shoal.make(
             maker, workers * envs, backend=backend, num_workers=workers, batch_size=envs, zero_copy=True, seed=0
         )
-        space: Any = self.vec.single_observation_space
-        self.act = network(space.shape, int(self.vec.single_action_space.n))
+        obs_space: Any = self.vec.single_observation_space
+        action_space: Any = self.vec.single_action_space
+        self.act = network(obs_space.shape, int(action_space.n))
         self.vec.async_reset()
 
     def run(self, seconds: float) -> float:

@@ -1,6 +1,7 @@
 """Samplers of sweeps against random search: the time until a trial reaches a target, over seeds.
 
-    python benchmarks/sweeps.py [--tasks hartmann squared] [--samplers random tpe protein] [--seeds 5] [--print]
+    python benchmarks/sweeps.py [--tasks hartmann squared] [--samplers random tpe protein] [--seeds 5] [--jobs 1]
+    python benchmarks/sweeps.py --print               only print the latest results
 
 Two tasks:
 
@@ -10,9 +11,10 @@ Two tasks:
   of the sampled policy, which grows smoothly; 0.859 is the best. The time is CPU seconds, which other programs on the
   machine change little.
 
-The samplers take turns, seed by seed. A search ends when a trial reaches the target, or after `--trials`: then its time
-is a lower bound, and counted as such. Printed are the mean with its 95 % interval and the ratio to random search, of
-trials' time alone and together with the sampler's own. Appends to benchmarks/results/sweeps.jsonl.
+The samplers take turns, seed by seed; with `--jobs N`, N seeds at a time, each on one core. A search ends when a trial
+reaches the target, or after `--trials`: then its time is a lower bound, and counted as such. Printed are the mean with
+its 95 % interval and the ratio to random search, of trials' time alone and together with the sampler's own. Appends to
+benchmarks/results/sweeps.jsonl.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ import argparse
 import dataclasses
 import json
 import math
+import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +131,20 @@ def search(task: Task, sampler: str, seed: int) -> dict[str, Any]:
     return {**facts, "reached": max(scores) >= task.target, "best": max(scores)}
 
 
+def search_all(name: str, samplers: list[str], seed: int) -> dict[str, dict[str, Any]]:
+    """The searches of one seed, one sampler after the other."""
+    task = TASKS[name]()
+    found = {sampler: search(task, sampler, seed) for sampler in samplers}
+    for sampler, facts in found.items():
+        print(name, sampler, seed, facts, flush=True)
+    return found
+
+
+def take_core(cores: Any) -> None:
+    """Pins a process of the pool to a core of its own."""
+    os.sched_setaffinity(0, [cores.get()])
+
+
 def report() -> None:
     """Prints the latest result of each task."""
     lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
@@ -151,15 +171,21 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--samplers", nargs="+", default=["random", "tpe", "protein"])
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at a time, each on one core")
     parser.add_argument("--print", action="store_true", help="print the stored results only")
     arguments = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    cores: Any = context.Queue()
+    for core in sorted(os.sched_getaffinity(0))[: arguments.jobs]:
+        cores.put(core)
     for name in () if arguments.print else arguments.tasks:
+        call = partial(search_all, name, arguments.samplers)
+        with ProcessPoolExecutor(arguments.jobs, context, take_core, (cores,)) as pool:
+            found = list(pool.map(call, range(1, arguments.seeds + 1)))
+        for core in sorted(os.sched_getaffinity(0))[: arguments.jobs]:
+            cores.put(core)
+        searches = {sampler: [facts[sampler] for facts in found] for sampler in arguments.samplers}
         task = TASKS[name]()
-        searches: dict[str, list[dict[str, Any]]] = {sampler: [] for sampler in arguments.samplers}
-        for seed in range(1, arguments.seeds + 1):
-            for sampler in arguments.samplers:
-                searches[sampler].append(search(task, sampler, seed))
-                print(name, sampler, seed, searches[sampler][-1], flush=True)
         record = {"machine": describe_machine(), "task": name, "target": task.target, "limit": task.trials}
         with RESULTS.open("a") as file:
             file.write(json.dumps({**record, "seeds": arguments.seeds, "searches": searches}) + "\n")

@@ -52,7 +52,7 @@ __all__ = [
     "unflatten",
     "uniform",
 ]
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 register_stock()
 

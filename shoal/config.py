@@ -213,6 +213,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     return data
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """The contents of TOML text. Raises ValueError if it is none."""
+    data: dict[str, Any] = toml.loads(text)
+    return data
+
+
 def parse_value(text: str) -> Any:
     """A value in TOML's notation (True and False also in Python's); otherwise the text itself."""
     try:

@@ -5,7 +5,6 @@ Reads the records of runs; knows nothing of torch. A PNG needs matplotlib. The H
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import json
 import math
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shoal import html_page
 from shoal.errors import ConfigError, did_you_mean
 from shoal.log.base import human
 from shoal.runs import Run
@@ -28,6 +28,7 @@ Band = Literal["range", "ci95"]
 POINTS = 400  # of a line over several runs
 SHOWN_OPTIONS = 6  # at most, of those that differ, in a label
 NOT_DIFFERENCES = ("seed", "log", "resume", "runs", "checkpoint", "device", "name")  # options that keep runs comparable
+NOT_COMPARED = ("vec.torch_threads",)  # measured, and without effect on what a run is
 # colours that the colour-blind can distinguish (Okabe and Ito), without the faint ones
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5195", "#56b4e9", "#b8860b", "#5c5c5c")
 
@@ -81,7 +82,7 @@ def figure(
     groups = _group(runs)
     envs = list(dict.fromkeys(env for env, _, _ in groups))
     curves = []
-    for label, members in zip(_labels(list(groups)), groups.values()):
+    for label, members in zip(group_labels(list(groups)), groups.values()):
         for key, name in _keys(members, y).items():
             lines = [_smooth(*_points(run, x, key), smooth) for run in members]
             joined = f"{label}: {name}" if name and len(groups) > 1 else name or label
@@ -111,14 +112,15 @@ def _group(runs: Sequence[Run]) -> dict[tuple[str, str, str], list[Run]]:
     """By env, algorithm and every option that makes a difference, in the order given; each run once."""
     groups: dict[tuple[str, str, str], list[Run]] = {}
     for run in {run.folder.resolve(): run for run in runs}.values():
-        options = {k: v for k, v in flatten(_options(run)).items() if k.split(".")[0] not in NOT_DIFFERENCES}
-        key = (
-            str(run.facts.get("env", run.env)),
-            str(run.facts.get("algo", "")),
-            json.dumps(options, sort_keys=True, default=str),
-        )
+        key = group_key(str(run.facts.get("env", run.env)), str(run.facts.get("algo", "")), flatten(_options(run)))
         groups.setdefault(key, []).append(run)
     return groups
+
+
+def group_key(env: str, algo: str, options: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The same for runs that differ in their seed alone. `options` are those of `flatten`."""
+    telling = {k: v for k, v in options.items() if k.split(".")[0] not in NOT_DIFFERENCES and k not in NOT_COMPARED}
+    return env, algo, json.dumps(telling, sort_keys=True, default=str)
 
 
 def _options(run: Run) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def _options(run: Run) -> dict[str, Any]:
     return options
 
 
-def _labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
+def group_labels(keys: Sequence[tuple[str, str, str]]) -> list[str]:
     """What distinguishes each group: env, algorithm, then the options that differ."""
     options = [json.loads(text) for _, _, text in keys]
     names = dict.fromkeys(name for table in options for name in table)
@@ -281,10 +283,8 @@ def write_html(figure: Figure, path: Path) -> None:
             for curve in figure.curves
         ],
     }
-    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # a label must not end the script
-    page = (Path(__file__).parent / "plot.html").read_text()
-    title = html.escape(f"{figure.title}: {figure.y_label}")
-    path.write_text(page.replace("{{title}}", title).replace("{{data}}", text))
+    title = f"{figure.title}: {figure.y_label}"
+    path.write_text(html_page.fill(Path(__file__).parent / "plot.html", title, data=html_page.data_text(data)))
 
 
 def _legend(curve: Curve) -> str:

@@ -15,6 +15,7 @@ Knows files and names; knows nothing of torch.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -355,6 +356,7 @@ def process_began(pid: int) -> float | None:
         return None
 
 
+@functools.cache  # of runs that one process trains one after the other
 def commit() -> str | None:
     """The commit of the working folder, with a + if files differ from it; None outside git."""
     try:

@@ -5,6 +5,8 @@
       seed-<n>.log     what the process of a seed printed, if seeds were trained side by side
     runs/<env>/<time>-seed<n>/    an ordinary run for each seed
 
+A population is such a group, too: runs/<env>/<time>-population/, with runs <time>-member<n> (shoal/sweep/evolve.py).
+
 Knows files and names; knows nothing of torch. shoal/train/many_seeds.py trains.
 """
 
@@ -23,7 +25,7 @@ from shoal.runs import ROOT, Run, RunFolder, folder_name, write_atomic
 from shoal.stats import ci95, mean
 
 FILE = "seeds.json"
-SUFFIX = "-seeds"
+KINDS = {"seeds": "seed", "population": "member"}  # of groups, and what one of its runs is called
 SEED_LIMIT = 2**31  # seeds are smaller
 
 
@@ -43,9 +45,14 @@ class SeedGroup(RunFolder):
         runs = {seed: Run(self.folder.parent / self.run_id(seed)) for seed in self.seeds}
         return {seed: run for seed, run in runs.items() if (run.folder / "run.json").is_file()}
 
+    @property
+    def kind(self) -> str:
+        """`seeds`, or `population`: its members differ in other options too, and have numbers in place of seeds."""
+        return "population" if self.id.endswith("-population") else "seeds"
+
     def run_id(self, seed: int) -> str:
         """The name of the run's folder for a seed."""
-        return f"{self.id.removesuffix(SUFFIX)}-seed{seed}"
+        return f"{self.id.removesuffix(f'-{self.kind}')}-{KINDS[self.kind]}{seed}"
 
     @property
     def scores(self) -> dict[int, float]:
@@ -115,6 +122,8 @@ def result_of(seed: int, run: Run | None, reason: str) -> dict[str, Any]:
     evaluation = summary.get("eval") or {}
     score, by = evaluation.get("return"), f"{evaluation.get('mode', 'greedy')} return in the final evaluation"
     if not _is_number(score):
+        score, by = summary.get("latest_return"), "return in training, latest episodes"
+    if not _is_number(score):
         score, by = last_return(run), "return in training, last interval"
     return {
         "seed": seed,
@@ -139,12 +148,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def create(env: str, seeds: Sequence[int], root: str | Path, **facts: Any) -> SeedGroup:
-    """Makes the folder of a new group."""
+def create(env: str, seeds: Sequence[int], root: str | Path, kind: str = "seeds", **facts: Any) -> SeedGroup:
+    """Makes the folder of a new group of a kind."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(10_000):
         name = stamp if number == 0 else f"{stamp}-{number}"
-        folder = Path(root) / folder_name(env) / f"{name}{SUFFIX}"
+        folder = Path(root) / folder_name(env) / f"{name}-{kind}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -161,7 +170,7 @@ def create(env: str, seeds: Sequence[int], root: str | Path, **facts: Any) -> Se
 
 def all_groups(root: str | Path = ROOT) -> list[SeedGroup]:
     """Every group under the folder, newest last."""
-    groups = [SeedGroup(path.parent) for path in Path(root).glob(f"*/*{SUFFIX}/{FILE}")]
+    groups = [SeedGroup(path.parent) for kind in KINDS for path in Path(root).glob(f"*/*-{kind}/{FILE}")]
     return sorted(groups, key=lambda group: (str(group.facts.get("started", "")), group.id))
 
 
@@ -182,7 +191,7 @@ def group_to_resume(text: str, env: str | None, seeds: Sequence[int], root: str 
     named = None if env is None else folder_name(env)
     groups = [group for group in all_groups(root) if named is None or group.env == named]
     if text == "auto":
-        matching = [group for group in groups if set(group.seeds) == set(seeds)]
+        matching = [group for group in groups if group.kind == "seeds" and set(group.seeds) == set(seeds)]
         return next((g for g in reversed(matching) if not g.is_finished and not g.is_running), None)
     found = groups[-1] if text == "last" and groups else find_group(text, root)
     if found is None:

@@ -348,6 +348,10 @@ def check_sums() -> None:
             found.append([ops.gae(rewards, values, dones, 0.97, 0.9), *both, sums, kept])
         for mine, theirs in zip(*found):
             torch.testing.assert_close(mine, theirs)
+        # numbers on the device (`Learner.hold_numbers`) give the same bits
+        gamma, lam = (torch.tensor(number, dtype=torch.float64) for number in (0.97, 0.9))
+        assert torch.equal(ops.gae(rewards, values, dones, gamma, lam), found[1][0])
+        assert torch.equal(ops.running_returns(rewards, dones, gamma, carry.clone()), found[1][3])
     print("checked sums")
 
 
@@ -458,8 +462,8 @@ def check_compiles() -> None:
             8,
         ),
         (kernels.advantage_stats, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
-        (kernels.advantages, {"PART": 32, "rho": None, "c": None}, 1),
-        (kernels.running_returns, {"PART": 32}, 1),
+        (kernels.advantages, {"PART": 32, "HELD": False, "rho": None, "c": None}, 1),
+        (kernels.running_returns, {"PART": 32, "HELD": False}, 1),
         (kernels.carry, {"TRUNCATES": True, "ALIVE": True, "S": 128, "PART": 256}, 4),
         (core_kernels.mingru_forward, {"S": 128, "PART": 256}, 4),
         (core_kernels.mingru_backward, {"S": 128, "PART": 256}, 4),

@@ -27,7 +27,7 @@ from shoal.algos.fast.base import KernelPPO, has_small_shared_memory
 from shoal.algos.fast.fused import not_covered
 from shoal.errors import BuildError, CheckpointError, CompilerMissing, ConfigError, TrainingError
 from shoal.train import make_vec, options_for, train
-from shoal.train.graphs import Pace
+from shoal.train.graphs import Pace, copy_of_state, put_back
 from shoal.train.health import Context, check_finite
 
 from .checks import check_kernels
@@ -333,10 +333,10 @@ def test_rewinding_puts_everything_back_in_place(case, frozen_run):
     trainer = make_trainer(env, vec={"num_envs": 16}, **tables)
     try:
         trainer.iterate()
-        kept = trainer._copy_of_state()
+        kept = copy_of_state(trainer)
         places = {key: value.data_ptr() for part in trainer.state().values() for key, value in part.items()}
         trainer.iterate()
-        trainer._put_back(kept)
+        put_back(trainer, kept)
         for name, part in trainer.state().items():
             for key in part.keys() - {"envs"}:
                 assert torch.equal(part[key], kept[name][key]), key
@@ -383,7 +383,7 @@ def test_capturing_leaves_no_trace(case, frozen_run, monkeypatch):
     assert "learning_rate" in records[0]
     assert any(name.startswith("loss/") for name in records[0])
     assert records[0] == pytest.approx(records[1], rel=1e-5, nan_ok=True)  # the graphs' own are sums of float32
-    files, meta = captured._copy_of_state(), {**captured.counters(), "step": captured.step}
+    files, meta = copy_of_state(captured), {**captured.counters(), "step": captured.step}
     captured.close()
     captured = make()
     captured.restore(files, meta)
@@ -438,7 +438,7 @@ def test_a_copy_of_the_state_takes_no_room_for_a_second_replay(monkeypatch):
                 for name, part in state.items()
             }
             monkeypatch.setattr(type(trainer), "state", lambda self: there)
-            copied = trainer._copy_of_state()
+            copied = copy_of_state(trainer)
     replays = {key for key in there["state"] if ".replay." in key}
     assert sum(there["state"][key].nbytes for key in replays) > 6400 * 4 * 4  # four floats for each transition
     for name, part in copied.items():

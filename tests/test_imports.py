@@ -16,6 +16,7 @@ ROOT = Path(shoal.__file__).parent
 # what each room may import of Shoal, besides itself
 WALLS = {
     "errors": set(),
+    "html_page": set(),
     "schedules": {"errors"},
     "distributions": {"errors"},
     "cores": set(),
@@ -74,20 +75,48 @@ WALLS = {
     },
     "player": {"spec", "nn", "algos"},
     "checkpoint": {"errors", "runs"},
-    "league": {"errors", "config", "seeds", "spec", "stats", "checkpoint", "memory", "vector", "nn", "algos"},
-    "log": {"errors", "config", "names", "plugins"},
-    "plot": {"errors", "spec", "log", "runs", "stats"},
+    "league": {"errors", "html_page", "config", "seeds", "spec", "stats", "checkpoint", "memory", "vector", "nn"}
+    | {"algos"},
+    "log": {"stats", "errors", "config", "names", "plugins"},
+    "plot": {"errors", "html_page", "spec", "log", "runs", "stats"},
     "train": {"errors", "cores", "config", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate"}
     | {"runs", "seed_groups", "checkpoint", "log", "plugins", "seeds", "spec", "schedules", "distributions"}
     | {"wrappers", "video", "names", "space_json", "groups", "league"},
-    "sweep": {"errors", "config", "plugins", "registry", "native", "runs", "seed_groups", "stats", "log", "train"}
-    | {"vector"},
+    "sweep": {"errors", "html_page", "config", "plugins", "registry", "native", "runs", "seed_groups", "seeds", "stats"}
+    | {"log", "train", "vector"},
     "match": {"errors", "cores", "registry", "native", "vector", "entry", "nn", "algos", "player", "evaluate", "runs"}
     | {"seeds", "spec", "checkpoint", "league", "train"},
     "acting": {"errors", "spec", "vector", "nn", "algos"},
     "loading": {"errors", "names", "runs", "checkpoint", "seeds", "nn", "algos", "train", "acting"},
     "export": {"errors", "spec", "nn", "algos", "acting"},
-    "web": {"errors", "spec", "registry", "native", "entry", "evaluate", "runs", "nn", "algos", "player", "train"},
+    "web": {
+        "errors",
+        "html_page",
+        "spec",
+        "registry",
+        "native",
+        "entry",
+        "evaluate",
+        "runs",
+        "nn",
+        "algos",
+        "player",
+        "train",
+    },
+    "watch": {
+        "errors",
+        "html_page",
+        "names",
+        "config",
+        "stats",
+        "runs",
+        "seed_groups",
+        "log",
+        "plot",
+        "web",
+        "registry",
+    }
+    | {"entry", "evaluate", "train", "league", "match", "sweep"},
     "bench": {"cores", "nn", "train"},
     "puffer": {"errors", "cores", "spec", "registry", "vector", "entry", "integrations"}
     | {"config", "nn", "algos", "checkpoint", "log", "runs", "seeds", "train", "sweep"},
@@ -117,6 +146,7 @@ WALLS = {
         "match",
         "sweep",
         "web",
+        "watch",
     },
 }
 

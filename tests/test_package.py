@@ -5,15 +5,20 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import numpy
 import pytest
 
 from shoal import registry
-from shoal.native import build, lib
+from shoal.native import build, glibc, lib
+from shoal.web import build as web
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,6 +63,47 @@ def wheel(tmp_path_factory):
 def test_tag_is_of_the_platform_alone(wheel):
     assert wheel.name.split("-", 2)[2].startswith("py3-none-"), wheel.name
     assert not wheel.name.endswith("-any.whl")
+    if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
+        assert wheel.stem.endswith(f"manylinux_2_28_{platform.machine()}"), "not newer than torch's"
+    assert "shoal/py.typed" in zipfile.ZipFile(wheel).namelist()
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="needs binutils")
+def test_needed_versions_are_those_of_objdump(tmp_path):
+    """Also of a library that needs a newer glibc: the current version of pthread_create is of 2.34."""
+    source, own = tmp_path / "new.c", tmp_path / "new.so"
+    source.write_text("#include <pthread.h>\nint f(pthread_t *t) { return pthread_create(t, 0, 0, 0); }\n")
+    subprocess.run([*build.find_compiler(), "-shared", "-fPIC", str(source), "-o", str(own)], check=True)
+    for library in (own, build.library(build.CORE_SOURCE, "base"), build.library(build.PPO_SOURCE, "base")):
+        table = subprocess.run(["objdump", "-T", str(library)], capture_output=True, text=True, check=True).stdout
+        versions = [tuple(map(int, text.split(".")[:2])) for text in re.findall(r"GLIBC_([\d.]+)", table)]
+        assert glibc.needs(library).glibc == max(versions)
+    assert glibc.tag([own]).startswith("manylinux_2_")
+    with pytest.raises(ValueError, match="not a 64-bit ELF library"):
+        glibc.needs(source)
+
+
+def test_a_library_besides_those_of_every_linux_has_no_manylinux_tag(tmp_path):
+    other, own = tmp_path / "libother.so", tmp_path / "own.so"
+    (tmp_path / "other.c").write_text("int other(void) { return 1; }\n")
+    (tmp_path / "own.c").write_text("int other(void); int own(void) { return other(); }\n")
+    compiler = [*build.find_compiler(), "-shared", "-fPIC"]
+    subprocess.run([*compiler, str(tmp_path / "other.c"), "-o", str(other)], check=True)
+    subprocess.run([*compiler, str(tmp_path / "own.c"), f"-L{tmp_path}", "-lother", "-o", str(own)], check=True)
+    assert "libother.so" in glibc.needs(own).libraries
+    assert glibc.tag([own]) == ""
+
+
+@pytest.mark.slow  # builds the release and uses it: 2 min
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(web.find_zig() is None, reason="needs the extra web")
+def test_the_release_works_on_a_machine_without_a_compiler(tmp_path):
+    packages = str(Path(numpy.__file__).parent.parent)
+    command = [sys.executable, str(ROOT / "scripts/release-check"), "--out", str(tmp_path), "--packages", packages]
+    env = {**os.environ, "SHOAL_CACHE_DIR": str(build.cache_dir())}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "== the release works" in done.stdout
 
 
 def test_holds_every_env_in_every_variant(wheel):

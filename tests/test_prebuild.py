@@ -15,7 +15,7 @@ import torch
 from shoal import registry
 from shoal.algos import ops
 from shoal.cli import train as cli
-from shoal.native import build, prebuild
+from shoal.native import build, lib, prebuild
 from shoal.nn import launch as launching
 from shoal.nn.launch import compile_ahead, launch
 from tests.training import make_trainer
@@ -179,3 +179,15 @@ def test_the_command_prebuilds_native_envs_that_a_gpu_may_step(words, begins, mo
     monkeypatch.setattr(prebuild, "start", seen.append)
     cli.prebuild(words)
     assert seen == ([registry.find("squared")] if begins else [])
+
+
+def test_a_spec_needs_no_optimized_build(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+    header = tmp_path / "mine.h"
+    header.write_text(registry.find("squared").read_text())
+    spec = lib.spec_of(header)
+    (quick,) = (path for path in (tmp_path / "cache").glob("mine-*.so"))
+    assert lib.spec_of(header) is spec
+    assert build.find_library(build.Source.env(header), lib.best_variant()) is None  # a run compiles it with -O3
+    assert repr(lib.load(header).spec) == repr(spec)
+    assert quick.is_file()

@@ -14,7 +14,7 @@ import pytest
 from shoal.cli.main import main
 from shoal.cores import available_cores
 from shoal.errors import ConfigError, TrainingError
-from shoal.runs import Run, find
+from shoal.runs import find
 from shoal.seed_groups import SeedGroup, all_groups, parse_seeds, summarize
 from shoal.stats import ci95
 from shoal.train import many_seeds, session, train_seeds
@@ -83,24 +83,22 @@ def test_the_command_prints_the_summary(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     (made,) = all_groups(tmp_path)
     assert made.seeds == [1, 2]
-    assert "Seed 2, 2 of 2" in out
+    assert "seed 2: finished" in out
+    assert "100 %: return" in out
     assert "95 % interval over 2 seeds" in out
     assert str(made.folder / "seeds.json") in out
     assert made.facts["command"] == sys.argv
 
 
 def test_a_seed_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
-    real = many_seeds.train
+    iterate = session.Trainer.iterate
 
-    def train(env, *, options, **more):
-        if options.seed == 1:
-            real(env, options=options, **more)
-            summary = {**Run(tmp_path / "cartpole" / more["run_id"]).summary, "status": "failed", "reason": "NaN"}
-            Run(tmp_path / "cartpole" / more["run_id"]).write("summary.json", summary)
-            raise TrainingError("the loss is not finite")
-        return real(env, options=options, **more)
+    def fail_seed_1(trainer):
+        iterate(trainer)
+        if trainer.options.seed == 1:
+            raise TrainingError("the loss is not finite.")
 
-    monkeypatch.setattr(many_seeds, "train", train)
+    monkeypatch.setattr(session.Trainer, "iterate", fail_seed_1)
     words = f"train cartpole --seeds 1 2 {FLAGS} --device cpu --runs {tmp_path} --console off".split()
     assert main(words) == 1
     said = " ".join(capsys.readouterr().err.split())

@@ -24,7 +24,7 @@ from shoal.errors import CheckpointError, ConfigError, RankError
 from shoal.runs import Run, all_runs
 from shoal.train import Trainer, make_trainer, options_for, start, train
 from shoal.train.envs import make_vec
-from shoal.train.ranks.launch import Launch
+from shoal.train.ranks.launch import Launch, shutdown_options
 from shoal.train.ranks.sameness import check_same, code_hash
 from shoal.train.ranks.world import join
 from shoal.train.sharded import ShardedTrainer, merge_records
@@ -428,3 +428,16 @@ def _start() -> None:
 def test_sharded_trainer_is_a_trainer():
     assert issubclass(ShardedTrainer, Trainer)
     assert issubclass(RankError, RuntimeError)
+
+
+def test_older_versions_of_torch_have_no_timeout_of_stopping():
+    @dataclasses.dataclass
+    class Older:
+        max_restarts: int
+
+    @dataclasses.dataclass
+    class Newer(Older):
+        shutdown_timeout: int
+
+    assert shutdown_options(Older) == {}
+    assert shutdown_options(Newer)["shutdown_timeout"] > 0

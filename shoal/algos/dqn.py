@@ -179,6 +179,11 @@ class Learner(QLearner):
         self.replay.priority_beta = self.config.priority_beta
         return rate
 
+    def begin(self, seed: int) -> None:
+        """Copies the new weights to the target network."""
+        super().begin(seed)
+        self.target.data.copy_(self.weights.data)
+
     def state_tensors(self) -> dict[str, Tensor]:
         """With the target network."""
         return {**super().state_tensors(), "target": self.target.data, "updates": self.updates}

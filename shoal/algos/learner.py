@@ -17,8 +17,22 @@ from shoal.algos.actor import Actor
 from shoal.algos.optimizers import make_optimizer
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
+from shoal.nn.launch import has_triton
 from shoal.schedules import Schedule
 from shoal.seeds import stream_seed
+
+# options whose number a CUDA graph can read from the device: runs that use one trainer may differ in them
+DEVICE_NUMBERS = (
+    "gamma",
+    "gae_lambda",
+    "q_lambda",
+    "clip",
+    "value_clip",
+    "value_coef",
+    "entropy_coef",
+    "max_grad_norm",
+)
+SWITCHES = ("value_clip", "max_grad_norm")  # those that turn something off at 0
 
 
 class Learner:
@@ -45,6 +59,8 @@ class Learner:
     plain_reason = ""  # why it learns in torch although fast code covers the network
     shards: Any = None  # all shards of the run (shards.py), if there are several: gradients are added over them
     reward_moments: nn.Module | None = None
+    _held: dict[str, Tensor] = {}  # noqa: RUF012 (replaced, never changed): see `hold_numbers`
+    _held_by_value = False
 
     def __init__(
         self,
@@ -68,10 +84,9 @@ class Learner:
         self.scheduled = {name: schedule.at(0.0) for name, schedule in self.schedules.items()}  # the current values
         self._tensors = self._make_tensors()
         self.config: Any = dataclasses.replace(config, **self.scheduled | self._tensors) if self.schedules else config
-        self.streams = {
-            stream: torch.Generator(self.device).manual_seed(stream_seed(seed, name, stream))
-            for stream in ("actions", "minibatches")
-        }
+        self.name = name
+        self.streams = {stream: torch.Generator(self.device) for stream in ("actions", "minibatches")}
+        self._seed_streams(seed)
         self.rollout = Rollout(
             actor,
             config.horizon,
@@ -84,6 +99,58 @@ class Learner:
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
         optimizer = getattr(config, "optimizer", "adam")
         self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, self.config, optimizer_options)
+
+    def _seed_streams(self, seed: int) -> None:
+        for name, stream in self.streams.items():
+            fresh = torch.Generator(self.device).manual_seed(stream_seed(seed, self.name, name))
+            stream.set_state(fresh.get_state())
+
+    # ---- several runs of equal shape (train/swap.py) ----
+
+    def hold_numbers(self, always: bool = False) -> None:
+        """Makes the numbers of DEVICE_NUMBERS tensors on a GPU, so that a captured update reads them at every replay.
+
+        They are float64, as Python's numbers are: torch rounds both to float32 where they meet a float32 tensor, so an
+        update computes the same bits. Kernels with a table of their own (`fused.own_numbers`) need no tensor. A CPU
+        captures nothing: `always` is for a test of this.
+        """
+        if self.device.type == "cpu" and not always:
+            return
+        # without Triton the sums over time need Python's numbers: graphs are captured anew where they differ
+        self._held_by_value = self.device.type != "cpu" and not has_triton()
+        own = getattr(self.fused, "own_numbers", ())
+        names = [name for name in DEVICE_NUMBERS if name not in own and self._is_number(name)]
+        if not self._held_by_value:
+            self._held = {
+                name: torch.tensor(getattr(self.config, name), dtype=torch.float64, device=self.device)
+                for name in names
+            }
+            self.config = dataclasses.replace(self.config, **self._held)
+
+    def _is_number(self, name: str) -> bool:
+        value = getattr(self.config, name, None)
+        return isinstance(value, float | int) and (name not in SWITCHES or is_on(value))
+
+    def set_config(self, config: Any) -> bool:
+        """Takes the numbers of another run of equal shape. False: captured graphs hold those of the last one."""
+        before = self.config
+        self.schedules = schedules_of(config)
+        self.scheduled = {name: schedule.at(0.0) for name, schedule in self.schedules.items()}
+        for name, tensor in self._tensors.items():
+            tensor.fill_(self.scheduled[name])
+        for name, tensor in self._held.items():
+            tensor.fill_(getattr(config, name))
+        self.config = dataclasses.replace(config, **self.scheduled | self._tensors | self._held)
+        if hasattr(self.fused, "set_numbers"):
+            self.fused.set_numbers()
+        return not self._held_by_value or all(
+            getattr(before, name, None) == getattr(self.config, name, None) for name in DEVICE_NUMBERS
+        )
+
+    def begin(self, seed: int) -> None:
+        """Starts anew with new weights, which the actor has: random streams, and what is copied from the weights."""
+        self._seed_streams(seed)
+        self.rollout.reset_state()
 
     # ---- progress of the run ----
 
@@ -188,7 +255,10 @@ def clip_gradient(gradient: Tensor, limit: Any) -> Tensor:
     """Scales the gradient down to the norm `limit` (0: never), in place; returns its norm before."""
     norm = torch.linalg.vector_norm(gradient)
     if is_on(limit):
-        gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
+        if isinstance(limit, Tensor) and limit.dtype == torch.float64:  # in place of a number: as torch divides one
+            gradient *= ((norm + 1e-6).reciprocal() * limit.to(norm.dtype)).clamp(max=1.0)
+        else:
+            gradient *= (limit / (norm + 1e-6)).clamp(max=1.0)
     return norm
 
 

@@ -61,12 +61,16 @@ def _advantages(
     if tuple(values.shape) != (steps + 1, rows) or dones.shape != rewards.shape:
         shapes = f"rewards {tuple(rewards.shape)}, values {tuple(values.shape)}, dones {tuple(dones.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps + 1, rows), (steps, rows).")
-    if isinstance(gamma, Tensor) or isinstance(lam, Tensor):  # of schedules: C and the GPU kernel take numbers
+    is_held = _are_held(gamma, lam)  # numbers on the device: the GPU kernel reads them there
+    if not is_held and (isinstance(gamma, Tensor) or isinstance(lam, Tensor)):  # of schedules
+        gamma, lam = (x.to(torch.float32) if isinstance(x, Tensor) else x for x in (gamma, lam))
         deltas = rewards + gamma * (~dones).to(rewards.dtype) * values[1:] - values[:-1]
         ones = torch.ones_like(rewards)
         decays = gamma * lam * (ones if c is None else c)  # A_t = rho_t d_t + decay_t n_t A_{t+1}
         return _advantages(deltas, torch.zeros_like(values), dones, ones if rho is None else rho, decays, 1.0, 1.0)
     floats = [rewards, values, *([] if rho is None or c is None else [rho, c])]
+    if is_held and not _is_for_triton(dones, *floats):
+        gamma, lam, is_held = float(gamma), float(lam), False
     if _is_for_c(dones, *floats):
         inputs = [tensor.contiguous() for tensor in (rewards, values, dones, *floats[2:])]
         out = torch.empty_like(inputs[0])
@@ -77,7 +81,8 @@ def _advantages(
         out = fresh(rewards)
         launch(
             _triton().advantages, (-(-rows // BLOCK),),
-            rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
+            rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART=BLOCK, HELD=is_held,
+            num_warps=BLOCK // 32,
         )  # fmt: skip
         return out
     discounts = gamma * (~dones).to(rewards.dtype)
@@ -158,7 +163,9 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float | Tensor, carry
         shapes = f"rewards {tuple(rewards.shape)}, dones {tuple(dones.shape)}, carry {tuple(carry.shape)}"
         raise ValueError(f"{shapes}: expected (steps, rows), (steps, rows), (rows,).")
     out = fresh(rewards)
-    takes_number = not isinstance(gamma, Tensor)  # a tensor has a schedule: C and the GPU kernel take numbers
+    is_held = _are_held(gamma) and _is_for_triton(dones, rewards, carry)
+    gamma = float(gamma) if _are_held(gamma) and not is_held else gamma
+    takes_number = is_held or not isinstance(gamma, Tensor)  # another tensor has a schedule
     if takes_number and _is_for_c(dones, rewards, carry) and carry.is_contiguous():
         inputs = rewards.contiguous(), dones.contiguous()
         pointers = [tensor.data_ptr() for tensor in inputs]
@@ -167,13 +174,18 @@ def running_returns(rewards: Tensor, dones: Tensor, gamma: float | Tensor, carry
     if takes_number and _is_for_triton(dones, rewards, carry):
         launch(
             _triton().running_returns, (-(-rows // BLOCK),),
-            rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, num_warps=BLOCK // 32,
+            rewards, dones, carry, out, gamma, steps, rows, PART=BLOCK, HELD=is_held, num_warps=BLOCK // 32,
         )  # fmt: skip
         return out
     for t in range(steps):
         out[t] = rewards[t] + gamma * carry
         carry.copy_(out[t] * (~dones[t]).to(out.dtype))
     return out
+
+
+def _are_held(*numbers: Any) -> bool:
+    """Whether all are numbers on the device in place of Python's (`Learner.hold_numbers`); schedules are float32."""
+    return all(isinstance(number, Tensor) and number.dtype == torch.float64 for number in numbers)
 
 
 def _is_for_c(dones: Tensor, *floats: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 from pathlib import Path
 from typing import Annotated, Any
@@ -109,6 +110,24 @@ def show(markdown: str) -> None:
             out.print(line, soft_wrap=True)
 
 
+def load_all(names: list[str]) -> None:
+    """Compiles these envs on all cores, if they are not compiled yet. Errors are left to those who load them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from shoal import registry
+    from shoal.cores import available_threads
+    from shoal.errors import ShoalError
+    from shoal.native import lib
+
+    def load(name: str) -> None:
+        with contextlib.suppress(ShoalError):
+            lib.spec_of(registry.find(name))
+
+    lib.best_variant()  # once, before the threads
+    with ThreadPoolExecutor(available_threads()) as pool:
+        list(pool.map(load, names))
+
+
 def list_table(names: list[str]) -> int:
     """Prints these envs. The row of one that does not compile has the error."""
     from rich.table import Table
@@ -122,12 +141,12 @@ def list_table(names: list[str]) -> int:
 
     out = console()
     rows: list[tuple[str, ...]] = []
-    with out.status("") as status:
+    with out.status("loading"):
+        load_all(names)
         for name in names:
-            status.update(Text(f"loading {name}"))
             try:
                 header = registry.find(name)
-                spec = lib.load(header).spec
+                spec = lib.spec_of(header)
                 cells = (obs_text(spec), action_text(spec), str(spec.agents), steps_text(spec))
                 rows.append((name, *cells, summary(header)))
             except ShoalError as error:
@@ -184,6 +203,7 @@ def list_json(names: list[str]) -> int:
         except ShoalError as error:
             return {"name": name, "error": str(error)}
 
+    load_all(names)
     print(jsonlib.dumps([entry(name) for name in names], indent=2))
     return 0
 

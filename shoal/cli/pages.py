@@ -23,7 +23,7 @@ FIELDS = r"(?:obs|actions?|rewards?|masks?)"  # names that a header's comment ex
 
 def describe(header: Path) -> dict[str, Any]:
     """Everything about an env as plain data for JSON. An infinite bound is None."""
-    spec = lib.load(header).spec
+    spec = lib.spec_of(header)
     first, rest = registry.summary(header)
     observation = {"dtype": str(spec.obs_dtype), "shape": spec.obs_shape}
     action: dict[str, Any] = {"kind": spec.action_kind}
@@ -89,7 +89,7 @@ def gymnasium_id(header: Path) -> str | None:
 
 def page(header: Path) -> str:
     """The page of one env, as markdown."""
-    spec = lib.load(header).spec
+    spec = lib.spec_of(header)
     _first, rest = registry.summary(header)
     parts = [
         f"# {spec.name}",
@@ -137,7 +137,7 @@ def index(headers: Sequence[Path]) -> str:
     """The table of all envs as markdown, each linked to its page."""
     rows = []
     for header in headers:
-        spec = lib.load(header).spec
+        spec = lib.spec_of(header)
         cells = (obs_text(spec), action_text(spec), str(spec.agents), steps_text(spec), summary(header))
         rows.append((f"[{spec.name}]({spec.name}.md)", *cells))
     intro = "Every env is one C header in `shoal/envs/`. `shoal envs NAME` shows these pages in the terminal."

@@ -11,7 +11,6 @@ import tyro
 from shoal.cli.command import Command
 
 RESULTS = ("status", "step", "return", "best", "eval", "sps", "wall_s")
-NOT_COMPARED = ("vec.torch_threads",)  # measured, and without effect on what a run is
 
 
 def compare(
@@ -37,6 +36,7 @@ def compare(
     from shoal.cli.run_rows import describe, options_of
     from shoal.cli.screen import console
     from shoal.errors import ConfigError
+    from shoal.plot import NOT_COMPARED
     from shoal.runs import find
 
     found = [find(text, runs) for text in run]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shoal import config
-from shoal.cli import aliases, rank_flags, seed_flags
+from shoal.cli import aliases, population_flags, rank_flags, seed_flags
 from shoal.cli.command import Command, value_of
 from shoal.cli.screen import console, report, show_help
 from shoal.config import opt
@@ -43,6 +43,7 @@ def train(args: Sequence[str]) -> int:
         shoal train --resume last
         shoal train cartpole --init last@best
         shoal train cartpole --seeds 1 2 3 --parallel 3
+        shoal train breakout --population 16 --pbt
         shoal train breakout --gpus 4
     """
     follower = rank_flags.join(args)
@@ -52,7 +53,8 @@ def train(args: Sequence[str]) -> int:
     from shoal.train import Stopped
     from shoal.train import train as start
 
-    words, group = seed_flags.read(aliases.translate(args))
+    words, ranges, population = population_flags.read(aliases.translate(args))
+    words, group = seed_flags.read(words)
     request = parse(words)
     if (code := rank_flags.launch(args, request)) is not None:
         return code
@@ -64,6 +66,11 @@ def train(args: Sequence[str]) -> int:
         "console": request.console,
     }
     try:
+        if group is not None and group.kind == "population":
+            population, group = group, None
+        if request.population or population is not None:
+            population_flags.train(request, ranges, population, common)
+            return 0
         if request.seeds or group is not None:
             seed_flags.train(request.env, request.seeds, request.parallel, group, common)
             return 0
@@ -111,6 +118,10 @@ class Request:
     seeds: tuple[int, ...] = ()
     parallel: int = 1
     launch: Any = None  # of --gpus and --processes (shoal/train/ranks/launch.py)
+    population: int = 0
+    pbt: str = ""
+    replay: str = ""
+    config: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +138,13 @@ class Session:
     parallel: int = opt(
         1, "with --seeds: seeds that train at the same time, each in a process with its own cores", low=1
     )
+    population: int = opt(
+        0, "members with seeds and options of their own, drawn from ranges; they share one trainer", low=0, metavar="N"
+    )
+    pbt: str = opt(
+        "", "population-based training: the worst members copy the best, every STEPS (alone: 20 times)", metavar="STEPS"
+    )
+    replay: str = opt("", "with --pbt: a population whose recorded exchanges are repeated", metavar="POPULATION")
     gpus: int = opt(0, "train on this many GPUs of this machine, in a process for each (docs/distributed.md)", low=0)
     processes: int = opt(0, "train in this many processes on this machine, on the CPU or sharing the GPUs", low=0)
     max_restarts: int = opt(
@@ -211,9 +229,8 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     launch = rank_flags.read(parsed)
-    return Request(
-        str(env), options, resumed, root, log, log_options, parsed.console, tuple(parsed.seeds), parsed.parallel, launch
-    )
+    own = {name: getattr(parsed, name) for name in ("console", "parallel", "population", "pbt", "replay", "config")}
+    return Request(str(env), options, resumed, root, log, log_options, seeds=tuple(parsed.seeds), launch=launch, **own)
 
 
 def _join_repeated(args: list[str], flag: str) -> list[str]:

@@ -85,54 +85,92 @@ ENV_FN uint64_t lines_of_four(uint64_t stones) {
     return found;
 }
 
-// The free cells, reachable now or later, where a stone would make four.
-ENV_FN uint64_t fours(uint64_t own, uint64_t all) {
+// The cells where a stone would make four, also those that are taken or off the board.
+ENV_FN uint64_t line_ends(uint64_t own) {
     uint64_t found = (own << 1) & (own << 2) & (own << 3);
     for (int32_t d = stride - 1; d <= stride + 1; d++) {
         uint64_t above = (own << d) & (own << (2 * d)), below = (own >> d) & (own >> (2 * d));
         found |= above & ((own << (3 * d)) | (own >> d));
         found |= below & ((own >> (3 * d)) | (own << d));
     }
-    return found & BOARD & ~all;
+    return found;
 }
+
+// The free cells, reachable now or later, where a stone would make four.
+ENV_FN uint64_t fours(uint64_t own, uint64_t all) { return line_ends(own) & BOARD & ~all; }
 
 // ---- scripted robots ----
 
 // From the centre outwards: 3, 2, 4, 1, 5, 0, 6.
 ENV_FN int32_t nth_column(int32_t k) { return 3 + (k & 1 ? -(k + 1) / 2 : k / 2); }
 
-// The value of a board for the one on turn, within alpha and beta. A win counts WIN and the moves that are left then;
-// at the end of the search the cells that would make four count, own ones less the others.
-ENV_FN int32_t search_0(uint64_t own, uint64_t all, int32_t alpha, int32_t beta) {
-    int32_t value = count_bits(fours(own, all)) - count_bits(fours(own ^ all, all));
-    return i_clamp(value, alpha, beta);
-}
-#define SEARCH_MOVES(moves, fewer)                                                                                     \
-    ENV_FN int32_t search_##moves(uint64_t own, uint64_t all, int32_t alpha, int32_t beta) {                           \
-        uint64_t free = free_cells(all);                                                                               \
-        if (!free) return i_clamp(0, alpha, beta);                                                                     \
-        if (free & fours(own, all)) return i_clamp(WIN + moves, alpha, beta);                                          \
-        for (int32_t k = 0; k < columns_wide && alpha < beta; k++) {                                                   \
-            uint64_t cell = free & column_cells(nth_column(k));                                                        \
-            if (cell) alpha = i_max(alpha, -search_##fewer(own ^ all, all | cell, -beta, -alpha));                     \
-        }                                                                                                              \
-        return alpha;                                                                                                  \
-    }
-SEARCH_MOVES(1, 0)
-SEARCH_MOVES(2, 1)
-SEARCH_MOVES(3, 2)
+// A board of the search: the stones of the one on turn, all stones, and the `line_ends` of both agents, of which a move
+// changes one. `free` has the moves to try, `next` the place of the next one among the columns. The value for the one
+// on turn is sought within alpha and beta.
+typedef struct {
+    uint64_t own, all, ends, other_ends, free;
+    int32_t next, alpha, beta;
+} Board;
 
-// All moves of the highest value in four moves.
-ENV_FN uint64_t best_cells(uint64_t own, uint64_t all) {
-    uint64_t free = free_cells(all), wins = free & fours(own, all), best = 0;
-    int32_t highest = -MOST;
-    for (int32_t k = 0; k < columns_wide && !wins; k++) {
-        uint64_t cell = free & column_cells(nth_column(k));
+// The last move of the search: its value is the cells that would make four then, own ones less the others.
+ENV_FN int32_t last_move(const Board *b) {
+    int32_t alpha = b->alpha;
+    for (int32_t k = 0; k < columns_wide && alpha < b->beta; k++) {
+        uint64_t cell = b->free & column_cells(nth_column(k)), open = BOARD & ~(b->all | cell);
         if (!cell) continue;
-        int32_t value = -search_3(own ^ all, all | cell, -MOST, 1 - highest);  // exact if it is not below the highest
-        if (value > highest) best = 0;
-        if (value >= highest) best |= cell;
-        highest = i_max(highest, value);
+        int32_t value = count_bits(line_ends(b->own | cell) & open) - count_bits(b->other_ends & open);
+        alpha = i_max(alpha, i_min(value, b->beta));
+    }
+    return alpha;
+}
+
+// Whether the value of a board is known when `moves` are left: then alpha is that value. A win counts WIN and the moves
+// that are left then. If the other agent threatens four, every move but the one in its way loses to the next move.
+ENV_FN int32_t is_known(Board *b, int32_t moves) {
+    uint64_t threats = moves > 1 ? b->free & b->other_ends : 0;
+    int32_t wins = (b->free & b->ends) != 0;
+    if (wins || !b->free) {
+        b->alpha = i_clamp(wins ? WIN + moves : 0, b->alpha, b->beta);
+        return 1;
+    }
+    if (moves == 1) b->alpha = last_move(b);
+    if (threats && b->free != threats) b->alpha = i_clamp(1 - WIN - moves, b->alpha, b->beta);
+    if (threats) b->free = threats;
+    return moves == 1;
+}
+
+// All moves of the highest value in four moves. It tries one move in each turn of one loop, not by recursion: on a GPU
+// the threads of a warp search different boards, and so stay together.
+enum { SEARCHED = 4 };
+ENV_FN uint64_t best_cells(uint64_t own, uint64_t all) {
+    Board boards[SEARCHED - 1] = {{own, all, line_ends(own), line_ends(own ^ all), free_cells(all), 0, -MOST, MOST}};
+    uint64_t wins = boards[0].free & boards[0].ends, best = 0;
+    int32_t depth = 0;
+    while (!wins) {
+        Board *b = &boards[depth];
+        uint64_t cell;
+        int32_t value;
+        if (b->next < columns_wide && b->alpha < b->beta) {
+            cell = b->free & column_cells(nth_column(b->next++));
+            if (!cell) continue;
+            // the value of a first move that is not below the highest has to be exact: all such moves are wanted
+            int32_t low = depth == 0 ? -MOST : -b->beta, high = depth == 0 ? 1 - b->alpha : -b->alpha;
+            uint64_t stones = b->all | cell, ends = line_ends(b->own | cell);
+            Board after = {b->own ^ b->all, stones, b->other_ends, ends, free_cells(stones), 0, low, high};
+            if (!is_known(&after, SEARCHED - 1 - depth)) {
+                boards[++depth] = after;
+                continue;
+            }
+            value = -after.alpha;
+        } else {  // all moves were tried: alpha is the value
+            if (depth == 0) break;
+            value = -b->alpha;
+            b = &boards[--depth];
+            cell = b->free & column_cells(nth_column(b->next - 1));
+        }
+        if (depth == 0 && value > b->alpha) best = 0;
+        if (depth == 0 && value >= b->alpha) best |= cell;
+        b->alpha = i_max(b->alpha, value);
     }
     return wins ? wins : best;
 }

@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal import html_page
 from shoal.league.ratings import Rating
 from shoal.league.table import CrossTable
 
@@ -15,22 +16,23 @@ MOST_IN_MATRIX = 80  # players, the strongest ones: a page of more is slow
 
 def write_html(table: CrossTable, path: Path, title: str, facts: Sequence[str] = ()) -> None:
     """Writes the page. `facts` are sentences below the title."""
-    page = (Path(__file__).parent / "page.html").read_text()
+    path.write_text(html_of(table, title, facts))
+
+
+def html_of(table: CrossTable, title: str, facts: Sequence[str] = ()) -> str:
+    """The page as text."""
     rated, order = table.ratings(), table.order()
     shown = order[:MOST_IN_MATRIX]
     if len(shown) < len(order):
         facts = [*facts, f"Cross table and pairs are of the {len(shown)} strongest of {len(order)} players."]
     parts = {
-        "title": html.escape(title),
         "facts": "".join(f"<p>{html.escape(fact)}</p>\n" for fact in facts),
         "ratings": _ratings(table, rated, order),
         "chart": _chart(table, rated, order),
         "cross": _cross(table, shown),
         "seats": _seats(table, shown),
     }
-    for name, text in parts.items():
-        page = page.replace(f"{{{{{name}}}}}", text)
-    path.write_text(page)
+    return html_page.fill(Path(__file__).parent / "page.html", title, **parts)
 
 
 def _ratings(table: CrossTable, rated: Sequence[Rating], order: Sequence[int]) -> str:

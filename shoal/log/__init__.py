@@ -1,4 +1,4 @@
-"""Reports what a run does: one file per logger, found by its name. Knows config; knows nothing of torch or training.
+"""Reports what a run does: one file per logger, found by its name. Knows config and stats; knows nothing of torch.
 
 (The exception is `log/tensorboard.py`: its event writer is a part of torch.) `jsonl.py` is the example to copy.
 """

@@ -49,6 +49,7 @@ LEARNER_VARIANTS = {
     "avx2": ["-mavx2", "-mfma"],
     "avx512": "-mavx512f -mavx512dq -mavx512vl -mfma".split(),
 }
+QUICK_FLAGS = ["-O0"]  # an env compiles in a tenth of the time
 WARNINGS = "-Wall -Wextra -Wpedantic".split()
 _building = threading.Lock()
 
@@ -273,8 +274,11 @@ def _is_about(line: str, source: Source) -> bool:
     return str(source.header) in line or (bool(re.search(r": (fatal )?error:", line)) and str(CORE) not in line)
 
 
-def build(source: Source, variant: str, folder: Path) -> Path:
-    """Compiles into `folder`, atomically: an incomplete library never has its final name."""
+def build(source: Source, variant: str, folder: Path, extra: Sequence[str] | None = None) -> Path:
+    """Compiles into `folder`, atomically: an incomplete library never has its final name.
+
+    `extra` flags come last; by default those of the user.
+    """
     find_compiler()  # raises before anything is written
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +290,7 @@ def build(source: Source, variant: str, folder: Path) -> Path:
             "Set SHOAL_CACHE_DIR to a folder that you may write to."
         ) from None
     try:
-        extra = user_flags(source)
+        extra = user_flags(source) if extra is None else extra
         for _attempt in range(5):
             target = folder / source.file_name(variant, extra)
             run_compiler(compile_command(source, variant, Path(name), extra), source)
@@ -303,6 +307,14 @@ def find_library(source: Source, variant: str) -> Path | None:
     """The compiled library of a source, from the wheel or from the cache; None if there is none."""
     folders = {PREBUILT: source.file_name(variant), cache_dir(): source.file_name(variant, user_flags(source))}
     return next((folder / name for folder, name in folders.items() if (folder / name).is_file()), None)
+
+
+def quick_library(source: Source, variant: str) -> Path:
+    """A library of a source to look at, not to run: one that is there, or one compiled now without optimization."""
+    quick = cache_dir() / source.file_name("base", QUICK_FLAGS)
+    if found := find_library(source, variant) or (quick if quick.is_file() else None):
+        return found
+    return build(source, "base", cache_dir(), QUICK_FLAGS)
 
 
 def library(source: Source, variant: str) -> Path:

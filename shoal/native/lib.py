@@ -349,3 +349,9 @@ def load(header: Path, consts: Mapping[str, int] | None = None, variant: str | N
     """The env of a header as a loaded library, compiled first if necessary."""
     source = build.Source.env(header, consts)
     return _load_path(source, build.library(source, variant or best_variant()))
+
+
+def spec_of(header: Path) -> EnvSpec:
+    """The spec of a header, without the time of an optimized build."""
+    source = build.Source.env(header)
+    return _load_path(source, build.quick_library(source, best_variant())).spec

@@ -12,6 +12,8 @@ from shoal import config, runs
 from shoal.errors import ConfigError
 from shoal.sweep.needs import check_optuna
 from shoal.sweep.options import SweepOptions
+from shoal.sweep.population import check as check_population
+from shoal.sweep.population import of_equal_shape
 from shoal.sweep.runners import RUNNERS
 from shoal.sweep.space import Space, find_tables, make_space, settings_of
 from shoal.train.envs import device_of
@@ -112,9 +114,13 @@ def run(
     from shoal.sweep import store
 
     config.check(options, "sweep")
+    check_population(env, base, options.population, options.on)
     space = make_space(env, base, layers[-1:] if options.only else layers)
+    space = of_equal_shape(space, layers[1:], options.population)
     if base.eval.episodes is None:
-        base = dataclasses.replace(base, eval=dataclasses.replace(base.eval, episodes=EPISODES))
+        # of a population on a GPU the returns in training are the scores: an evaluation would take ten times as long
+        episodes = 0 if options.population and device_of(base) == "cuda" else EPISODES
+        base = dataclasses.replace(base, eval=dataclasses.replace(base.eval, episodes=episodes))
     _check_seeds(base, options)
     identity = _identity(env, base, space, options)
     shared = {name: value for name, value in config.to_dict(options).items() if name not in OF_A_PROCESS}
@@ -198,6 +204,7 @@ def check_cores(options: SweepOptions) -> None:
 def _identity(env: Any, base: Options, space: Space, options: SweepOptions) -> dict[str, Any]:
     identity: dict[str, Any] = {"env": env_name(env), "is_named": isinstance(env, (str, Path)), "seed": base.seed}
     identity |= {"sampler": options.sampler, "goal": options.goal, "cost": options.cost_unit}
+    identity |= {"population": options.population} if options.population else {}
     identity |= {"early_stop": options.early_stop, "ranges": space.as_texts(), "options": as_tables(base)}
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import signal
 import time
+from pathlib import Path
 from typing import IO, Any
 
 from shoal.errors import ConfigError, TrainingError
@@ -17,6 +18,7 @@ from shoal.runs import Run, folder_name
 from shoal.seed_groups import result_of
 from shoal.sweep import curves, report
 from shoal.sweep.options import SweepOptions
+from shoal.sweep.population import PopulationRunner, as_known, first_of_batch
 from shoal.sweep.runners import Job, Outcome, make_runner
 from shoal.sweep.store import Sweep, Trial
 from shoal.sweep.suggest import suggest
@@ -74,7 +76,8 @@ class Driver:
     ) -> None:
         self.sweep, self.env, self.base, self.options, self.screen = sweep, env, base, options, screen
         self.working: dict[str, _Work] = {}
-        self.runner = runner or make_runner(options, sweep.folder / "logs")
+        self.population = int(sweep.identity.get("population", 0))
+        self.runner = runner or self._make_runner(sweep.folder / "logs")
         workers = getattr(self.runner, "size", options.workers)
         self.state = State(sweep, sweep.target, sweep.trials(), workers=workers)
         self.state.finals_wanted = options.finals * options.final_seeds
@@ -84,6 +87,11 @@ class Driver:
         self.attempts: dict[str, int] = {}
         self.signal, self.is_urgent = 0, False
         self.began = time.monotonic()
+
+    def _make_runner(self, logs: Path) -> Any:
+        if self.population:
+            return PopulationRunner(self.options.workers, logs, self.population)
+        return make_runner(self.options, logs)
 
     def run(self) -> None:
         """Works until no trial and no final is left. A signal stops it: the same command continues."""
@@ -169,7 +177,8 @@ class Driver:
         with self.sweep.lock():
             trials = self.state.trials = self.sweep.trials()
             number = len(trials)
-            if number >= self.state.target:
+            first = first_of_batch(number, self.population)
+            if number >= self.state.target or not all(trial.is_done for trial in trials[:first]):
                 return None
             identity, space = self.sweep.identity, self.sweep.space
             attrs: dict[str, Any] = {"seed": self.base.seed + number}
@@ -180,7 +189,7 @@ class Driver:
             else:
                 values = suggest(
                     space,
-                    trials,
+                    as_known(trials, number, self.population) if self.population else trials,
                     number,
                     sampler=identity["sampler"],
                     seed=self.base.seed,
@@ -205,7 +214,7 @@ class Driver:
         callbacks: tuple[Any, ...] = ()
         if not work.is_final:
             identity = self.sweep.identity
-            others = [one.curve for one in self.state.trials if one.is_done and one.curve]
+            others = [one.curve for one in self._known(work.trial) if one.is_done and one.curve]
             callbacks = (curves.CurveStop(others, identity["early_stop"], identity["cost"]),)
         folder, run_id = ("finals", f"{work.trial.number:04d}-seed{work.seed}") if work.is_final else ("trials", "")
         self.attempts[name] = self.attempts.get(name, 0) + 1
@@ -225,6 +234,11 @@ class Driver:
             owner=work,
         )
         self.runner.start(job)
+
+    def _known(self, trial: Trial) -> list[Trial]:
+        """The trials whose results a trial may depend on: of a population, those of earlier ones."""
+        first = first_of_batch(trial.number, self.population) if self.population else len(self.state.trials)
+        return self.state.trials[:first]
 
     # ---- results ----
 

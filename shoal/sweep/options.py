@@ -20,6 +20,13 @@ class SweepOptions:
         "trials that run at the same time, each in a process with its own cores; 0: all that --on ray has CPUs for",
         low=0,
     )
+    population: int = opt(
+        0,
+        "trials that are chosen together and use one trainer, which is built once; 0: each trial builds its own",
+        low=0,
+        high=100_000,
+        is_count=True,
+    )
     sampler: str = opt(
         "auto", "how trials are chosen; auto: tpe, and gp once the median trial takes 30 s", choices=SAMPLERS.names
     )

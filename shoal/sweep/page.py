@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import html
-import json
 from pathlib import Path
 from typing import Any
 
+from shoal import html_page
 from shoal.log.base import duration, human
 from shoal.sweep import report
 from shoal.sweep.needs import quiet
 from shoal.sweep.store import Sweep
 
+TEMPLATE = Path(__file__).parent / "page.html"
 LEAST = 4  # finished trials that an importance needs
 
 
 def write_html(sweep: Sweep, path: Path) -> dict[str, Any]:
     """Writes the page and returns what it shows."""
     shown = data(sweep)
-    text = json.dumps(shown, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    page = (Path(__file__).parent / "page.html").read_text()
-    path.write_text(page.replace("{{title}}", html.escape(shown["title"])).replace("{{data}}", text))
+    path.write_text(html_of(shown))
     return shown
+
+
+def html_of(shown: dict[str, Any]) -> str:
+    """The page of what `data` returned."""
+    return html_page.fill(TEMPLATE, shown["title"], data=html_page.data_text(shown))
 
 
 def data(sweep: Sweep) -> dict[str, Any]:

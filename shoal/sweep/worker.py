@@ -27,6 +27,7 @@ from shoal.train.loop import train
 from shoal.train.many_seeds import SIZE_BYTES
 from shoal.train.run_files import env_name
 from shoal.train.signals import Stopped
+from shoal.train.swap import TrainerPool
 
 WAIT_S = 60.0  # for another process to leave the run: one whose parent was killed saves a checkpoint first
 
@@ -36,14 +37,44 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w")
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(sys.stdin.buffer, jobs), daemon=True).start()
-    while (job := jobs.get()) is not None:
-        _print_to(job["log"])
-        answer = train_job(job)
+
+    def say(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+    pool, waiting = TrainerPool(), _Waiting(jobs)
+    while (job := waiting.next()) is not None:
+        _print_to(job["log"])
+        named = {"name": job["name"]} if "name" in job else {}  # a job of a population
+        if named:
+            say(named)
+        answer = train_job(job, pool if named else None)
+        say({**named, **answer})
         if answer["kind"] == "stopped":
             break
+        if answer["kind"] != "finished":
+            pool.clear()  # the trainer may be broken
     return 0
+
+
+class _Waiting:
+    """The jobs that have arrived. Those of the last job's shape come first: its trainer is used again."""
+
+    def __init__(self, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+        self.jobs, self.shape = jobs, ""
+        self.arrived: list[dict[str, Any]] = []
+
+    def next(self) -> dict[str, Any] | None:
+        """The next job; None at the end of stdin."""
+        while not self.arrived or not self.jobs.empty():
+            job = self.jobs.get()
+            if job is None:
+                return None
+            self.arrived.append(job)
+        job = next((one for one in self.arrived if one.get("shape", "") == self.shape), self.arrived[0])
+        self.arrived.remove(job)
+        self.shape = job.get("shape", "")
+        return job
 
 
 def _read_jobs(stdin: BinaryIO, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -61,8 +92,11 @@ def _print_to(path: str) -> None:
     os.close(log)
 
 
-def train_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Trains one run, or the rest of it, and returns how it ended: the fields of `Outcome`."""
+def train_job(job: dict[str, Any], pool: TrainerPool | None = None) -> dict[str, Any]:
+    """Trains one run, or the rest of it, and returns how it ended: the fields of `Outcome`.
+
+    With a pool it uses the trainer of the last run, if that had the same shape.
+    """
     run = Run(Path(job["root"]) / folder_name(env_name(job["env"])) / job["run_id"])
     try:
         _wait_for(run)
@@ -81,6 +115,7 @@ def train_job(job: dict[str, Any]) -> dict[str, Any]:
             resume=run if can_resume else None,
             callbacks=[*job["options"].callback, *job["callbacks"]],
             console="off",
+            pool=pool,
         )
     except Stopped as stop:
         print(stop, flush=True)

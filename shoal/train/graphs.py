@@ -83,3 +83,26 @@ def copy_into(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> No
             tensor.copy_(values[name])
         else:
             tensor.zero_()
+
+
+def copy_of_state(trainer: Any) -> dict[str, dict[str, Tensor]]:
+    """A copy of a trainer's state. A replay is copied to the host: a second one may not fit on the GPU."""
+    return {
+        name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
+        for name, part in trainer.own_state().items()
+    }
+
+
+def put_back(trainer: Any, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Copies a state into the tensors that the graphs use."""
+    for name, tensors in trainer._tensors().items():
+        copy_into(tensors, files[name])
+    for name, stream in trainer._streams().items():
+        stream.set_state(files["state"][name])
+    trainer._ended.clear()
+    trainer.shaping.ended.clear()
+    for tally in trainer._tallies:
+        tally.drain()
+    if trainer.vec.is_on_gpu:
+        trainer._restore_envs(files["state"])
+        trainer.vec.drain_stats()

@@ -37,6 +37,7 @@ def train(
     console: str = "auto",
     callbacks: Sequence[Any] | None = None,
     options: Options | None = None,
+    pool: Any = None,
     **tables: Any,
 ) -> Run:
     """Trains a policy on an env and returns the run. The keyword tables are those of a TOML file.
@@ -61,6 +62,7 @@ def train(
         callbacks: objects with methods such as `on_iteration`, or texts: `stop_at(score=475)`, `mine:Class`. Default:
             those of the options; of a resumed run, those that it was given as texts.
         options: all options at once, instead of tables.
+        pool: a `TrainerPool` (shoal/train/swap.py) that keeps the trainer for the next run of equal shape.
         **tables: algo, seed, device, opponents, curriculum (a list of `Phase`), and the tables train, vec, nn, eval,
             save, env; optimizer, core, encoder and backend for plugins that have options of their own.
     """
@@ -79,6 +81,8 @@ def train(
         "options": options,
         **tables,
     }
+    if pool is not None:
+        arguments["pool"] = pool
     world = ranks.join()
     if world is not None:
         check_same(world, describe_request(env, arguments))

@@ -1,5 +1,6 @@
-"""train_seeds: the same run with several seeds, one after the other or side by side, with one summary.
+"""train_seeds: the same run with several seeds, by turns or side by side, with one summary.
 
+By turns, all seeds use one trainer (turns.py); where its envs cannot give their state, they train one after the other.
 Side by side, each seed has a process of its own, pinned to cores that no other seed uses. The parent draws a table from
 the metrics that the runs write, passes signals on, and writes seeds.json (shoal/seed_groups.py).
 """
@@ -30,10 +31,12 @@ from shoal.log.seeds import SeedRow
 from shoal.runs import Run
 from shoal.seed_groups import SeedGroup, parse_seeds
 from shoal.train import init as initial_weights
+from shoal.train import ranks, swap
 from shoal.train.loop import train
 from shoal.train.options import Options, options_for
 from shoal.train.run_files import env_name
 from shoal.train.signals import Stopped, handled_signals
+from shoal.train.turns import Member, Turns
 
 POLL_S = 0.25  # between two looks at the processes
 WORKER = ("-m", "shoal.train.seed_worker")  # the program of a process
@@ -101,8 +104,12 @@ def train_seeds(
         todo = _Work(env, group, options, root, wanted)
         todo.arguments = {"policy": policy, "log": log, "log_options": log_options}
         try:
-            train_all = todo.one_by_one if len(cores) == 1 else lambda style: todo.side_by_side(style, cores)
-            train_all(console)
+            if len(cores) > 1:
+                todo.side_by_side(console, cores)
+            elif todo.can_take_turns:
+                todo.by_turns(console)
+            else:
+                todo.one_by_one(console)
         except BaseException:
             todo.finish(console, is_complete=False)
             raise
@@ -153,6 +160,33 @@ class _Work:
             "run_id": None if can_resume else self.group.run_id(seed),
         }
 
+    # ---- by turns, on one trainer ----
+
+    @property
+    def can_take_turns(self) -> bool:
+        """Whether there are several seeds, and their runs can use one trainer."""
+        reason = swap.not_shared(self.env, self.options, self.arguments["policy"])
+        return len(self.seeds) > 1 and not reason and ranks.join() is None
+
+    def by_turns(self, console: str) -> None:
+        """Trains all seeds together: each takes a few iterations at a time on the same trainer."""
+        env, count = self.group.facts.get("env"), len(self.seeds)
+        display = screen.SeedScreen(console, f"{env}, {self.options.algo}, {count} seeds, by turns", is_together=True)
+        members = [Member(seed, self.request(seed)) for seed in self.seeds]
+        turns = Turns(self.env, members, show=display.show, note=display.note, ended=self._member_ended)
+        try:
+            turns.run()
+        except Stopped as stop:
+            self.signal = stop.number
+            raise Stopped(stop.number, Run(self.group.folder)) from None
+        finally:
+            display.close()
+
+    def _member_ended(self, member: Member) -> None:
+        if member.failure is not None:
+            self.reasons[member.number] = describe_error(member.failure)
+        self.group.update("running", self.reasons)
+
     # ---- one after the other, in this process ----
 
     def one_by_one(self, console: str) -> None:
@@ -165,12 +199,12 @@ class _Work:
             except Stopped as stop:
                 self.signal = stop.number
                 raise Stopped(stop.number, Run(self.group.folder)) from None
-            except ConfigError:
+            except ConfigError as error:
                 if number == 0:  # a mistake in the options: every seed would have it
                     raise
-                self.reasons[seed] = _describe_error()
-            except Exception:
-                self.reasons[seed] = _describe_error()
+                self.reasons[seed] = describe_error(error)
+            except Exception as error:
+                self.reasons[seed] = describe_error(error)
             self.group.update("running", self.reasons)
 
     # ---- side by side, in processes ----
@@ -339,14 +373,13 @@ def _as_ranges(cores: list[int]) -> str:
     return ",".join(map(str, cores))
 
 
-def _describe_error() -> str:
-    """The exception that is being handled, in one line. Its traceback is printed if it is not one of Shoal's own."""
-    kind, error, _ = sys.exc_info()
+def describe_error(error: BaseException) -> str:
+    """An exception in one line. Its traceback is printed if it is not one of Shoal's own."""
     if not isinstance(error, ShoalError):
         import traceback
 
-        traceback.print_exc()
-    return f"{kind.__name__ if kind else ''}: {error}".splitlines()[0]
+        traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _remove_empty(place: Run | SeedGroup) -> None:

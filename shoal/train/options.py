@@ -185,7 +185,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
             options = dataclasses.replace(options, train=ALGORITHMS.find(options.algo).options())
     chosen_before = {name: chosen_plugin(options, name) for name in PLUGIN_TABLES}
     for name, value in tables.items():
-        if name in ("score", "sweep", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
+        if name in ("score", "sweep", "population", "run", "cuda", "algo", *PLUGIN_TABLES, *ALGORITHMS.names()):
             continue
         if name == "wrap":
             value = Wrap.read(value).words()

@@ -67,9 +67,10 @@ def open_session(
     console: str = "auto",
     callbacks: Sequence[Any] | None = None,
     options: Options | None = None,
+    pool: Any = None,
     **tables: Any,
 ) -> Session:
-    """The session of a new or resumed run. `held` keeps the run's lock.
+    """The session of a new or resumed run. `held` keeps the run's lock, `pool` the trainer of the last run (swap.py).
 
     The arguments are those of `train`, which restates them: editors and type checkers show them to the user.
     """
@@ -110,7 +111,8 @@ def open_session(
             checkpoint.recover(old.folder / "checkpoints")
         loaded = checkpoint.load_newest(old.checkpoints())
         saved_states, env_params = read_saved(loaded[1]["state"])
-    trainer = make_trainer(env, options, world=world, policy=policy, reward=reward, is_resumed=old is not None)
+    make = partial(make_trainer, world=world) if pool is None else pool.get
+    trainer: Trainer = make(env, options, policy=policy, reward=reward, is_resumed=old is not None)
     try:
         group.check(trainer)
         missing = group.load(saved_states)  # before the trainer: a curriculum seats the opponents whose memory is saved
@@ -169,11 +171,12 @@ class Session:
     ) -> None:
         self.run, self.trainer, self.loggers, self.options = run, trainer, loggers, trainer.options
         self.folder = run.folder / "checkpoints"
-        self.signal = 0
+        self.signal, self.handles_signals = 0, True
+        self.saves_by_itself = True  # False: a population says when
         self.status, self.reason = "running", ""
         meta = meta or {}  # of the checkpoint from which the run is resumed
         now = time.perf_counter()
-        self.logged_at = self.saved_at = self.began = now
+        self.logged_at = self.saved_at = self.began = self.left_at = now
         self.first_step, self.logged_step, self.saved_step = trainer.step, trainer.step, trainer.step
         self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
@@ -211,7 +214,8 @@ class Session:
         self._note_overshoot()
         for reason in _plain_reasons(self.trainer):
             self.loggers.note(reason)
-        self._signals.enter_context(handled_signals(self._take_signal))
+        if self.handles_signals:
+            self._signals.enter_context(handled_signals(self._take_signal))
         self.callbacks.call("on_start", self.context)
         self.save_if_wanted()
 
@@ -231,6 +235,16 @@ class Session:
             self.is_broken = not self.callbacks.fault
             raise
         return True
+
+    def leave(self) -> None:
+        """Logs what is not logged yet: another run uses the trainer next."""
+        self._log()
+        self.left_at = time.perf_counter()
+
+    def enter(self, trainer: Trainer) -> None:
+        """Continues after `leave`, with a trainer that has this run's state. The time between is not the run's."""
+        self.trainer, away = trainer, time.perf_counter() - self.left_at
+        self.began, self.logged_at, self.read_at = (at + away for at in (self.began, self.logged_at, self.read_at))
 
     def finish(self, reason: str = "") -> Run:
         """Ends the training: a last checkpoint, the evaluation, the summary. `reason`: why it ended before its end."""
@@ -310,7 +324,7 @@ class Session:
             self._evaluate()
         by_time = options.save.every_s and now - self.saved_at >= options.save.every_s
         by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
-        if (by_time or by_steps) and not trainer.is_done:
+        if (by_time or by_steps) and self.saves_by_itself and not trainer.is_done:
             self._log()
             self._save()
         self.save_if_wanted()
@@ -524,6 +538,7 @@ class Session:
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}
+        summary |= {"latest_return": self.latest.mean if self.latest.count else None}
         summary |= {"best": self.best.facts(), "selected_by": self.best.selected_by}
         summary |= {"diagnosis": diagnosis.facts(self._diagnose())}
         with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ from shoal.train import league_members, restoring, seats, shard_options
 from shoal.train.curriculum import changing_seats
 from shoal.train.env_params import ParamSchedules
 from shoal.train.envs import device_of, env_seed, make_vec, resolve_train
-from shoal.train.graphs import Graphs, Pace, copy_into
+from shoal.train.graphs import Graphs, Pace, copy_of_state, put_back
 from shoal.train.health import Context, check_finite, gpu_errors_explained
 from shoal.train.league_play import LeaguePlay, find_seating
 from shoal.train.opponents import is_capturable, load_opponents, memory_of, restore_memory, seat_opponents
@@ -95,6 +95,8 @@ class Trainer:
         self.is_resumed = is_resumed
         self.exact = True  # whether all resumes were bit-exact
         self.is_broken = False  # whether it failed while other processes took part
+        self.is_kept = False  # whether a pool keeps it for the next run (swap.py)
+        self.is_altered = False  # whether its envs have other params than the options say
         self._started = False
         self._updates = 0  # since the last drain
         self._params_now: dict[str, float] = {}  # of the rollout: env params that have a schedule
@@ -418,6 +420,7 @@ class Trainer:
 
     def set_env_params(self, values: Mapping[str, Any]) -> None:
         """Changes params of all envs of the run."""
+        self.is_altered = True
         set_env_params(self.vec, values)
 
     def drain_events(self) -> list[str]:
@@ -434,7 +437,9 @@ class Trainer:
         return nullcontext()
 
     def close(self) -> None:
-        """Closes the envs and restores torch's settings."""
+        """Closes the envs and restores torch's settings; not if a pool keeps the trainer for the next run."""
+        if self.is_kept:
+            return
         self.vec.close()
         self.torch_settings.restore()
 
@@ -449,7 +454,7 @@ class Trainer:
         has_updates = self.shards is None and self.learners[0].rollout.truncations.is_fixed
         if not self.vec.is_on_gpu and not has_updates:
             return
-        saved = self._copy_of_state()
+        saved = copy_of_state(self)
         action_streams = [seat.stream for seat in (*self.seats, *self.frozen)]
         action_streams += [] if self.league is None else self.league.streams().values()
         update_streams = [learner.streams["minibatches"] for learner in self.learners]
@@ -458,32 +463,11 @@ class Trainer:
         is_held = is_capturable(self.frozen) and (self.league is None or self.league.is_capturable)
         collect = self._collect if self.vec.is_on_gpu and is_held else None
         self.graphs = Graphs(collect, action_streams, updates, update_streams)
-        self._put_back(saved)
+        put_back(self, saved)
 
     def forget_graphs(self) -> None:
         """Captures the graphs anew before the next iteration: who acts, or what is rewarded, has changed."""
         self.graphs, self._is_captured = None, False
-
-    def _copy_of_state(self) -> dict[str, dict[str, Tensor]]:
-        """A copy of the state. A replay is copied to the host: a second one may not fit on the GPU."""
-        return {
-            name: {k: value.to("cpu" if ".replay." in k else value.device, copy=True) for k, value in part.items()}
-            for name, part in Trainer.state(self).items()  # of this shard
-        }
-
-    def _put_back(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Copies a state into the tensors that the graphs use."""
-        for name, tensors in self._tensors().items():
-            copy_into(tensors, files[name])
-        for name, stream in self._streams().items():
-            stream.set_state(files["state"][name])
-        self._ended.clear()
-        self.shaping.ended.clear()
-        for tally in self._tallies:
-            tally.drain()
-        if self.vec.is_on_gpu:
-            self._restore_envs(files["state"])
-            self.vec.drain_stats()
 
     # ---- checkpoints ----
 
@@ -495,6 +479,8 @@ class Trainer:
         if self.vec.can_snapshot and self._started:
             files["state"]["envs"] = checkpoint.from_bytes(self.vec.snapshot())
         return files
+
+    own_state = state  # of this shard, where a subclass has several
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors that training changes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from shoal import html_page
 from shoal.errors import ConfigError
 
 PAGE = Path(__file__).parent / "page"
@@ -17,10 +17,14 @@ SCRIPTS = ("engine.js", "view.js", "controls.js", "app.js")
 def html(facts: dict[str, Any]) -> str:
     """The page of a game."""
     text = Template((PAGE / "page.html").read_text())
-    data = json.dumps(facts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    script = "".join(compact((PAGE / name).read_text()) for name in SCRIPTS)
-    title = facts["title"].replace("&", "&amp;").replace("<", "&lt;")
-    return text.substitute(title=title, style=compact((PAGE / "style.css").read_text()), data=data, script=script)
+    style = compact((PAGE / "style.css").read_text())
+    head, data = html_page.head(facts["title"]), html_page.data_text(facts)
+    return text.substitute(head=head, style=style, data=data, script=script())
+
+
+def script() -> str:
+    """The page's script, as it stands in the page."""
+    return "".join(compact((PAGE / name).read_text()) for name in SCRIPTS)
 
 
 def compact(text: str) -> str:

@@ -99,6 +99,11 @@ class KernelPPO:
         self._set_coefs()
 
     acts_for_members = False  # whether member_kernels.py acts for such a network
+    own_numbers = COEFS  # options in a table of its own, which graphs read
+
+    def set_numbers(self) -> None:
+        """Takes the numbers of another run that uses this learner."""
+        self._set_coefs()
 
     # ---- collecting ----
 

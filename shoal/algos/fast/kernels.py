@@ -436,8 +436,12 @@ def carry(
 
 
 @triton.jit
-def advantages(rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART: tl.constexpr):
-    """GAE, or with rho and c V-trace's v - V: see `gae` and `vtrace` of algos/ops.py."""
+def advantages(
+    rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PART: tl.constexpr, HELD: tl.constexpr = False
+):  # fmt: skip
+    """GAE, or with rho and c V-trace's v - V: see `gae` and `vtrace` of algos/ops.py. HELD: gamma, lam are pointers."""
+    if HELD:
+        gamma, lam = tl.load(gamma).to(tl.float32), tl.load(lam).to(tl.float32)
     row = tl.program_id(0) * PART + tl.arange(0, PART)
     live = row < rows
     advantage = tl.zeros((PART,), tl.float32)
@@ -456,8 +460,12 @@ def advantages(rewards, values, dones, rho, c, out, gamma, lam, steps, rows, PAR
 
 
 @triton.jit
-def running_returns(rewards, dones, carry, out, gamma, steps, rows, PART: tl.constexpr):
+def running_returns(
+    rewards, dones, carry, out, gamma, steps, rows, PART: tl.constexpr, HELD: tl.constexpr = False
+):  # fmt: skip
     """R_t = r_t + gamma R_{t-1}, from 0 after each done; `carry` is R before step 0, updated in place."""
+    if HELD:
+        gamma = tl.load(gamma).to(tl.float32)
     row = tl.program_id(0) * PART + tl.arange(0, PART)
     live = row < rows
     previous = tl.load(carry + row, mask=live, other=0.0)

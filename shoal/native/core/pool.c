@@ -18,6 +18,19 @@
 
 #include "clock.h"
 
+// These functions have newer versions since glibc 2.34. The first versions exist everywhere: with them a wheel runs on
+// older systems (native/glibc.py).
+#if defined(__GLIBC__) && defined(__x86_64__)
+#define FIRST_VERSION "GLIBC_2.2.5"
+#elif defined(__GLIBC__) && defined(__aarch64__)
+#define FIRST_VERSION "GLIBC_2.17"
+#endif
+#ifdef FIRST_VERSION
+__asm__(".symver pthread_create, pthread_create@" FIRST_VERSION);
+__asm__(".symver pthread_join, pthread_join@" FIRST_VERSION);
+__asm__(".symver pthread_once, pthread_once@" FIRST_VERSION);
+#endif
+
 typedef int64_t (*RangeFn)(void *batch, int32_t lo, int32_t hi);
 
 enum { MAX_JOBS = 64 };

@@ -12,6 +12,14 @@
 #include "ppo_collect.h"
 #include "ppo_model.h"
 
+// pow has a newer version since glibc 2.29, with the same results. The first version exists everywhere: with it a wheel
+// runs on older systems (native/glibc.py).
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver pow, pow@GLIBC_2.2.5");
+#elif defined(__GLIBC__) && defined(__aarch64__)
+__asm__(".symver pow, pow@GLIBC_2.17");
+#endif
+
 typedef struct {
     Inputs inputs;
     const void *actions;

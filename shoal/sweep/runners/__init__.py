@@ -3,23 +3,20 @@
 It is made with the number of workers and a folder for logs; with `from_options` it takes all options of the sweep, and
 its `check(options)` raises ConfigError before a sweep starts.
 
-A runner that trains trials of equal shape as one batch (a population on one GPU) takes several jobs by `start` and
-reports each by `poll`; `Job.shape` is equal for trials that fit into one batch.
+A runner that trains several trials on one trainer (shoal/sweep/population.py) takes several jobs by `start` and reports
+each by `poll`; `Job.shape` is equal for trials that fit one trainer.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.plugins import Plugins
+from shoal.train.swap import shape_of
 
 RUNNERS = Plugins("runner", package="shoal.sweep.runners", marker="RUNNER")
-
-# options that trials of one batch may differ in: everything else decides shapes
-FREE = "learning_rate gamma gae_lambda entropy_coef clip value_coef max_grad_norm value_clip".split()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +34,8 @@ class Job:
 
     @property
     def shape(self) -> str:
-        """Equal for runs that could be trained as one batch: all options but FREE ones and the seed."""
-        train = dataclasses.replace(
-            self.options.train, **{name: 0.0 for name in FREE if hasattr(self.options.train, name)}
-        )
-        return repr(dataclasses.replace(self.options, train=train, seed=0))
+        """Equal for runs that can use one trainer (shoal/train/swap.py)."""
+        return shape_of(self.options)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class LocalRunner:
 
     def __init__(self, workers: int, logs: Path) -> None:
         self.cores = core_shares(workers, workers, "--workers")
-        self.workers: list[_Worker | None] = [None] * workers
+        self.workers: list[Worker | None] = [None] * workers
         self.logs = logs
         logs.mkdir(parents=True, exist_ok=True)
 
@@ -50,7 +50,7 @@ class LocalRunner:
             worker.close()
             worker = None
         if worker is None:
-            worker = self.workers[slot] = _Worker(self.cores[slot], self.logs / f"worker-{os.getpid()}-{slot}.log")
+            worker = self.workers[slot] = Worker(self.cores[slot], self.logs / f"worker-{os.getpid()}-{slot}.log")
         worker.give(job)
 
     def poll(self) -> list[tuple[Job, Outcome]]:
@@ -87,7 +87,7 @@ class LocalRunner:
         self.workers = [None] * len(self.workers)
 
 
-class _Worker:
+class Worker:
     """A process that trains jobs, seen from the parent."""
 
     def __init__(self, cores: list[int], log: Path) -> None:
@@ -109,11 +109,21 @@ class _Worker:
 
     def give(self, job: Job) -> None:
         """Sends a job."""
-        self.job, self.answer, self.record, self.read_to = job, b"", {}, 0
+        self.job, self.answer = job, b""
+        self.send(job)
+        self.look_at(job)
+
+    def look_at(self, job: Job) -> None:
+        """Follows the metrics of a job."""
+        self.record, self.read_to = {}, 0
+        self.metrics = job.root / folder_name(env_name(job.env)) / job.run_id / "metrics.jsonl"
+
+    def send(self, job: Job, is_queued: bool = False) -> None:
+        """Writes a job into the process's pipe."""
         request = {"env": job.env, "options": job.options, "root": str(job.root), "run_id": job.run_id}
         request |= {"callbacks": job.callbacks, "log": str(self.log), "argv": sys.argv, "attempt": job.attempt}
+        request |= {"name": job.name, "shape": job.shape} if is_queued else {}
         payload = cloudpickle.dumps(request)
-        self.metrics = job.root / folder_name(env_name(job.env)) / job.run_id / "metrics.jsonl"
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it died: `outcome` reports it
             self.process.stdin.write(len(payload).to_bytes(SIZE_BYTES, "little") + payload)
@@ -127,15 +137,7 @@ class _Worker:
             self.answer += self.process.stdout.read() or b""
         if self.answer.endswith(b"\n"):
             return Outcome(**json.loads(self.answer.splitlines()[-1]))
-        if code is None:
-            return None
-        if code >= 0:
-            return Outcome("lost", f"its process ended with code {code}: see {self.log}")
-        name = signal.Signals(-code).name
-        return Outcome("failed" if name in CRASHES else "lost", f"its process was ended by {name}", self._step())
-
-    def _step(self) -> int | None:
-        return self.follow().get("step")
+        return None if code is None else outcome_of(code, self.log, self.follow().get("step"))
 
     def follow(self) -> dict[str, Any]:
         """The latest numbers of metrics.jsonl."""
@@ -161,6 +163,14 @@ class _Worker:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def outcome_of(code: int, log: Path, step: int | None) -> Outcome:
+    """How a job ended whose process ended without an answer."""
+    if code >= 0:
+        return Outcome("lost", f"its process ended with code {code}: see {log}")
+    name = signal.Signals(-code).name
+    return Outcome("failed" if name in CRASHES else "lost", f"its process was ended by {name}", step)
 
 
 RUNNER = LocalRunner

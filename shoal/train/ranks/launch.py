@@ -8,6 +8,7 @@ are started again up to `max_restarts` times: they continue from the last checkp
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
@@ -88,7 +89,7 @@ def run(words: Sequence[str], launch: Launch) -> int:
             local_addr="127.0.0.1",
             max_restarts=launch.max_restarts,
             logs_specs=DefaultLogsSpecs(log_dir=folder),
-            shutdown_timeout=SHUTDOWN_S,
+            **shutdown_options(LaunchConfig),
         )
         logging.disable(logging.ERROR)  # the processes and `_explain` say what happened
         try:
@@ -100,6 +101,12 @@ def run(words: Sequence[str], launch: Launch) -> int:
         finally:
             logging.disable(logging.NOTSET)
     return 0
+
+
+def shutdown_options(config: type) -> dict[str, Any]:
+    """How long torch waits for processes that it has told to stop. Before torch 2.12 there is no such option: 30 s."""
+    names = {field.name for field in dataclasses.fields(config)}
+    return {"shutdown_timeout": SHUTDOWN_S} if "shutdown_timeout" in names else {}
 
 
 def _explain(error: Any) -> int:

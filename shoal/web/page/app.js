@@ -6,6 +6,8 @@ const MOST_KEPT = 64e6; // bytes of snapshots for the replay
 const SHOWN_CHOICES = 16;
 const BREAK = 900; // ms between two episodes
 const TELL = 250; // ms between two updates of the numbers beside the game
+const RENEW = 3000; // ms between two questions for a newer checkpoint
+const KEPT_EPISODES = 20; // of a page that stays open while a run trains
 const $ = (id) => document.getElementById(id);
 const short = (x) => (Math.abs(x) >= 1000 ? x.toFixed(0) : Math.abs(x) >= 10 ? x.toFixed(1) : x.toFixed(2));
 
@@ -32,6 +34,36 @@ class App {
     new ResizeObserver(() => this.resize()).observe($("stage"));
     this.before = performance.now();
     requestAnimationFrame((now) => this.frame(now));
+    if (game.renew) setInterval(() => this.renew(), RENEW);
+  }
+
+  // ---- newer checkpoints: `shoal watch` has them while a run trains ----
+
+  async renew() {
+    if (document.hidden || this.coming || this.isAsking) return;
+    this.isAsking = true;
+    try {
+      const { renew, step } = this.game, answer = await fetch(`${renew}&newer=${step}`);
+      if (answer.status === 200) this.coming = await Shoal.open({ ...(await answer.json()), renew });
+    } catch { // the server has ended: the game goes on
+    } finally {
+      this.isAsking = false;
+    }
+  }
+  // Takes a newer checkpoint between two episodes, with the episode that would have been next.
+  take(match) {
+    const seed = String(Math.floor(Math.random() * 1e9));
+    Object.assign(this, { match, game: match.game, env: match.env, copy: new Shoal.Env(match.env.wasm, match.game) });
+    this.coming = this.trial = null;
+    this.tellAbout();
+    this.setGreedy(this.isGreedy);
+    this.buildSeats();
+    match.reset(BigInt(seed));
+    $("seed").value = seed;
+  }
+  tellAbout() {
+    const { game } = this, trained = game.run ? `run ${game.run}, ${Number(game.step).toLocaleString("en")} steps of training` : "";
+    $("about").textContent = [game.about, trained].filter(Boolean).join(" · ");
   }
 
   // ---- the page ----
@@ -39,8 +71,8 @@ class App {
   build() {
     const { game } = this;
     document.querySelector("h1").textContent = game.title;
-    const trained = game.run ? `run ${game.run}, ${Number(game.step).toLocaleString("en")} steps of training` : "";
-    $("about").textContent = [game.about, trained].filter(Boolean).join(" · ");
+    document.body.classList.toggle("embedded", self !== top); // what is around it says what it is
+    this.tellAbout();
     this.setSpeed(SPEEDS.findIndex((speed) => speed >= game.controls.speed));
     $("seed").value = String(game.seed);
     $("pause").onclick = () => this.setPaused(!this.paused);
@@ -171,6 +203,7 @@ class App {
   whoIn(agent) { return $("seats").rows[agent].querySelector("select"); }
   seat(agent) {
     this.mine = agent;
+    this.gap = self !== top && agent < 0 ? 30 : 0; // ms between frames: half of them leave a training the time
     this.selected = [];
     this.hands.clear();
     if (agent >= 0) {
@@ -306,6 +339,7 @@ class App {
   }
 
   frame(now) {
+    if (now - this.before < this.gap) { requestAnimationFrame((next) => this.frame(next)); return; }
     const elapsed = Math.min(now - this.before, 200);
     this.before = now;
     if (!this.paused && now >= this.pauseUntil) {
@@ -324,7 +358,12 @@ class App {
 
   // One step, or the next episode. Returns false where the game waits for the person.
   advance(isAsked) {
-    if (this.env.ended) { this.match.next(); this.begin(); return true; }
+    if (this.env.ended) {
+      if (this.coming && this.mine < 0) this.take(this.coming); // not from under a person
+      else this.match.next();
+      this.begin();
+      return true;
+    }
     const given = new Map();
     if (this.mine >= 0) {
       const action = this.myAction(isAsked);
@@ -362,6 +401,7 @@ class App {
   finish() {
     const returns = Array.from(this.env.finalReturns, short).join(" : ");
     const stats = this.game.stats.map((name, k) => `${name.replaceAll("_", " ")} ${short(this.env.stats[k])}`);
+    if (this.game.renew) this.match.episodes.splice(0, this.match.episodes.length - KEPT_EPISODES);
     this.results.push({ returns: Array.from(this.env.finalReturns), length: this.env.finalLength });
     this.banner(`episode over: return ${returns} after ${this.env.finalLength} steps`);
     const all = this.results.map((one) => one.returns.reduce((a, b) => a + b, 0) / one.returns.length);
