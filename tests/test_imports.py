@@ -114,6 +114,8 @@ WALLS = {
         "log",
         "plot",
         "web",
+        "memory",
+        "nn",
         "registry",
     }
     | {"entry", "evaluate", "train", "league", "match", "sweep"},
@@ -146,6 +148,8 @@ WALLS = {
         "match",
         "sweep",
         "web",
+        "memory",
+        "nn",
         "watch",
     },
 }
