@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 
 import gymnasium
@@ -19,6 +21,7 @@ from shoal.errors import ConfigError, EnvCrashed, EnvTimeout, WorkerDied
 from shoal.train import train
 from shoal.train.callbacks.base import Callback
 from shoal.train.options import options_for
+from shoal.vector.ray_link import TOKEN_BYTES, LinkClosed, Listener, connect
 from tests.envs import DictEnv, InfoEnv
 from tests.faults.envs import Actor, act
 from tests.ray_cluster import cluster, ray_test  # noqa: F401
@@ -69,6 +72,54 @@ def test_late_steps_have_an_age(tmp_path):
     ages = [record["policy_age_max"] for record in run.metrics() if "policy_age_max" in record]
     assert ages
     assert max(ages) >= 1
+
+
+def linked(size=64):
+    """Two ends of a link: the driver's and the actor's."""
+    listener, token = Listener("127.0.0.1"), b"t" * TOKEN_BYTES
+    ends = []
+    waiting = threading.Thread(target=lambda: ends.append(listener.accept(token, size, 10.0)))
+    waiting.start()
+    with socket.create_connection(listener.address) as stranger:
+        stranger.sendall(b"x" * TOKEN_BYTES)  # another token: it is not taken
+        assert stranger.recv(1) == b""
+    driver = connect(listener.address, token, size)
+    waiting.join(10)
+    with pytest.raises(OSError, match="refused"):
+        connect(listener.address, token, size)  # there is one connection only
+    return driver, ends[0]
+
+
+def answer_of(link):
+    until = time.monotonic() + 10
+    while (message := link.receive()) is None and time.monotonic() < until:
+        time.sleep(0.001)
+    return message
+
+
+def test_messages_of_any_size_arrive_whole():
+    driver, actor = linked()
+    large = np.random.default_rng(0).integers(0, 255, 3_000_000).astype(np.uint8)
+    sent = threading.Thread(target=lambda: actor.send(3, 7, [large[:10], large[10:0], large[10:]], b"infos"))
+    assert driver.receive() is None  # nothing is there, and it does not wait
+    sent.start()
+    message = answer_of(driver)
+    sent.join(10)
+    assert (message.kind, message.number, bytes(message.second)) == (3, 7, b"infos")
+    assert np.array_equal(np.frombuffer(message.first, np.uint8), large)
+    for number in range(3):
+        driver.send(1, number, [b"actions"])
+        assert actor.receive()[:2] == (1, number)
+    driver.send(2, 0)
+    assert actor.receive()[2:] == (b"", b"")
+    actor.close()
+    with pytest.raises(LinkClosed):
+        answer_of(driver)
+    driver.close()
+
+
+def test_an_actor_does_not_wait_for_ever():
+    assert Listener("127.0.0.1").accept(b"t" * TOKEN_BYTES, 64, 0.05) is None
 
 
 QUIET = {"eval": {"episodes": 0}, "device": "cpu", "console": "off"}
@@ -148,6 +199,19 @@ def test_a_dead_actor_is_replaced_and_its_episodes_are_truncated(cluster):  # no
 
 
 @ray_test
+def test_an_actor_that_died_between_two_steps_is_replaced(cluster):  # noqa: F811
+    with contextlib.closing(shoal.make(Actor, 4, backend="ray", num_workers=2)) as vec:
+        vec.reset(seed=10)
+        vec.step(act(4))
+        os.kill(int(vec._homes[1].split()[1]), signal.SIGKILL)
+        time.sleep(1)
+        assert vec.step(act(4))[3].tolist() == [False, False, True, True]
+        os.kill(int(vec._homes[0].split()[1]), signal.SIGKILL)
+        obs, _ = vec.reset(seed=3)
+        assert obs[:, 2].tolist() == [3, 4, 5, 6]
+
+
+@ray_test
 def test_on_crash_raise_names_the_actor(cluster):  # noqa: F811
     with contextlib.closing(shoal.make(Actor, 4, backend="ray", num_workers=2, on_crash="raise")) as vec:
         vec.reset(seed=0)
@@ -161,6 +225,16 @@ def test_an_actor_that_hangs_is_told(cluster):  # noqa: F811
         vec.reset(seed=0)
         with pytest.raises(EnvTimeout, match="worker 1 .*did not answer within 3 s in step 1"):
             vec.step(act(2, sleep=1))
+
+
+@ray_test
+def test_an_address_without_a_cluster_is_told_at_once(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    for options in ({"address": "127.0.0.1:1"}, {"address": "ray://127.0.0.1:1"}):
+        with pytest.raises(ConfigError, match=r"no Ray cluster at .*127.0.0.1:1: .*refused"):
+            shoal.make(InfoEnv, 4, backend="ray", **options)
 
 
 @ray_test

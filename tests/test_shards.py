@@ -277,6 +277,22 @@ def test_a_rank_that_raises_ends_the_others_with_its_traceback(tmp_path):
     assert "the floor is gone" in Run(folder).summary["reason"]
 
 
+def test_a_rank_0_that_hangs_is_named_by_rank_1(monkeypatch, capfd):
+    """Rank 1 waits for the next command, for which there is no limit: rank 0 may evaluate for hours."""
+    monkeypatch.setenv("SHOAL_RANK_TIMEOUT_S", "1")
+    monkeypatch.setattr("shoal.train.ranks.watch.GRACE_S", 0.2)
+    assert run_ranks(2, _hang_in_rank_0) == [("died",)] * 2
+    assert "shoal: rank 1 ends: rank 0 (process " in (text := capfd.readouterr().err)
+    assert "hangs: the others have waited for it for" in text
+    assert "in _hang_in_rank_0" in text
+
+
+def _hang_in_rank_0() -> None:
+    world = join()
+    assert world is not None
+    time.sleep(60) if world.leads else world.receive()
+
+
 def _train_fragile(folder: Path) -> None:
     # 8 envs of 8 steps in each rank: the third iteration
     train_tiny(Fragile, folder, train={"shards": 2, "normalize_obs": True}, vec={"backend": "serial"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import socket
 import time
 import warnings
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from shoal.config import opt
 from shoal.cores import available_cores
 from shoal.errors import ConfigError
 
+ANSWER_S = 10.0  # for the head of a cluster to take a connection
 RELEASE_S = 10.0  # time for CPUs of other actors to be released
 SMALLEST_STORE_MB = 80  # Ray's own limit is 75 MiB
 
@@ -64,6 +66,7 @@ def connect(options: RayOptions, num_workers: int | None = None, needs: str = "b
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if address != "local":
+            _require_answer(address)
             try:
                 ray.init(address=address or "auto", **common)
                 return ray
@@ -81,6 +84,20 @@ def connect(options: RayOptions, num_workers: int | None = None, needs: str = "b
         cpus = max(available_cores(), wanted)
         ray.init(address="local", num_cpus=cpus, object_store_memory=store, include_dashboard=False, **common)
     return ray
+
+
+def _require_answer(address: str) -> None:
+    """Raises ConfigError if nobody listens at HOST:PORT: Ray would try for minutes. Other addresses are left to Ray."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address}: {error}. Start one with 'ray start --head', or leave the address "
+            "out."
+        ) from None
 
 
 def _check(options: RayOptions) -> None:

@@ -115,8 +115,8 @@ class Watch(threading.Thread):
                 self._end()
 
     def _end(self) -> None:
-        """Ends this process: the main thread did not."""
-        if self.rank == 0 or "launcher" in self.fault:
+        """Ends this process: the main thread did not. Rank 0 says why; if it is the one that failed, rank 1 does."""
+        if self.rank == 0 or "launcher" in self.fault or (self.rank == 1 and self.fault.startswith("rank 0 ")):
             print(f"shoal: rank {self.rank} ends: {self.fault}", file=sys.stderr, flush=True)
         if folder := os.environ.get(FOLDER_VARIABLE):  # the launcher would have removed it
             shutil.rmtree(folder, ignore_errors=True)
