@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -32,7 +34,7 @@ WITHOUT_CHANCE = {("magent", "battle"), ("pyboy", "PokemonRed"), ("retro", "Airs
 }
 ALL = [framework(prefix) for prefix in FRAMEWORKS.stock()]
 ENVS = [(one.prefix, name) for one in ALL for name in (one.example, *one.also)]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries of others
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]  # libraries of others warn, and are slow
 
 
 @pytest.fixture(autouse=True)
@@ -231,6 +233,42 @@ def test_a_framework_of_a_script():
             shoal.make("two:Pendulum")
     finally:
         del FRAMEWORKS._registered["two"]
+
+
+def test_maps_whose_making_was_interrupted_are_removed(tmp_path):
+    """Neural MMO takes a folder for a map; one that is not complete would fail in every run from then on."""
+    from shoal.integrations.nmmo import _remove_unfinished
+
+    for name, files in (("map1", ["map.npy", "fractal.npy"]), ("map2", ["map.npy"]), ("map3", [])):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+    _remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["map1"]
+    _remove_unfinished(tmp_path / "none")
+
+
+def test_frameworks_that_take_long_have_the_time_they_need():
+    from shoal import entry
+
+    assert entry._slow("nmmo:large") == {"timeout_s": framework("nmmo").timeout_s}
+    assert entry._slow("overcooked:cramped_room") == entry._slow("./mine.py:Env") == {}
+
+
+# ---- scripts/frameworks ----
+
+
+def test_the_page_is_made_of_the_declarations(tmp_path):
+    """`--check` passes for the page of this tree, and fails for one that says something else."""
+    words = [sys.executable, "scripts/frameworks", "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stale = tmp_path / "frameworks.md"
+    stale.write_text(Path("docs/frameworks.md").read_text(encoding="utf-8").replace("Atari", "Atary"), encoding="utf-8")
+    done = subprocess.run([*words, "--page", str(stale)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "scripts/frameworks --docs" in done.stdout
+    assert "Atary" in stale.read_text(encoding="utf-8")  # a check changes nothing
 
 
 # ---- shoal envs ----

@@ -69,6 +69,7 @@ class Framework:
     is_vectorized: bool = False  # it steps many envs at once by itself: `make_vec` in place of `make`
     can_render: bool = True  # whether its envs draw frames
     vec_options: ClassVar[tuple[str, ...]] = ()  # options of `shoal.make` that its `make_vec` takes besides
+    timeout_s: float = 60.0  # seconds that an env in an environment of its own may take, also to be made
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
     also: ClassVar[tuple[str, ...]] = ()  # further envs that are tested: one of each family
