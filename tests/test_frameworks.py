@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -400,6 +401,39 @@ def test_stacks_write_each_frame_once():
         now = stack.push(np.full((1, 2, 2), k, np.uint8))
     assert now is first
     assert now[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
+    """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
+    pytest.importorskip("pyboy")
+    write_rom(tmp_path / "Red.gb", b"POKEMON RED")
+    monkeypatch.setenv("SHOAL_ROMS", str(tmp_path))
+    env = framework("pyboy").make("Red")
+    memory = env.emulator.memory
+    memory[0xD163], memory[0xD18C] = 1, 6  # a party of one, of level 6
+    buffer = io.BytesIO()
+    env.emulator.save_state(buffer)
+    env._start = buffer
+    env.reset(seed=1)
+    rewards = []
+    for changes in (
+        {},
+        {0xD362: 4},  # a step to the right: a new place
+        {0xD362: 0},  # back
+        {0xD35E: 37},  # into a house: another map
+        {0xD18C: 8},  # two levels
+        {0xD163: 2, 0xD1B8: 3},  # a second Pokémon, of level 3
+        {0xD1E4: 50},  # not in the party: does not count
+        {0xD356: 0b101},  # two badges
+        {0xD18C: 1},  # a lower level costs nothing
+    ):
+        for address, value in changes.items():
+            memory[address] = value
+        rewards.append(env.step(0)[1])
+    assert rewards == pytest.approx([0.0, 0.01, 0.0, 0.01, 2.0, 3.0, 0.0, 20.0, 0.0])
+    env.reset()
+    assert env.step(0)[1] == 0.0  # of the first state again
+    env.close()
 
 
 def test_atari_lives_and_clipped_rewards():

@@ -103,6 +103,10 @@ class Framework:
         """All envs at once, as one VecEnv: for a framework that `is_vectorized`."""
         raise NotImplementedError
 
+    def make_here(self, name: str, **params: Any) -> Any:
+        """One env as an object of this process, also where its library has another interpreter (separate.py)."""
+        return self.make(name, **params)
+
     def canonical(self, name: str) -> str:
         """The env's own name: that of `names` which is equal without case, punctuation, stem and version.
 
@@ -199,7 +203,7 @@ class Maker:
 
     def __call__(self, **params: Any) -> Any:
         """Makes one env."""
-        return framework(self.prefix).make(self.name, **params)
+        return framework(self.prefix).make_here(self.name, **params)
 
 
 def framework(prefix: str) -> Framework:
