@@ -32,8 +32,7 @@ def _row(values: Any, row: int) -> Any:
 
 def _infos(infos: dict[str, Any], row: int) -> dict[str, Any]:
     own = {key: value for key, value in infos.items() if not key.startswith("_") and key not in NOT_OF_ENVS}
-    has = {key: infos.get(f"_{key}", None) for key in own}
-    return {key: _row(value, row) for key, value in own.items() if has[key] is None or has[key][row]}
+    return {key: _row(value, row) for key, value in own.items() if f"_{key}" not in infos or infos[f"_{key}"][row]}
 
 
 class One(gymnasium.Env[Any, Any]):
