@@ -62,7 +62,7 @@ class Ale(Atari):
         """`num_envs` games."""
         if autoreset != "same_step":
             raise ConfigError(
-                f"autoreset={autoreset!r} is not for ale's envs: they reset in the same step. Use atari:."
+                f"autoreset={autoreset!r} is not for ale's envs, which reset in the same step. Use atari:."
             )
         if render_mode is not None:
             raise ConfigError(f"render_mode={render_mode!r}: ale's envs draw no frames. Use atari:{name}.")
