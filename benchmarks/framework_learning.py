@@ -200,9 +200,7 @@ def show(line: dict[str, Any]) -> None:
     fifth = max(1, len(returns) // 5)
     first, last = (mean(part) if part else math.nan for part in (returns[:fifth], returns[-fifth:]))
     verdict = "reached" if line["is_reached"] else "not reached"
-    print(
-        f"{line['task']}, seed {line['seed']}: score {line['score']:g} ({line['what']}), bar {line['bar']:g}: {verdict}"
-    )
+    print(f"{line['task']}, seed {line['seed']}: score {line['score']:g}, bar {line['bar']:g}: {verdict}")
     print(f"training's return {first:.3f} at first, {last:.3f} at last; {line['steps']:,} steps, {line['train_s']:g} s")
 
 
