@@ -203,3 +203,22 @@ def test_noise_ends_the_promise_of_the_space():
     space = shoal.make(Pictures, 1, backend="serial", wrap={"stack": 2}).single_observation_space
     other = pickle.loads(pickle.dumps(space))  # as it comes from a worker process
     assert (other.num_frames, other.frames_axis) == (space.num_frames, space.frames_axis) == (2, 2)
+
+
+def test_the_next_rollout_can_be_kept_apart(monkeypatch):
+    """As puffer's trainer does, which restores a rollout that it has not learned from after its envs started anew."""
+    from shoal.puffer.saving import copy_back, episode_starts
+
+    learner = trained(Screens, "ppo", once=True, monkeypatch=monkeypatch, iterations=1, **RUNS["ppo"])
+    obs = learner.rollout.obs[0]
+    saved = [part.clone() for part in learner.rollout.tensors()]
+    given = torch.randint(0, 256, obs.now.shape, dtype=torch.uint8)
+    obs.writer(obs.horizon - 1, slice(0, 4)).whole(given.numpy())
+    starts = episode_starts([learner])
+    for part, old in zip(learner.rollout.tensors(), saved):
+        part.copy_(old)
+    copy_back(starts)
+    learner.rollout.begin(None)
+    learner.rollout.dones.zero_()
+    assert torch.equal(obs[0], given)
+    assert torch.equal(obs.now, given)

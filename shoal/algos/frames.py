@@ -80,7 +80,11 @@ class StackedObs:
 
     def tensors(self) -> list[Tensor]:
         """What it holds."""
-        return [self.frames, self.now, self.before]
+        return [self.frames, self.now, self.before, self._is_fresh]
+
+    def last(self) -> list[Tensor]:
+        """Views of what the next rollout begins with."""
+        return [self.frames[-self.stack :], self.now, self._is_fresh]
 
     # ---- collecting ----
 

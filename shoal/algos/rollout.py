@@ -75,9 +75,9 @@ class Rollout:
         # (step, rows, last observations) of episodes that ended, for a reward of the user's own; None: not kept
         self.ends: list[tuple[int, Tensor, list[Tensor]]] | None = None
         self.ready: Tensor | None = None  # rows that have played the whole horizon; None: all
-        self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `_carried`
+        self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `carried`
         if self.device.type == "cpu":
-            carried = [part.numpy() for part in self._carried()]
+            carried = [part.numpy() for part in self.carried()]
             self._ends = [(part[0], part[-1]) for part in carried]
 
     def tensors(self) -> list[Tensor]:
@@ -102,13 +102,13 @@ class Rollout:
         if self.ready is None:
             for first, last in self._ends:
                 np.copyto(first, last)
-            for part in self._carried() if not self._ends else ():
+            for part in self.carried() if not self._ends else ():
                 part[0] = part[-1]
             if self.noise.shape[-1]:
                 self.head.draw(self.noise, generator)
             self.truncations.clear()
             return
-        for part in self._carried():
+        for part in self.carried():
             part[0, self.ready] = part[-1, self.ready]
         fresh = torch.empty_like(self.noise[:, self.ready])
         self.head.draw(fresh, generator)
@@ -135,7 +135,7 @@ class Rollout:
         """Sets the recurrent state of all rows to the policy's initial state."""
         self.clear_state(slice(None), torch.zeros(self.rows, dtype=torch.bool, device=self.device))
 
-    def _carried(self) -> list[Tensor]:
+    def carried(self) -> list[Tensor]:
         """(horizon + 1, rows, ...) tensors whose last step is the first step of the next rollout."""
         whole = [leaf for leaf in self.obs if isinstance(leaf, Tensor)]
         return [*whole, *(part for part in (self.alive, self.masks) if part is not None)]
