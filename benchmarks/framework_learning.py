@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -88,9 +89,13 @@ def constant_players(env: str, episodes: int) -> dict[str, float]:
     vec: Any = shoal.make(env, 1, backend="serial")
     choices, rows = int(vec.single_action_space.n), vec.num_rows
     vec.close()
+
+    def always(actions: Any, obs: Any, random: Any) -> Any:
+        return actions
+
     found = {"random": play(env, lambda obs, random: random.integers(0, choices, rows), episodes)}
     for action in range(choices):
-        found[f"always {action}"] = play(env, lambda obs, random, a=action: np.full(rows, a), episodes)
+        found[f"always {action}"] = play(env, partial(always, np.full(rows, action)), episodes)
     return found
 
 
