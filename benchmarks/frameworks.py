@@ -44,11 +44,12 @@ class Case:
     env: str
     envpool: str = ""
     envpool_params: dict[str, Any] = field(default_factory=dict)
+    ale: str = ""  # the game in ALE's own vector env
     is_parallel: bool = False  # PettingZoo
 
 
 CASES = {
-    "atari": Case("atari:Breakout", "Breakout-v5"),
+    "atari": Case("atari:Breakout", "Breakout-v5", ale="ale:Breakout"),
     "procgen": Case("procgen:coinrun"),
     "nethack": Case("nethack:Score"),
     "minigrid": Case("minigrid:DoorKey-8x8", "MiniGrid-DoorKey-8x8-v0"),
@@ -164,15 +165,17 @@ def main() -> None:
         if case.envpool and framework("envpool").is_installed:
             own = Case(f"envpool:{case.envpool}", envpool_params=case.envpool_params)
             rows["EnvPool, by itself"] = partial(ours, own, count)
+        if case.ale:
+            rows["ALE's vector env, by itself"] = partial(ours, Case(case.ale), count)
         with console.status(name):
             samples = measure(rows, options.seconds, options.repeats, fresh=True)
         results[name] = show(console, f"{name} ({case.env}, {count} envs)", samples)
         with_bar = results[name]["best_process_peer"]
         if with_bar is not None:
             console.print(f"against the best process-based peer {with_bar:.2f}x (bar {BAR}x)\n")
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as file:
-        file.write(json.dumps({"machine": describe_machine(), "num_envs": count, "workers": workers, **results}) + "\n")
+        with RESULTS.open("a") as file:  # at once: what is done is kept if the script is interrupted
+            line = {"machine": describe_machine(), "num_envs": count, "workers": workers, name: results[name]}
+            file.write(json.dumps(line) + "\n")
 
 
 PROCESSES = ("Gymnasium AsyncVectorEnv", "SB3 SubprocVecEnv", "SuperSuit processes")

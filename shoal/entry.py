@@ -141,6 +141,7 @@ def _make_elsewhere(
     remote = importlib.import_module("shoal.vector.remote")
     wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
     given["python"] = remote.find_python(given["python"])
+    given = {**_slow(env), **given}
     recipe = remote.Recipe.of(_name_elsewhere(env), params, wrap)
     factory = backends.find(name, "python").python
     assert factory is not None
@@ -192,6 +193,13 @@ def _own_python(env: Any) -> str | None:
     prefix, _ = _split_prefix(str(env))
     found: str | None = _frameworks().framework(prefix).own_python if prefix else None
     return found
+
+
+def _slow(env: Any) -> dict[str, float]:
+    """The time that envs may take, where their framework needs more than others."""
+    prefix, _ = _split_prefix(str(env)) if isinstance(env, (str, Path)) else ("", "")
+    seconds = _frameworks().framework(prefix).timeout_s if prefix else OPTIONS["timeout_s"]
+    return {} if seconds == OPTIONS["timeout_s"] else {"timeout_s": seconds}
 
 
 def _name_elsewhere(env: Any) -> str:

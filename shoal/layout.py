@@ -82,6 +82,8 @@ class Leaf:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
+    stack: int = 1  # frames that it holds (Stacked of spec.py), along `axis`
+    axis: int = 0
 
     @property
     def name(self) -> str:
@@ -107,7 +109,8 @@ class Layout:
         for path, leaf_space in _leaves(space, ()):
             dtype, shape = _array_of(leaf_space, path)
             offset = -(-end // dtype.itemsize) * dtype.itemsize
-            leaves.append(Leaf(path, dtype, shape, offset))
+            stack, axis = getattr(leaf_space, "num_frames", 1), getattr(leaf_space, "frames_axis", 0)
+            leaves.append(Leaf(path, dtype, shape, offset, stack, axis))
             end = offset + leaves[-1].nbytes
         self.leaves = tuple(leaves)
         self.is_one_array = len(leaves) == 1 and not leaves[0].path

@@ -273,3 +273,16 @@ class EnvSpec:
             {name: value for name, value in options.items() if name in param_names},
             {name: int(value) for name, value in options.items() if name in const_names},
         )
+
+
+class Stacked(spaces.Box):
+    """A Box of `num_frames` frames, the oldest first, along `frames_axis`.
+
+    It promises how observations follow each other: the first frame of an episode is in all places, and each step moves
+    frames by one place. Whatever changes observations besides must declare a plain Box.
+    """
+
+    def __init__(self, low: Any, high: Any, num_frames: int, frames_axis: int = 0, dtype: Any = np.uint8) -> None:
+        super().__init__(low, high, dtype=dtype)
+        self.num_frames, self.frames_axis = num_frames, frames_axis % len(self.shape)
+        assert self.shape[self.frames_axis] % num_frames == 0

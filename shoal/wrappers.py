@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.spec import Array, EnvSpec
+from shoal.spec import Array, EnvSpec, Stacked
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,13 @@ class Wrap:
                 f"wrap {name}={getattr(self, name):g} needs observations that are one array (a Box); those of {env} "
                 f"are a {type(space).__name__}. Flatten them first: gymnasium.wrappers.FlattenObservation."
             )
-        if self.stack == 1:
-            return space
+        if self.stack == 1:  # noise: frames of a stack would no longer follow each other
+            return spaces.Box(space.low, space.high, dtype=space.dtype.type)
         if space.shape == ():
             raise ConfigError(f"wrap stack={self.stack} needs observations with a dimension; those of {env} have none.")
         low, high = (self.stacked([bound] * self.stack) for bound in (space.low, space.high))
-        return spaces.Box(low, high, dtype=space.dtype.type)
+        axis = -1 if len(space.shape) == 3 else 0
+        return Stacked(low, high, self.stack, axis, dtype=space.dtype.type)
 
 
 RANGES: dict[str, tuple[float, float]] = {

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -32,7 +35,7 @@ WITHOUT_CHANCE = {("magent", "battle"), ("pyboy", "PokemonRed"), ("retro", "Airs
 }
 ALL = [framework(prefix) for prefix in FRAMEWORKS.stock()]
 ENVS = [(one.prefix, name) for one in ALL for name in (one.example, *one.also)]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries of others
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]  # libraries of others warn, and are slow
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +236,42 @@ def test_a_framework_of_a_script():
         del FRAMEWORKS._registered["two"]
 
 
+def test_maps_whose_making_was_interrupted_are_removed(tmp_path):
+    """Neural MMO takes a folder for a map; one that is not complete would fail in every run from then on."""
+    from shoal.integrations.nmmo import _remove_unfinished
+
+    for name, files in (("map1", ["map.npy", "fractal.npy"]), ("map2", ["map.npy"]), ("map3", [])):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
+    _remove_unfinished(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["map1"]
+    _remove_unfinished(tmp_path / "none")
+
+
+def test_frameworks_that_take_long_have_the_time_they_need():
+    from shoal import entry
+
+    assert entry._slow("nmmo:large") == {"timeout_s": framework("nmmo").timeout_s}
+    assert entry._slow("overcooked:cramped_room") == entry._slow("./mine.py:Env") == {}
+
+
+# ---- scripts/frameworks ----
+
+
+def test_the_page_is_made_of_the_declarations(tmp_path):
+    """`--check` passes for the page of this tree, and fails for one that says something else."""
+    words = [sys.executable, "scripts/frameworks", "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stale = tmp_path / "frameworks.md"
+    stale.write_text(Path("docs/frameworks.md").read_text(encoding="utf-8").replace("Atari", "Atary"), encoding="utf-8")
+    done = subprocess.run([*words, "--page", str(stale)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "scripts/frameworks --docs" in done.stdout
+    assert "Atary" in stale.read_text(encoding="utf-8")  # a check changes nothing
+
+
 # ---- shoal envs ----
 
 
@@ -362,6 +401,39 @@ def test_stacks_write_each_frame_once():
         now = stack.push(np.full((1, 2, 2), k, np.uint8))
     assert now is first
     assert now[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
+    """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
+    pytest.importorskip("pyboy")
+    write_rom(tmp_path / "Red.gb", b"POKEMON RED")
+    monkeypatch.setenv("SHOAL_ROMS", str(tmp_path))
+    env = framework("pyboy").make("Red")
+    memory = env.emulator.memory
+    memory[0xD163], memory[0xD18C] = 1, 6  # a party of one, of level 6
+    buffer = io.BytesIO()
+    env.emulator.save_state(buffer)
+    env._start = buffer
+    env.reset(seed=1)
+    rewards = []
+    for changes in (
+        {},
+        {0xD362: 4},  # a step to the right: a new place
+        {0xD362: 0},  # back
+        {0xD35E: 37},  # into a house: another map
+        {0xD18C: 8},  # two levels
+        {0xD163: 2, 0xD1B8: 3},  # a second Pokémon, of level 3
+        {0xD1E4: 50},  # not in the party: does not count
+        {0xD356: 0b101},  # two badges
+        {0xD18C: 1},  # a lower level costs nothing
+    ):
+        for address, value in changes.items():
+            memory[address] = value
+        rewards.append(env.step(0)[1])
+    assert rewards == pytest.approx([0.0, 0.01, 0.0, 0.01, 2.0, 3.0, 0.0, 20.0, 0.0])
+    env.reset()
+    assert env.step(0)[1] == 0.0  # of the first state again
+    env.close()
 
 
 def test_atari_lives_and_clipped_rewards():

@@ -437,7 +437,7 @@ def test_a_copy_of_the_state_takes_no_room_for_a_second_replay(monkeypatch):
                 name: {key: torch.empty(x.shape, dtype=x.dtype, device="cuda") for key, x in part.items()}
                 for name, part in state.items()
             }
-            monkeypatch.setattr(type(trainer), "state", lambda self: there)
+            monkeypatch.setattr(type(trainer), "own_state", lambda self: there)
             copied = copy_of_state(trainer)
     replays = {key for key in there["state"] if ".replay." in key}
     assert sum(there["state"][key].nbytes for key in replays) > 6400 * 4 * 4  # four floats for each transition

@@ -15,6 +15,7 @@ from gymnasium import spaces
 import shoal
 import shoal.puffer as pufferlib
 from shoal.errors import ConfigError, ShoalError, UnknownEnv
+from shoal.layout import Layout, map_leaves
 from shoal.puffer import PuffeRL, models, pufferl, pytorch
 from shoal.puffer.vectorization import Serial
 
@@ -339,12 +340,53 @@ def test_environments_make_envs_by_the_names_of_pufferlib():
 
 
 @pytest.mark.parametrize(
-    ("package", "install"),
-    [("nmmo", "nmmo"), ("microrts", "microrts"), ("griddly", "gym")],
+    ("package", "says"),
+    [
+        ("nmmo", "shoal env add nmmo"),
+        ("microrts", "shoal env add microrts"),
+        ("griddly", "shoal env add griddly"),
+        ("gpudrive", "export GPUDRIVE_DIR"),
+    ],
 )
-def test_environments_that_are_not_made_by_name_say_how_to_install_them(package, install):
-    with pytest.raises(pufferlib.EnvironmentSetupError, match=rf"pip install .*{install}.*emulate"):
+def test_environments_that_are_not_installed_say_how(package, says, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOAL_DATA_DIR", str(tmp_path))
+    monkeypatch.delenv("GPUDRIVE_DIR", raising=False)
+    with pytest.raises(pufferlib.EnvironmentSetupError, match=says):
         getattr(pufferlib.environments, package).env_creator()
+
+
+@pytest.mark.slow  # a worker under another interpreter
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("package", "names", "env"),
+    [
+        ("griddly", ["GDY-Clusters-v0", "clusters", None], "griddly:Spiders"),
+        ("microrts", [None], "microrts:16x16/basesWorkers16x16"),
+        ("nmmo", [None], "nmmo:small"),
+    ],
+)
+def test_environments_of_another_interpreter(package, names, env):
+    """`env_creator` gives one env that a worker holds. It does what the env of `shoal.make` does."""
+    from shoal.integrations.framework import framework
+
+    if problem := framework(package).problem():
+        pytest.skip(problem)
+    for name in names:
+        one = getattr(pufferlib.environments, package).env_creator(*([] if name is None else [name]))(buf=None, seed=1)
+        one.action_space.seed(1)
+        first, _ = one.reset()
+        first = map_leaves(np.array, first)
+        results = [one.step(one.action_space.sample())[1].copy() for _ in range(5)]
+        one.close()
+    vec = shoal.make(env, 1)
+    vec.action_space.seed(1)
+    obs, _ = vec.reset(seed=1)
+    layout = Layout(vec.single_observation_space)
+    for expected, seen in zip(layout.leaves_of(obs), layout.leaves_of(first)):
+        np.testing.assert_array_equal(expected, seen)
+    for rewards in results:
+        np.testing.assert_array_equal(vec.step(vec.action_space.sample())[1], rewards)
+    vec.close()
 
 
 @pytest.mark.filterwarnings("ignore")

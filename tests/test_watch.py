@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
@@ -106,6 +107,18 @@ def test_a_run_is_running_while_it_is_locked(tmp_path, monkeypatch):
         assert (row["step"], row["return"]) == (987654321, 42.0)  # without the half of a line
     run.write("summary.json", {"status": "interrupted"})
     assert known.changes()["runs"]["breakout/a"]["status"] == "interrupted"
+
+
+def test_a_file_that_comes_in_the_same_moment_is_seen(tmp_path, monkeypatch):
+    """The time of a folder does not tell two changes apart that are near to each other."""
+    monkeypatch.setattr(index, "REST_S", 0.0)
+    run = fake_run(tmp_path, status=None, pid=2**22 + 1)
+    known = index.Index(files.Root(tmp_path))
+    known.changes()
+    before = run.folder.stat()
+    run.write("summary.json", {"status": "failed"})
+    os.utime(run.folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert known.changes()["runs"]["breakout/a"]["status"] == "failed"
 
 
 def test_many_runs_come_in_parts_and_the_newest_first(tmp_path, monkeypatch):

@@ -153,6 +153,7 @@ class Learner(QLearner):
             priority=config.priority,
             priority_beta=config.priority_beta,
             mask_size=mask_size,
+            has_dead_rows=self.rollout.alive is not None,
             device=self.device,
         )
         limit = rows * (self.replay.capacity - 1) * (1 if self.shards is None else self.shards.count)

@@ -85,8 +85,7 @@ class Learner:
         self._tensors = self._make_tensors()
         self.config: Any = dataclasses.replace(config, **self.scheduled | self._tensors) if self.schedules else config
         self.name = name
-        self.streams = {stream: torch.Generator(self.device) for stream in ("actions", "minibatches")}
-        self._seed_streams(seed)
+        self.streams = {stream: self._make_stream(seed, stream) for stream in ("actions", "minibatches")}
         self.rollout = Rollout(
             actor,
             config.horizon,
@@ -100,10 +99,8 @@ class Learner:
         optimizer = getattr(config, "optimizer", "adam")
         self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, self.config, optimizer_options)
 
-    def _seed_streams(self, seed: int) -> None:
-        for name, stream in self.streams.items():
-            fresh = torch.Generator(self.device).manual_seed(stream_seed(seed, self.name, name))
-            stream.set_state(fresh.get_state())
+    def _make_stream(self, seed: int, name: str) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(stream_seed(seed, self.name, name))
 
     # ---- several runs of equal shape (train/swap.py) ----
 
@@ -149,7 +146,8 @@ class Learner:
 
     def begin(self, seed: int) -> None:
         """Starts anew with new weights, which the actor has: random streams, and what is copied from the weights."""
-        self._seed_streams(seed)
+        for name, stream in self.streams.items():  # graphs hold the generators: their states are replaced
+            stream.set_state(self._make_stream(seed, name).get_state())
         self.rollout.reset_state()
 
     # ---- progress of the run ----

@@ -28,6 +28,7 @@ from torch import Tensor
 from shoal.algos import fast, ops
 from shoal.algos.actor import Actor
 from shoal.algos.algorithm import SHARDS_HELP, Algorithm, Metric
+from shoal.algos.frames import flat
 from shoal.algos.learner import Learner as BaseLearner
 from shoal.algos.learner import clip_gradient, is_on, random_order, update_obs_moments
 from shoal.algos.optimizers import OPTIMIZERS
@@ -191,7 +192,7 @@ def _check_sizes(config: PPO, rows: int, segment: int) -> None:
 class Batch:
     """A rollout as flat transitions (horizon * rows, ...), time first, with the targets of the loss."""
 
-    obs: list[Tensor]
+    obs: list[Any]  # by index t * rows + row: tensors, or frames.FlatObs
     actions: Tensor
     logprobs: Tensor
     values: Tensor
@@ -253,7 +254,7 @@ def make_batch(learner: Learner) -> Batch:
     elif config.normalize_advantage == "batch":
         advantages = standardize(advantages.flatten(), counts).view_as(advantages)
     return Batch(
-        obs=[leaf[:-1].flatten(0, 1) for leaf in rollout.obs],
+        obs=[flat(leaf) for leaf in rollout.obs],
         actions=actions,
         logprobs=logprobs,
         values=rollout.values[:-1].flatten(),
@@ -515,7 +516,7 @@ def transitions(rollout: Rollout, segments: Tensor | slice) -> Tensor | slice:
     return (first + torch.arange(length, device=first.device).unsqueeze(1) * rows).flatten()
 
 
-def take(values: Tensor, index: Tensor | slice) -> Tensor:
+def take(values: Any, index: Tensor | slice) -> Tensor:
     """The entries at `index`: copied, or for a slice a view."""
     return values[index] if isinstance(index, slice) else values.index_select(0, index)
 

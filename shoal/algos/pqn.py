@@ -19,6 +19,7 @@ from torch import Tensor
 from shoal.algos import fast, ops, q
 from shoal.algos.actor import Actor
 from shoal.algos.algorithm import SHARDS_HELP, Algorithm
+from shoal.algos.frames import flat
 from shoal.algos.learner import clip_gradient, random_order, update_obs_moments
 from shoal.algos.q import QLearner, error_loss
 from shoal.algos.rollout import Truncation
@@ -183,7 +184,7 @@ def improve(learner: Learner, index: Tensor, returns: Tensor) -> Tensor:
     config, rollout = learner.config, learner.rollout
     gradient: Any = learner.weights.grad
     gradient.zero_()
-    obs = rollout.observations([leaf[:-1].flatten(0, 1)[index] for leaf in rollout.obs])
+    obs = rollout.observations([flat(leaf)[index] for leaf in rollout.obs])
     values = learner.actor.unroll(obs, (), rollout.dones[:0])[0]
     chosen = values.gather(1, rollout.actions.flatten(0, 1)[index]).squeeze(-1)
     losses, derivatives = error_loss(config.loss, chosen.detach(), returns[index])

@@ -32,6 +32,8 @@ from torch import Tensor
 from shoal.algos import ops
 from shoal.algos.actor import Actor, stored_dtype
 from shoal.algos.fast.replay_native import NativeReplay
+from shoal.algos.frames import is_stored_once
+from shoal.algos.replay_frames import ReplayFrames, frames_nbytes
 from shoal.algos.rollout import Rollout
 from shoal.errors import CheckpointError, ConfigError
 from shoal.memory import free_bytes
@@ -87,6 +89,7 @@ class Replay:
         priority: float = 0.0,
         priority_beta: float = 0.0,
         mask_size: int = 0,
+        has_dead_rows: bool = False,
         device: Any = "cpu",
     ) -> None:
         self.rows, self.agents, self.envs = rows, agents, rows // agents
@@ -101,18 +104,26 @@ class Replay:
                 f"steps needs {needed}. Try --train.replay-size {needed * rows}, or fewer envs."
             )
         self.places = rows * self.capacity
-        self.nbytes = predict_nbytes(actor, size, rows, priority=bool(priority), mask_size=mask_size)
+        self.nbytes = predict_nbytes(
+            actor, size, rows, priority=bool(priority), mask_size=mask_size, has_dead_rows=has_dead_rows
+        )
         check_room(self.nbytes, self.places, free_bytes(self.device))
         zeros = partial(torch.zeros, device=self.device)
         one_more = self.places + 1  # the last is a scratch place, written where a row has nothing to store
-        self.obs = [zeros((one_more, *leaf.shape), dtype=stored_dtype(leaf.dtype)) for leaf in actor.layout.leaves]
+        # rings are ordered by agent: all envs of agent 0, then all of agent 1. An agent's places are contiguous.
+        order = torch.arange(rows, device=self.device).view(agents, self.envs)
+        self.base = (order.T.reshape(-1)) * self.capacity  # (rows,): the first place of each row's ring
+        self.obs: list[Any] = [  # (places, ...) tensors, or ReplayFrames
+            ReplayFrames(leaf, rows, self.capacity, self.base)
+            if is_stored_once(leaf, has_dead_rows)
+            else zeros((one_more, *leaf.shape), dtype=stored_dtype(leaf.dtype))
+            for leaf in actor.layout.leaves
+        ]
+        self.stacked = {k: leaf for k, leaf in enumerate(self.obs) if isinstance(leaf, ReplayFrames)}
         self.actions = zeros(one_more, dtype=action_dtype(actor.head.choices))
         self.rewards = zeros(one_more)
         self.kinds = zeros(one_more, dtype=torch.uint8)
         self.masks = zeros((one_more, mask_size), dtype=torch.int8) if mask_size else None
-        # rings are ordered by agent: all envs of agent 0, then all of agent 1. An agent's places are contiguous.
-        order = torch.arange(rows, device=self.device).view(agents, self.envs)
-        self.base = (order.T.reshape(-1)) * self.capacity  # (rows,): the first place of each row's ring
         self.heads = zeros(rows, dtype=torch.int64)  # the place in the ring that is written next
         self.counts = zeros(rows, dtype=torch.int64)  # filled places before the head
         self.stored = zeros((), dtype=torch.int64)  # transitions ever stored
@@ -129,7 +140,10 @@ class Replay:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint saves: all tensors without the scratch place."""
-        tensors = {f"obs.{k}": leaf[:-1] for k, leaf in enumerate(self.obs)}
+        tensors = {f"obs.{k}": leaf[:-1] for k, leaf in self.whole(self.obs)}
+        tensors |= {
+            f"obs.{k}.{name}": part for k, leaf in self.stacked.items() for name, part in leaf.tensors().items()
+        }
         tensors |= {"actions": self.actions[:-1], "rewards": self.rewards[:-1], "kinds": self.kinds[:-1]}
         tensors |= {"heads": self.heads, "counts": self.counts, "stored": self.stored}
         if self.masks is not None:
@@ -138,8 +152,14 @@ class Replay:
             tensors |= {"priorities": self.priorities, "sums": self.sums, "highest": self.highest}
         return tensors
 
+    def whole(self, leaves: list[Any]) -> list[tuple[int, Any]]:
+        """Of leaves of observations: those that are stored whole, with their numbers."""
+        return [(k, leaf) for k, leaf in enumerate(leaves) if k not in self.stacked]
+
     def check(self) -> None:
         """Raises CheckpointError if restored tensors hold impossible values: C uses them as indices."""
+        for leaf in self.stacked.values():
+            leaf.check()
         capacity = self.capacity
         ranges = {
             "heads": (self.heads, 0, capacity - 1),
@@ -176,10 +196,23 @@ class Replay:
     @torch.no_grad()
     def store(self, rollout: Rollout) -> None:
         """Stores the transitions of a rollout that count, and the current observation of every row."""
+        if self.stacked:
+            self._store_frames(rollout)
         if self.native is not None and not self.priority and not rollout.truncations.is_fixed:
             self.native.store(rollout)
         else:
             self._store_with_torch(rollout)
+
+    def _store_frames(self, rollout: Rollout) -> None:
+        """Stores the frames of stacked observations. The heads are those before the rollout. All rows are alive."""
+        truncated = rollout.truncations.flags()
+        written = 1 + truncated.to(torch.int64)
+        after = torch.cumsum(written, 0)
+        places = self._places(self.heads + after - written)
+        last = torch.where(truncated, self._places(self.heads + after - 1), self.places)
+        head = self._places(self.heads + after[-1])
+        for k, leaf in self.stacked.items():
+            leaf.store(rollout, k, places, last, head, rollout.dones)
 
     def _store_with_torch(self, rollout: Rollout) -> None:
         steps = rollout.horizon
@@ -189,8 +222,8 @@ class Replay:
         after = torch.cumsum(written, 0)
         place = self._places(self.heads + after - written)  # (steps, rows)
         at = torch.where(alive, place, self.places)
-        for stored, leaf in zip(self.obs, rollout.obs):
-            stored[at] = leaf[:steps]
+        for k, stored in self.whole(self.obs):
+            stored[at] = rollout.obs[k][:steps]
         self.actions[at] = rollout.actions.squeeze(-1).to(self.actions.dtype)
         self.rewards[at] = rollout.rewards
         self.kinds[at] = torch.where(truncated, TRUNCATED, torch.where(has_ended(rollout), END, STEP)).to(torch.uint8)
@@ -204,8 +237,8 @@ class Replay:
         self.stored += alive.sum()
         head = self._places(self.heads)
         # the head of an agent that is out of the game is overwritten when the agent comes back
-        for stored, leaf in zip(self.obs, rollout.obs):
-            stored[head] = leaf[steps]
+        for k, stored in self.whole(self.obs):
+            stored[head] = rollout.obs[k][steps]
         if self.masks is not None and rollout.masks is not None:
             self.masks[head] = rollout.masks[steps]
         if self.priority:
@@ -221,6 +254,8 @@ class Replay:
         is_open = (self.counts > 0) & (self.kinds[newest] == STEP)
         self.kinds[torch.where(is_open, newest, self.places)] = TRUNCATED
         self.kinds[torch.where(is_open, head, self.places)] = LAST
+        for leaf in self.stacked.values():
+            leaf.restart(is_open)
         self.heads.copy_((self.heads + is_open) % self.capacity)
         self.counts.copy_((self.counts + is_open).clamp(max=self.capacity - 1))
         if self.priority:
@@ -235,8 +270,8 @@ class Replay:
         for truncation in rollout.truncations:
             # the minimum over the steps is the truncated one: the others have the scratch place, the highest index
             places = last[truncation.steps, truncation.rows].min(0).values
-            for stored, leaf in zip(self.obs, truncation.obs):
-                stored[places] = leaf.to(stored.dtype)
+            for k, stored in self.whole(self.obs):
+                stored[places] = truncation.obs[k].to(stored.dtype)
 
     def _places(self, slots: Tensor) -> Tensor:
         """The places of positions in each row's ring; `slots` may exceed the capacity."""
@@ -272,11 +307,7 @@ class Replay:
 
     def _windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Batch:
         """The windows that start at the places `index` (batch,)."""
-        row_base = index // self.capacity * self.capacity
-        window = torch.arange(n_step + 1, device=self.device).unsqueeze(1)
-        at = row_base + (index - row_base + window) % self.capacity  # (n + 1, batch)
-        kinds = self.kinds[at[:-1]]
-        stops = (kinds != STEP) | (at[1:] == self._heads_by_place()[index // self.capacity])
+        at, kinds, stops = self._ahead(index, n_step)
         returns, steps = ops.n_step(self.rewards[at[:-1]], stops, gamma)
         is_end = kinds.gather(0, (steps - 1).unsqueeze(0)).squeeze(0) == END
         after = at.gather(0, steps.unsqueeze(0)).squeeze(0)
@@ -291,6 +322,20 @@ class Replay:
             next_masks=None if self.masks is None else self.masks[after],
             weights=torch.where(self.kinds[index] == LAST, 0.0, weights),
         )
+
+    def _ahead(self, index: Tensor, n_step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The places of windows that start at `index` (n + 1, batch), their kinds, and whether a window stops there."""
+        row_base = index // self.capacity * self.capacity
+        window = torch.arange(n_step + 1, device=self.device).unsqueeze(1)
+        at = row_base + (index - row_base + window) % self.capacity
+        kinds = self.kinds[at[:-1]]
+        return at, kinds, (kinds != STEP) | (at[1:] == self._heads_by_place()[index // self.capacity])
+
+    def after(self, index: Tensor, n_step: int) -> Tensor:
+        """The places at which windows that start at `index` (batch,) end."""
+        at, _, stops = self._ahead(index, n_step)
+        _, steps = ops.n_step(torch.zeros_like(stops, dtype=torch.float32), stops, 1.0)
+        return at.gather(0, steps.unsqueeze(0)).squeeze(0)
 
     def _heads_by_place(self) -> Tensor:
         """The place of each ring's head, in the order of the rings."""
@@ -370,14 +415,27 @@ def has_ended(rollout: Rollout) -> Tensor:
 # ---- memory ----
 
 
-def predict_nbytes(actor: Actor, size: int, rows: int, *, priority: bool = False, mask_size: int = 0) -> int:
+def predict_nbytes(
+    actor: Actor,
+    size: int,
+    rows: int,
+    *,
+    priority: bool = False,
+    mask_size: int = 0,
+    has_dead_rows: bool = False,
+) -> int:
     """The memory of a replay in bytes, before it is allocated."""
     capacity = size // rows
-    obs = sum(int(np.prod(leaf.shape)) * stored_dtype(leaf.dtype).itemsize for leaf in actor.layout.leaves)
+    leaves = actor.layout.leaves
+    once = [leaf for leaf in leaves if is_stored_once(leaf, has_dead_rows)]
+    whole = [leaf for leaf in leaves if leaf not in once]
+    obs = sum(int(np.prod(leaf.shape)) * stored_dtype(leaf.dtype).itemsize for leaf in whole)
     place = obs + mask_size + action_dtype(actor.head.choices).itemsize + 4 + 1
     agents = max(1, actor.agents)
     blocks = -(-rows // agents * capacity // BLOCK) * agents if priority else 0
-    return (rows * capacity + 1) * int(place) + 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
+    frames = sum(frames_nbytes(leaf, rows, capacity) for leaf in once)
+    rest = 24 * rows + 8 + 4 * blocks * (BLOCK + 1) + (8 if priority else 0)
+    return (rows * capacity + 1) * int(place) + frames + rest
 
 
 def check_room(nbytes: int, places: int, free: int | None) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from shoal.algos import ops
 from shoal.algos.actor import Actor, stored_dtype
+from shoal.algos.frames import StackedObs, is_stored_once
 from shoal.nn.cores import State
 from shoal.nn.state import clear_state
 from shoal.spec import Array, structure
@@ -49,15 +50,20 @@ class Rollout:
         pinned = {"pin_memory": True} if staging and torch.cuda.is_available() else {}
         zeros = partial(torch.zeros, device=self.device, **pinned)
         ones = partial(torch.ones, device=self.device, **pinned)
-        self.obs = [
-            zeros((horizon + 1, rows, *leaf.shape), dtype=stored_dtype(leaf.dtype)) for leaf in self.layout.leaves
+        self.dones = zeros((horizon, rows), dtype=torch.bool)
+        once = self.device.type == "cpu" and not staging  # kernels on a GPU read whole observations
+        self.obs: list[Any] = [  # (horizon + 1, rows, ...) tensors, or StackedObs
+            StackedObs(leaf, self.dones, zeros)
+            if once and is_stored_once(leaf, has_dead_rows)
+            else zeros((horizon + 1, rows, *leaf.shape), dtype=stored_dtype(leaf.dtype))
+            for leaf in self.layout.leaves
         ]
+        self.stacked = [leaf for leaf in self.obs if isinstance(leaf, StackedObs)]
         self.actions = zeros((horizon, rows, head.size), dtype=head.dtype)
         self.logits = zeros((horizon, rows, head.num_params))
         self.noise = zeros((horizon, rows, 0 if staging else head.num_noise))
         self.values = zeros((horizon + 1, rows))
         self.rewards = zeros((horizon, rows))
-        self.dones = zeros((horizon, rows), dtype=torch.bool)
         self.alive = ones((horizon + 1, rows), dtype=torch.bool) if has_dead_rows else None
         self.masks = ones((horizon + 1, rows, mask_size), dtype=torch.int8) if mask_size else None
         self.state: State = tuple(part.detach().clone() for part in state)  # of every row, after the last step
@@ -69,16 +75,18 @@ class Rollout:
         # (step, rows, last observations) of episodes that ended, for a reward of the user's own; None: not kept
         self.ends: list[tuple[int, Tensor, list[Tensor]]] | None = None
         self.ready: Tensor | None = None  # rows that have played the whole horizon; None: all
-        self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `_carried`
+        self._ends: list[tuple[Array, Array]] = []  # on a CPU: numpy views of the first and last step of `carried`
         if self.device.type == "cpu":
-            carried = [part.numpy() for part in self._carried()]
+            carried = [part.numpy() for part in self.carried()]
             self._ends = [(part[0], part[-1]) for part in carried]
 
     def tensors(self) -> list[Tensor]:
         """All of its tensors."""
         optional = [part for part in (self.alive, self.masks) if part is not None]
         required = [self.actions, self.logits, self.noise, self.values, self.rewards, self.dones]
-        return [*self.obs, *required, *optional, *self.state, *self.starts]
+        whole = [leaf for leaf in self.obs if isinstance(leaf, Tensor)]
+        stacked = [part for leaf in self.stacked for part in leaf.tensors()]
+        return [*whole, *stacked, *required, *optional, *self.state, *self.starts]
 
     @property
     def nbytes(self) -> int:
@@ -89,16 +97,18 @@ class Rollout:
 
     def begin(self, generator: torch.Generator | None) -> None:
         """Copies the last step to the first and draws new noise, for the rows that are ready."""
+        for leaf in self.stacked:
+            leaf.begin(self.ready)
         if self.ready is None:
             for first, last in self._ends:
                 np.copyto(first, last)
-            for part in self._carried() if not self._ends else ():
+            for part in self.carried() if not self._ends else ():
                 part[0] = part[-1]
             if self.noise.shape[-1]:
                 self.head.draw(self.noise, generator)
             self.truncations.clear()
             return
-        for part in self._carried():
+        for part in self.carried():
             part[0, self.ready] = part[-1, self.ready]
         fresh = torch.empty_like(self.noise[:, self.ready])
         self.head.draw(fresh, generator)
@@ -125,9 +135,10 @@ class Rollout:
         """Sets the recurrent state of all rows to the policy's initial state."""
         self.clear_state(slice(None), torch.zeros(self.rows, dtype=torch.bool, device=self.device))
 
-    def _carried(self) -> list[Tensor]:
+    def carried(self) -> list[Tensor]:
         """(horizon + 1, rows, ...) tensors whose last step is the first step of the next rollout."""
-        return [*self.obs, *(part for part in (self.alive, self.masks) if part is not None)]
+        whole = [leaf for leaf in self.obs if isinstance(leaf, Tensor)]
+        return [*whole, *(part for part in (self.alive, self.masks) if part is not None)]
 
     # ---- learning ----
 
@@ -260,7 +271,9 @@ class StepViews:
     """Views of some rows of a rollout at one step, made once: a collector's loop slices nothing."""
 
     def __init__(self, rollout: Rollout, t: int, rows: slice) -> None:
-        self.obs = rollout.observations([leaf[t, rows] for leaf in rollout.obs])
+        self.obs = rollout.observations(
+            [leaf.now[rows] if isinstance(leaf, StackedObs) else leaf[t, rows] for leaf in rollout.obs]
+        )
         self.actions, self.logits = rollout.actions[t, rows], rollout.logits[t, rows]
         self.noise, self.values = rollout.noise[t, rows], rollout.values[t, rows]
         self.mask = None if rollout.masks is None else rollout.masks[t, rows]
@@ -274,7 +287,9 @@ class StepViews:
         # numpy views of the same memory: the collector copies the env's results of this step into them
         self.rewards, self.dones = rollout.rewards[t, rows].numpy(), rollout.dones[t, rows].numpy()
         self.env_actions = self.actions.numpy()
-        self.next_obs = [leaf[t + 1, rows].numpy() for leaf in rollout.obs]
+        self.next_obs: list[Any] = [
+            leaf.writer(t, rows) if isinstance(leaf, StackedObs) else leaf[t + 1, rows].numpy() for leaf in rollout.obs
+        ]
         self.alive = None if rollout.alive is None else rollout.alive[t, rows].numpy()
         self.next_alive = None if rollout.alive is None else rollout.alive[t + 1, rows].numpy()
         self.next_mask = None if rollout.masks is None else rollout.masks[t + 1, rows].numpy()

@@ -6,7 +6,7 @@ Machado et al. 2018 ("Revisiting the Arcade Learning Environment") describe them
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -48,14 +48,15 @@ class Atari(Framework):
             "train": {"total_steps": 10_000_000, "replay_size": 100_000, "replay_start": 20_000, "learning_rate": 1e-4}
         },
     }
-    references = (
+    references: ClassVar[tuple[Reference, ...]] = (
         Reference("Pong", 20.7, "PPO, 10M steps, 3 seeds", "Schulman et al. 2017, table 6"),
         Reference("Breakout", 274.8, "PPO, 10M steps, 3 seeds", "Schulman et al. 2017, table 6"),
     )
-    notes = (
+    notes: ClassVar[tuple[str, ...]] = (
         "Steps count decisions: 4 frames each.",
         "`--env.episodic-life true` ends an episode for the learner with each life. Returns are then of one life.",
         "`--env.sticky 0.25` repeats actions as ALE's v5 ids do.",
+        "`ale:` steps the same games in ALE's own vector env.",
     )
 
     def names(self) -> list[str]:
@@ -88,10 +89,7 @@ class Atari(Framework):
         difficulty: int | None = None,
     ) -> Any:
         """One game."""
-        if skip < 1 or stack < 1 or not 20 <= size <= 210:
-            raise ConfigError(
-                f"atari:{name}: skip={skip} and stack={stack} must be at least 1, size={size} in 20 .. 210."
-            )
+        check_frames(f"atari:{name}", skip, stack, size)
         return Game(
             name,
             render_mode=render_mode,
@@ -115,7 +113,14 @@ def _title(rom: str) -> str:
     return "".join(word.capitalize() for word in rom.split("_"))
 
 
-def _rom(name: str) -> str:
+def check_frames(env: str, skip: int, stack: int, size: int) -> None:
+    """Raises for frames that cannot be."""
+    if skip < 1 or stack < 1 or not 20 <= size <= 210:
+        raise ConfigError(f"{env}: skip={skip} and stack={stack} must be at least 1, size={size} in 20 .. 210.")
+
+
+def rom_of(name: str) -> str:
+    """The name of a game's ROM."""
     from ale_py import roms
 
     return str(next(rom for rom in roms.get_all_rom_ids() if _title(rom) == name))
@@ -155,7 +160,7 @@ class Game(gymnasium.Env[Any, Any]):
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", sticky)
         self.ale.setInt("max_num_frames_per_episode", 0)  # the limit is counted here
-        self._rom: Any = roms.get_rom_path(_rom(name))
+        self._rom: Any = roms.get_rom_path(rom_of(name))
         self.game_mode, self.difficulty = mode, difficulty
         self._load(0)
         self.actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.spec import Array
+from shoal.spec import Array, Stacked
 
 
 def shrink(screen: Array, height: int, width: int) -> Array:
@@ -31,7 +31,8 @@ class Stack:
     def __init__(self, stack: int, shape: tuple[int, int, int]) -> None:
         self.channels = shape[0]
         self.array: Array = np.zeros((stack * shape[0], *shape[1:]), np.uint8)
-        self.space = spaces.Box(0, 255, self.array.shape, np.uint8)
+        low, high = np.zeros_like(self.array), np.full_like(self.array, 255)
+        self.space: Any = Stacked(low, high, stack) if stack > 1 else spaces.Box(low, high, dtype=np.uint8)
 
     def fill(self, frame: Array) -> Array:
         """All places hold this frame: the first one of an episode."""

@@ -69,6 +69,7 @@ class Framework:
     is_vectorized: bool = False  # it steps many envs at once by itself: `make_vec` in place of `make`
     can_render: bool = True  # whether its envs draw frames
     vec_options: ClassVar[tuple[str, ...]] = ()  # options of `shoal.make` that its `make_vec` takes besides
+    timeout_s: float = 60.0  # seconds that an env in an environment of its own may take, also to be made
     python: str = ""  # versions of Python that it runs on, such as "<3.11"; empty: all of Shoal's
     example: str = ""  # the env of its test and of its row in docs/frameworks.md
     also: ClassVar[tuple[str, ...]] = ()  # further envs that are tested: one of each family
@@ -101,6 +102,10 @@ class Framework:
     ) -> Any:
         """All envs at once, as one VecEnv: for a framework that `is_vectorized`."""
         raise NotImplementedError
+
+    def make_here(self, name: str, **params: Any) -> Any:
+        """One env as an object of this process, also where its library has another interpreter (separate.py)."""
+        return self.make(name, **params)
 
     def canonical(self, name: str) -> str:
         """The env's own name: that of `names` which is equal without case, punctuation, stem and version.
@@ -198,7 +203,7 @@ class Maker:
 
     def __call__(self, **params: Any) -> Any:
         """Makes one env."""
-        return framework(self.prefix).make(self.name, **params)
+        return framework(self.prefix).make_here(self.name, **params)
 
 
 def framework(prefix: str) -> Framework:

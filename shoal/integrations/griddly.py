@@ -35,7 +35,7 @@ class Griddly(Separate):
 
     def canonical(self, name: str) -> str:
         """`Sokoban` also for `GDY-Sokoban-v0`."""
-        return super().canonical(re.sub(r"^GDY-|-v\d+$", "", name))
+        return super().canonical(re.sub(r"^gdy-|-v\d+$", "", name, flags=re.IGNORECASE))
 
     def listed(self) -> list[str]:
         """The games, without gym's `GDY-` and `-v0`."""

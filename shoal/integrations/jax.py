@@ -29,8 +29,18 @@ class Jax(Framework):
 
     title = "envs in JAX: gymnax, brax, jumanji, pgx, craftax, jaxmarl; batched on JAX's device"
     packages = {"jax": "jax>=0.4.30"}
-    install = ("pip install jax gymnax six brax jumanji pgx",)
+    install = (
+        "pip install jax gymnax six brax jumanji pgx",
+        "pip install --no-deps craftax jaxmarl jaxtyping wadler-lindig",
+    )
     example = "gymnax/CartPole-v1"
+    also = (
+        "brax/inverted_pendulum",
+        "jumanji/Snake-v1",
+        "pgx/tic_tac_toe",
+        "craftax/Craftax-Classic-Symbolic-v1",
+        "jaxmarl/MPE_simple_spread_v3",
+    )
     pattern = "LIBRARY/NAME"
     preprocessing = "none; jumanji's and pgx's action masks are used"
     is_vectorized = True

@@ -34,6 +34,7 @@ class MicroRTS(Separate):
         "pip install gym==0.26.2 'numpy<2' JPype1 peewee pillow pyglet",
     )
     python = ">=3.9,<3.12"
+    timeout_s = 180.0  # it starts Java
     example = "8x8/basesWorkers8x8"
     pattern = "MAP"
     preprocessing = "planes of 0 and 1; invalid actions masked; rewards weighted as in Huang et al. 2021"

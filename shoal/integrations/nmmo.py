@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ class NMMO(Separate):
     packages = {"nmmo": "nmmo==2.1.2"}
     install = ("pip install nmmo==2.1.2",)
     python = ">=3.9,<3.11"
+    timeout_s = 1800.0  # making the map of `large` takes minutes
     example = "small"
     pattern = "small, medium or large"
     can_render = False
     preprocessing = "tiles, entities and inventory; nine kinds of action as one MultiDiscrete, with masks"
     notes = (
         "nmmo 2.1.2 pins numpy 1.23, gymnasium 0.29 and pettingzoo 1.24, and needs a C compiler.",
-        "Maps are made once, in the user's cache folder.",
+        "Maps are made once, in the user's cache folder: seconds for small, minutes for large.",
         "Each agent's reward is that of its task; the default task is to survive.",
     )
 
@@ -64,8 +66,16 @@ class NMMO(Separate):
         settings.set("PATH_CWD", str(folder))
         with (folder / ".lock").open("w") as lock:  # the first worker makes the maps
             fcntl.flock(lock, fcntl.LOCK_EX)
+            _remove_unfinished(folder / settings.PATH_MAPS)
             world = nmmo.Env(settings, seed=0)
         return World(world, (*SEEN, "Market") if market else SEEN)
+
+
+def _remove_unfinished(maps: Path) -> None:
+    """Removes maps whose making was interrupted: Neural MMO looks for their folders alone, and would read no map."""
+    for one in maps.glob("map*"):
+        if not (one / "fractal.npy").is_file():  # the file that is written last
+            shutil.rmtree(one)
 
 
 class World:

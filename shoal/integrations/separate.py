@@ -62,6 +62,14 @@ class Separate(Framework):
             return f"its environment is not complete: 'shoal env add' was interrupted. Make it anew: {self.advice}"
         return f"it runs in a Python environment of its own, which is not there yet. Make it: {self.advice}"
 
+    def make_here(self, name: str, **params: Any) -> Any:
+        """One env, or a stand-in for one that a worker under its interpreter holds."""
+        if self.is_here:
+            return self.make(name, **params)
+        from shoal.integrations.elsewhere import make_one
+
+        return make_one(f"{self.prefix}:{name}", **params)
+
     def missing_program(self) -> str:
         """The program that is not on the PATH, and the command that installs it; empty if none is missing."""
         for program, command in self.programs.items():

@@ -24,22 +24,18 @@ from shoal.puffer.exceptions import APIUsageError
 FAMILIES = {
     "crafter": ("crafter", "Reward"),
     "dm_control": ("dm_control", "walker-walk"),
+    "gpudrive": ("gpudrive", "example_data"),
+    "griddly": ("griddly", "Spiders"),
     "magent": ("magent", "battle"),
+    "microrts": ("microrts", "16x16/basesWorkers16x16"),
     "minihack": ("minihack", "River"),
     "nethack": ("nethack", "Score"),
+    "neuralmmo": ("nmmo", "small"),
     "open_spiel": ("openspiel", "connect_four"),
     "pokemon_red": ("pyboy", "PokemonRed"),
     "procgen": ("procgen", "bigfish"),
     "stable_retro": ("retro", "Airstriker-Genesis"),
     "vizdoom": ("vizdoom", "HealthGatheringSupreme"),
-}
-# envs that cannot be made by name, and how to install them; `emulate` accepts a function that makes one
-NOT_BY_NAME = {
-    "gpudrive": "build it from source: no pip package holds its simulator (gpudrive 0.1.0 is Python files only)",
-    "griddly": "pip install griddly==1.6.7 gym==0.26.2 'numpy<2'",
-    "microrts": "pip install --ignore-requires-python --no-deps gym-microrts==0.6.0 && "
-    "pip install gym==0.26.2 'numpy<2' JPype1 peewee pillow pyglet (and Java)",
-    "neuralmmo": "pip install nmmo (Python 3.10)",
 }
 INSTALL = {
     "ale_py": "pip install ale-py==0.12.1",
@@ -84,12 +80,6 @@ def find(name: str) -> Callable[..., Any] | str:
     for family, (prefix, default) in FAMILIES.items():
         if re.match(rf"{family}([-_].|$)", name) and ":" not in name:
             return _of_framework(name, prefix, name[len(family) + 1 :] or default)
-    family = re.split(r"[-_]", name)[0]
-    if family in NOT_BY_NAME:
-        raise APIUsageError(
-            f"'{name}' cannot be made by name. Install it: {NOT_BY_NAME[family]}; "
-            "then pass a function that makes one env to shoal.puffer.emulate."
-        )
     if name.startswith("gym-") or name in gymnasium.registry:
         return gymnasium_envs.find(name.removeprefix("gym-"))
     if name.startswith("atari-"):
@@ -107,7 +97,7 @@ def find(name: str) -> Callable[..., Any] | str:
     try:
         registry.find(native)
     except UnknownEnv:
-        known = [*_registered, *registry.known_names(), *FAMILIES, *NOT_BY_NAME]
+        known = [*_registered, *registry.known_names(), *FAMILIES]
         near = did_you_mean(native, known)
         raise UnknownEnv(
             f"'{name}'.{near} Known names are gym-<id>, atari-<game>, minigrid-<name>, pettingzoo-<name>, "

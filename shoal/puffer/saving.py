@@ -134,8 +134,9 @@ def episode_starts(learners: list[Any]) -> list[tuple[Tensor, Tensor]]:
     pairs = []
     for learner in learners:
         rollout = learner.rollout
-        ends = [*rollout.obs, *(part for part in (rollout.alive, rollout.masks) if part is not None)]
-        pairs += [(part, part.clone()) for part in [*(end[-1] for end in ends), *rollout.state]]
+        ends = [end[-1] for end in rollout.carried()]
+        stacked = [part for leaf in rollout.stacked for part in leaf.last()]
+        pairs += [(part, part.clone()) for part in [*ends, *stacked, *rollout.state]]
     return pairs
 
 

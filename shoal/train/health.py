@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal import config
+from shoal.algos.frames import StackedObs
 from shoal.algos.roles import Role
 from shoal.algos.rollout import Rollout
 from shoal.errors import CompilerMissing, ConfigError, TrainingError
@@ -82,7 +83,8 @@ class Context:
 def _bad_value(rollout: Rollout, role: Role, agents: int) -> str:
     """Describes the first value of an env that is not finite; empty if all are finite."""
     names = [leaf.name for leaf in rollout.layout.leaves]
-    places = [(f"observation{n}", leaf) for n, leaf in zip(names, rollout.obs) if leaf.dtype.is_floating_point]
+    obs = [leaf.frames if isinstance(leaf, StackedObs) else leaf for leaf in rollout.obs]
+    places = [(f"observation{n}", leaf) for n, leaf in zip(names, obs) if leaf.dtype.is_floating_point]
     places.append(("reward", rollout.rewards))  # obs[t] comes before rewards[t]
     for what, values in sorted(places, key=lambda place: _first_bad(place[1])):
         flat = values.reshape(len(values), rollout.rows, -1)

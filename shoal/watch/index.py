@@ -27,9 +27,9 @@ REST_S = 0.5  # between two scans
 BUDGET_S = 0.25  # of one scan, for folders that were not seen before
 ASLEEP_S = 20.0  # a run without a summary whose files are older is asked less often whether it runs
 KILLED_S = 5.0  # between two such questions
-SWEEP_FILE = "sweep.json"
+SETTLED_S = 2.0  # file systems may count time in seconds
+SWEEP_FILE = "sweep.json"  # as shoal/sweep/store.py has it, which needs Optuna
 LONGEST = 200  # characters of a name
-ROW = ("id", "env", "algo", "seed", "status", "step", "total", "return", "eval", "score", "sps", "wall_s", "started")
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Index:
             is_sweep = name in self.sweeps
             facts = self.root.json(path / (SWEEP_FILE if is_sweep else SEEDS_FILE))
             self._replace(entry, _sweep_row(path, facts) if is_sweep else _seeds_row(path, facts))
-            entry.folder_time = changed
+            entry.folder_time = _settled(changed)
 
     def _classify(self, name: str, path: Path) -> Entry | None:
         for file, kind in (("run.json", self.runs), (SEEDS_FILE, self.seeds), (SWEEP_FILE, self.sweeps)):
@@ -163,7 +163,7 @@ class Index:
         if has_new_files:
             entry.facts = parse_object(read_in(str(entry.path), "run.json") or b"")
             entry.summary = parse_object(read_in(str(entry.path), "summary.json") or b"")
-            entry.folder_time = changed
+            entry.folder_time = _settled(changed)
         has_ended = bool(entry.summary.get("status"))
         if has_ended and not has_new_files:
             return
@@ -200,6 +200,11 @@ class _Unended(Run):
     @property
     def summary(self) -> None:
         return None
+
+
+def _settled(changed: int) -> int:
+    """The time of a folder, if nothing else can happen at that time any more; otherwise -1: it is read again."""
+    return changed if time.time_ns() - changed > SETTLED_S * 1e9 else -1
 
 
 def _is_text(name: str) -> bool:

@@ -63,9 +63,9 @@ def panels(root: Root, entry: Entry) -> dict[str, Any]:
         "episodes": [_ranged(history, key) for key in ["episode/return", "episode/length", *history.stats()]]
         + ([_ranged(history, "eval/return")] if "eval/return" in latest else []),
         "learning": [
-            {"key": row.name, "label": row.label, "value": _shown(latest[row.name])} for row in learning(history)
+            {"key": row.name, "label": row.label, "value": number(latest[row.name])} for row in history.learning()
         ],
-        "agents": [{"label": row.name, "value": _shown(row.mean), "remark": row.remark} for row in history.agents()],
+        "agents": [{"label": row.name, "value": number(row.mean), "remark": row.remark} for row in history.agents()],
         "league": {
             name: number(latest.get(f"league/{name}"))
             for name in ("rating", "rating_ci95", "win_rate", "members", "games")
@@ -73,21 +73,12 @@ def panels(root: Root, entry: Entry) -> dict[str, Any]:
         if "league/members" in latest
         else None,
         "machine": {name: number(latest.get(name)) for name in ("cpu_percent", "memory_mb") if name in latest},
-        "is_bad": [row.name for row in learning(history) if not math.isfinite(latest[row.name])],
+        "is_bad": [row.name for row in history.learning() if not math.isfinite(latest[row.name])],
     }
-
-
-def learning(history: History) -> list[Any]:
-    """The metrics of the algorithm."""
-    return history.learning()
 
 
 def _is_value(value: Any) -> bool:
     return value is None or number(value) is not None
-
-
-def _shown(value: float) -> float | None:
-    return number(value)
 
 
 def _ranged(history: History, key: str) -> dict[str, Any]:

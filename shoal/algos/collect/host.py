@@ -73,7 +73,7 @@ class HostCollector:
             envs = self._range(infos["env_id"])
             started += envs.num_envs
             for number, seat in enumerate(self.seats):
-                self._take_obs(seat, envs.views[number][-1], obs, infos, envs)
+                self._take_obs(seat, envs.views[number][-1], obs, infos, envs, is_first=True)
             if self.members is not None:
                 self.members.note_alive(infos, envs.lo, envs.hi)
 
@@ -89,7 +89,7 @@ class HostCollector:
             obs_rows = rows if self.vec.agent_spaces.alike else slice(lo, hi)
             range_obs = map_leaves(operator.itemgetter(obs_rows), obs)
             for number, seat in enumerate(self.seats):
-                self._take_obs(seat, envs.views[number][-1], range_obs, range_infos, envs)
+                self._take_obs(seat, envs.views[number][-1], range_obs, range_infos, envs, is_first=True)
             if self.members is not None:
                 self.members.note_alive(range_infos, lo, hi)
 
@@ -214,10 +214,23 @@ class HostCollector:
             final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
         return index + rows.start, [torch.from_numpy(leaf[ended]) for leaf in final]
 
-    def _take_obs(self, seat: Seat, views: StepViews, obs: Any, infos: dict[str, Any], envs: EnvRange) -> None:
-        """Copies the next observations, action masks and alive flags."""
+    def _take_obs(
+        self,
+        seat: Seat,
+        views: StepViews,
+        obs: Any,
+        infos: dict[str, Any],
+        envs: EnvRange,
+        is_first: bool = False,
+    ) -> None:
+        """Copies the next observations, action masks and alive flags. is_first: no step led to them."""
         for stored, leaf in zip(views.next_obs, pick_obs(obs, seat.role, seat.rollout.layout, self.agents, envs.lo)):
-            np.copyto(stored, leaf, casting="unsafe")
+            if isinstance(stored, np.ndarray):
+                np.copyto(stored, leaf, casting="unsafe")
+            elif is_first:
+                stored.whole(leaf)
+            else:
+                stored.put(leaf)
         if views.next_mask is not None:
             masks = pick_masks(infos, seat.role, self.agents, envs.lo)
             views.next_mask[...] = 1 if masks is None else masks.reshape(views.next_mask.shape)

@@ -17,17 +17,18 @@ class NativeReplay:
 
     def __init__(self, replay: Any, make_batch: Any) -> None:
         self.replay, self.lib, self._make_batch = replay, qlearn.load(), make_batch
-        self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in replay.obs], np.int64)
+        whole = [leaf for _, leaf in replay.whole(replay.obs)]  # C knows only these; torch has stacked frames
+        self.sizes = np.array([leaf[0].numel() * leaf.element_size() for leaf in whole], np.int64)
         self.ends = torch.zeros(replay.rows, dtype=torch.int64)
         self.counts = replay.counts.numpy()
-        self.leaves = addresses(replay.obs)
+        self.leaves = addresses(whole)
         tensors = {"base": replay.base, "actions": replay.actions, "rewards": replay.rewards, "kinds": replay.kinds}
         tensors |= {"heads": replay.heads, "counts": replay.counts, "stored": replay.stored}
         self.memory = qlearn.Replay(
             rows=replay.rows,
             agents=replay.agents,
             capacity=replay.capacity,
-            leaves=len(replay.obs),
+            leaves=len(whole),
             mask_size=0 if replay.masks is None else replay.masks.shape[1],
             action_bytes=replay.actions.element_size(),
             obs_bytes=self.sizes.ctypes.data,
@@ -55,12 +56,12 @@ class NativeReplay:
         for truncation in truncations:  # rows whose agent was out of the game have no place
             t, rows = truncation.steps.start, truncation.rows
             counts = slice(None) if rollout.alive is None else rollout.alive[t, rows]
-            for stored, leaf in zip(self.replay.obs, truncation.obs):
-                stored[last[t, rows[counts]]] = leaf[counts].to(stored.dtype)
+            for k, stored in self.replay.whole(self.replay.obs):
+                stored[last[t, rows[counts]]] = truncation.obs[k][counts].to(stored.dtype)
 
     def _describe(self, rollout: Any) -> tuple[Any, ...]:
         """The C struct of a rollout, and what it points to."""
-        leaves = addresses(rollout.obs)
+        leaves = addresses([leaf for _, leaf in self.replay.whole(rollout.obs)])
         tensors = {name: getattr(rollout, name) for name in "actions rewards dones alive masks".split()}
         if self.replay.masks is None:
             tensors["masks"] = None
@@ -77,6 +78,7 @@ class NativeReplay:
         struct.n_step, struct.gamma = n_step, gamma
         self.lib.draw(ctypes.addressof(struct))
         self.lib.windows(ctypes.addressof(struct))
+        self._take_frames(batch, n_step)
         return batch
 
     def windows(self, index: Tensor, weights: Tensor, n_step: int, gamma: float) -> Any:
@@ -87,7 +89,16 @@ class NativeReplay:
         struct = self._last_batch[1]
         struct.groups, struct.count, struct.n_step, struct.gamma = 1, len(index), n_step, gamma
         self.lib.windows(ctypes.addressof(struct))
+        self._take_frames(batch, n_step)
         return batch
+
+    def _take_frames(self, batch: Any, n_step: int) -> None:
+        """Gathers the stacked observations of a batch."""
+        stacked = self.replay.stacked
+        if stacked:
+            after = self.replay.after(batch.index, n_step)
+            for k, leaf in stacked.items():
+                batch.obs[k], batch.next_obs[k] = leaf[batch.index], leaf[after]
 
     def _batch(self, count: int, reuse: Any) -> Any:
         """Memory for a batch: that of `reuse` if it is the last batch and has this size."""
@@ -96,18 +107,21 @@ class NativeReplay:
         replay = self.replay
         floats = {name: torch.empty(count) for name in ("returns", "discounts", "weights")}
         integers = {name: torch.empty(count, dtype=torch.int64) for name in ("index", "actions")}
-        obs, next_obs = ([leaf.new_empty((count, *leaf.shape[1:])) for leaf in replay.obs] for _ in range(2))
+        obs, next_obs = [list(replay.obs) for _ in range(2)]
+        for leaves in (obs, next_obs):
+            for k, leaf in replay.whole(leaves):
+                leaves[k] = leaf.new_empty((count, *leaf.shape[1:]))
         masks = None if replay.masks is None else replay.masks.new_empty((count, replay.masks.shape[1]))
         batch = self._make_batch(obs=obs, next_obs=next_obs, next_masks=masks, **floats, **integers)
-        leaves, next_leaves = addresses(obs), addresses(next_obs)
+        here, there = (addresses([leaf for _, leaf in replay.whole(part)]) for part in (obs, next_obs))
         struct = qlearn.Draw(
             replay=self.address,
-            obs=ctypes.addressof(leaves),
-            next_obs=ctypes.addressof(next_leaves),
+            obs=ctypes.addressof(here),
+            next_obs=ctypes.addressof(there),
             next_masks=None if masks is None else masks.data_ptr(),
             **{name: tensor.data_ptr() for name, tensor in (floats | integers).items()},
         )
-        self._last_batch = batch, struct, leaves, next_leaves
+        self._last_batch = batch, struct, here, there
         return batch
 
 

@@ -32,11 +32,8 @@ PACKAGES: dict[str, str] = {
     "classic_control": "gym-{}",
     "classic_control_continuous": "gym-{}",
     "mujoco": "gym-{}",
-    "gpudrive": "gpudrive",
-    "griddly": "griddly-{}",
-    "microrts": "microrts",
-    "nmmo": "neuralmmo",
-    **{family: f"{family}-{{}}" for family in names.FAMILIES},
+    "nmmo": "neuralmmo-{}",
+    **{family: f"{family}-{{}}" for family in names.FAMILIES if family != "neuralmmo"},
 }
 DEFAULTS = {
     "atari": "breakout",
@@ -64,8 +61,9 @@ def env_creator(package: str, name: str | None = None, **kwargs: Any) -> Callabl
     if pattern == "gym-{}":
         name = _gymnasium_id(name)
     stem = name.lower().removeprefix(f"{package}-").removeprefix(f"{package}_") if pattern != "gym-{}" else name
-    if package in names.FAMILIES:  # the family's name alone is its default env
-        stem = names.FAMILIES[package][1] if stem in (package, *SHORT_NAMES.get(package, ())) else stem
+    family = pattern.removesuffix("-{}")
+    if family in names.FAMILIES:  # the family's name alone is its default env
+        stem = names.FAMILIES[family][1] if stem in (package, family, *SHORT_NAMES.get(package, ())) else stem
     if (package, stem) == ("minigrid", "minigrid"):
         stem = "empty-8x8"
     try:

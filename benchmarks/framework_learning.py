@@ -1,0 +1,251 @@
+"""Does it learn? Envs of other libraries with the defaults of their framework, one run of `shoal train` each.
+
+    python benchmarks/framework_learning.py pong --seed 1 [--device cuda] [--cores 0-7]
+    python benchmarks/framework_learning.py unlock --seed 1 --steps 100000     a short run: does the return rise?
+    python benchmarks/framework_learning.py --list                             the tasks, their bars, what was reached
+    python benchmarks/framework_learning.py spread --baseline                  the scripted players that it must beat
+
+A run is a process of its own: its command is in its line of benchmarks/results/framework_learning.jsonl, with the
+curve, the score of 100 held-out episodes (fewer for long ones) and whether it reached the bar. `scripts/frameworks
+--docs` writes the scores of whole runs into docs/frameworks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from shoal.measure import describe_machine
+from shoal.runs import all_runs, commit
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks/results/framework_learning.jsonl"
+POINTS = 200  # of a stored curve
+
+
+@dataclass(frozen=True)
+class Task:
+    """One env, its command's flags, and what counts as learned."""
+
+    env: str
+    bar: float
+    what: str  # the score, and where its bar is from
+    steps: int
+    flags: tuple[str, ...] = ()
+    episodes: int = 100  # of the final evaluation
+    score: Callable[[dict[str, Any]], float] = lambda summary: float(summary["eval"]["return"])
+    baseline: Callable[[], dict[str, float]] | None = None  # scripted players; the bar is that of the best
+
+
+def crafter_score(summary: dict[str, Any]) -> float:
+    """Crafter's score in %: the geometric mean of the success rates of its 22 achievements (Hafner 2021)."""
+    found = {name: value for name, value in summary["eval"].get("stats", {}).items() if name.startswith("unlocked/")}
+    if len(found) != 22:
+        raise SystemExit(f"the evaluation has {len(found)} achievements, not 22: {sorted(summary['eval'])}")
+    rates = [100.0 * (value["mean"] if isinstance(value, dict) else value) for value in found.values()]
+    return math.exp(mean(math.log(1.0 + rate) for rate in rates)) - 1.0
+
+
+# ---- scripted players ----
+
+
+def play(env: str, act: Callable[[Any, np.random.Generator], Any], episodes: int = 100) -> float:
+    """The mean return of an agent over episodes, with actions of `act(observations, random numbers)`."""
+    import shoal
+
+    vec: Any = shoal.make(env, 1, backend="serial", seed=12345)
+    obs, _ = vec.reset()
+    random = np.random.default_rng(0)
+    done = 0
+    sums: list[float] = []
+    while done < episodes:
+        obs, *_ = vec.step(act(obs, random))
+        stats = vec.drain_stats()
+        if stats["episodes"]:
+            done += stats["episodes"]
+            sums += [stats["return"]["mean"]] * stats["episodes"]
+    vec.close()
+    return mean(sums)
+
+
+def constant_players(env: str, episodes: int) -> dict[str, float]:
+    """Random actions, and each action all the time."""
+    import shoal
+
+    vec: Any = shoal.make(env, 1, backend="serial")
+    choices, rows = int(vec.single_action_space.n), vec.num_rows
+    vec.close()
+
+    def always(actions: Any, obs: Any, random: Any) -> Any:
+        return actions
+
+    found = {"random": play(env, lambda obs, random: random.integers(0, choices, rows), episodes)}
+    for action in range(choices):
+        found[f"always {action}"] = play(env, partial(always, np.full(rows, action)), episodes)
+    return found
+
+
+def spread_players() -> dict[str, float]:
+    """simple_spread: random actions, and agents that walk to the landmark that is nearest to each."""
+    env = "pettingzoo:mpe/simple_spread"
+
+    def nearest(obs: Any, random: np.random.Generator) -> Any:
+        # obs: own velocity (2), own place (2), landmarks relative to it (3 x 2), other agents (2 x 2), messages (4)
+        actions = []
+        for row in np.asarray(obs):
+            x, y = min(row[4:10].reshape(3, 2), key=lambda place: float(np.hypot(*place)))
+            actions.append((2 if x > 0 else 1) if abs(x) > abs(y) else (4 if y > 0 else 3))
+        return np.array(actions)
+
+    return {
+        "random": play(env, lambda obs, random: random.integers(0, 5, len(obs)), 200),
+        "walks to the nearest landmark": play(env, nearest, 200),
+    }
+
+
+# ---- tasks ----
+
+TASKS = {
+    "pong": Task("atari:Pong", 18.0, "points of 21 more than the game's player", 10_000_000, episodes=20),
+    "breakout": Task("atari:Breakout", 30.0, "points, after 4M frames", 1_000_000, episodes=20),
+    "coinrun": Task("procgen:coinrun", 7.5, "return, easy levels", 5_000_000),
+    "unlock": Task("minigrid:Unlock", 0.6, "return", 2_000_000),
+    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 2_000_000),
+    "nethack": Task("nethack:Score", 400.0, "points of the game", 5_000_000),
+    "crafter": Task("crafter:Reward", 4.6, "score in %; PPO's is 4.6 (Hafner 2021)", 1_000_000, score=crafter_score),
+    "kaz": Task(
+        "pettingzoo:butterfly/knights_archers_zombies",
+        0.0,
+        "zombies of each agent; the best of random and constant actions",
+        2_000_000,
+        baseline=lambda: constant_players("pettingzoo:butterfly/knights_archers_zombies", 30),
+    ),
+    "spread": Task(
+        "pettingzoo:mpe/simple_spread",
+        0.0,
+        "return of each agent; agents that walk to the nearest landmark",
+        1_000_000,
+        baseline=spread_players,
+    ),
+}
+
+
+def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
+    """One run of `shoal train`, and its line of the results."""
+    steps = options.steps or task.steps
+    bar, players = task.bar, {}
+    if task.baseline is not None:
+        players = task.baseline()
+        bar = max(players.values())
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["train", task.env, "--seed", str(options.seed), "--train.total-steps", str(steps), *task.flags]
+        command += ["--eval.episodes", str(task.episodes), *(["--device", options.device] if options.device else [])]
+        command += options.flags
+        began = time.perf_counter()
+        process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
+        subprocess.run(process, check=True, cwd=ROOT)
+        seconds = time.perf_counter() - began
+        found = all_runs(Path(folder))[-1]
+        summary = found.summary or {}
+        curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in found.metrics() if m.get("episode/n")]
+    score = task.score(summary)
+    return {
+        "task": name,
+        "env": task.env,
+        "command": "shoal " + " ".join(command),
+        "seed": options.seed,
+        "is_whole": steps == task.steps,
+        "steps": summary["step"],
+        "score": round(score, 3),
+        "return": round(summary["eval"]["return"], 3),
+        "ci95": summary["eval"]["ci95"],
+        "bar": round(bar, 3),
+        "what": task.what,
+        "is_reached": score >= bar,
+        "scripted": {who: round(value, 3) for who, value in players.items()},
+        "train_s": round(summary["wall_s"], 1),
+        "seconds": round(seconds, 1),
+        "curve": curve[:: max(1, len(curve) // POINTS)],
+        "cores": len(os.sched_getaffinity(0)),
+        "machine": describe_machine(),
+        "commit": commit(),
+    }
+
+
+def results() -> list[dict[str, Any]]:
+    """All lines of the results."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+
+
+def show_list() -> None:
+    """The tasks, and the newest whole run of each seed."""
+    done = {(line["task"], line["seed"]): line for line in results() if line["is_whole"]}
+    for name, task in TASKS.items():
+        bar = "of scripted players" if task.baseline else f"{task.bar:g}"
+        reached = ", ".join(f"{line['score']:g} (seed {seed})" for (other, seed), line in done.items() if other == name)
+        print(f"{name:10} {task.env:46} {task.steps:>11,} steps   bar {bar:20} {reached or 'not run'}")
+
+
+def show(line: dict[str, Any]) -> None:
+    returns = [point[2] for point in line["curve"]]
+    fifth = max(1, len(returns) // 5)
+    first, last = (mean(part) if part else math.nan for part in (returns[:fifth], returns[-fifth:]))
+    verdict = "reached" if line["is_reached"] else "not reached"
+    print(f"{line['task']}, seed {line['seed']}: score {line['score']:g}, bar {line['bar']:g}: {verdict}")
+    print(f"training's return {first:.3f} at first, {last:.3f} at last; {line['steps']:,} steps, {line['train_s']:g} s")
+
+
+def cores(text: str) -> set[int]:
+    """`0-3` or `1,5`."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", nargs="?", choices=TASKS, metavar="TASK", help=f"one of {', '.join(TASKS)}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="", help="cpu or cuda; default: by the machine")
+    parser.add_argument("--cores", type=cores, help="the cores that it may use: 0-7 or 1,5")
+    parser.add_argument("--steps", type=int, default=0, help="fewer steps than the task has; not counted as a result")
+    parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of shoal train, the last")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--baseline", action="store_true", help="only the scripted players of the task")
+    options = parser.parse_args()
+    if options.list:
+        show_list()
+        return
+    if options.task is None:
+        parser.error("name a task, or --list")
+    task = TASKS[options.task]
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)
+    if options.baseline:
+        for who, value in (task.baseline() if task.baseline else {"none": math.nan}).items():
+            print(f"{who}: {value:.3f}")
+        return
+    line = run(options.task, task, options)
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    show(line)
+
+
+if __name__ == "__main__":
+    main()
