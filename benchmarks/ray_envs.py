@@ -64,7 +64,7 @@ def network(obs: tuple[int, ...], actions: int) -> Callable[[Any], Any]:
 
     def act(batch: Any) -> Any:
         with torch.inference_mode():
-            x = torch.from_numpy(np.array(batch)).float()
+            x = torch.from_numpy(batch)  # it is not overwritten before `send`
             logits = net(x.permute(0, 3, 1, 2) if x.ndim == 4 else x)
             return torch.distributions.Categorical(logits=logits).sample().numpy()
 
