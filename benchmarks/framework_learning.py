@@ -94,7 +94,7 @@ def constant_players(env: str, episodes: int) -> dict[str, float]:
 
 def spread_players() -> dict[str, float]:
     """simple_spread: random actions, and agents that walk to the landmark that is nearest to each."""
-    env = "pettingzoo:mpe/simple_spread"
+    env = "pettingzoo:mpe2/simple_spread_v3"
 
     def nearest(obs: Any, random: np.random.Generator) -> Any:
         # obs: own velocity (2), own place (2), landmarks relative to it (3 x 2), other agents (2 x 2), messages (4)
@@ -134,7 +134,7 @@ TASKS = {
         baseline=lambda: constant_players("pettingzoo:butterfly/knights_archers_zombies", 30),
     ),
     "spread": Task(
-        "pettingzoo:mpe/simple_spread",
+        "pettingzoo:mpe2/simple_spread_v3",
         0.0,
         "return of each agent; agents that walk to the nearest landmark",
         1_000_000,
