@@ -95,6 +95,7 @@ WALLS = {
     | {
         "conformance",
         "measure",
+        "memory",
         "tune",
         "config",
         "runs",

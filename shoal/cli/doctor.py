@@ -298,7 +298,6 @@ def _gpu() -> Iterator[Finding]:
     import torch
 
     from shoal.native import cuda
-    from shoal.nn.launch import has_triton
 
     built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     yield Finding("torch", "fine", f"{torch.__version__}, built for {built}")
@@ -324,7 +323,7 @@ def _gpu() -> Iterator[Finding]:
     fix = "pip install cuda-bindings nvidia-cuda-nvrtc"
     yield Finding("envs on the GPU", "slow" if why else "fine", why or "NVRTC compiles them", fix if why else "")
     version = _version("triton")
-    if has_triton() and version:
+    if version:
         yield Finding("Triton", "fine", f"{version}: fused kernels")
     else:
         text = "not installed: networks run as plain torch operations, several times slower"
