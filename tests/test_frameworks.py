@@ -403,6 +403,24 @@ def test_stacks_write_each_frame_once():
     assert now[:, 0, 0].tolist() == [1, 2, 3]
 
 
+def test_crafter_writes_what_each_episode_unlocked(tmp_path):
+    pytest.importorskip("crafter")
+    file = tmp_path / "stats.jsonl"
+    env = framework("crafter").make("Reward", length=12, stats=str(file))
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, infos = env.step(0)
+            total, over = total + reward, terminated or truncated
+    first, last = (json.loads(line) for line in file.read_text().splitlines())
+    assert first["length"] == last["length"] == 12
+    assert last["reward"] == pytest.approx(total, abs=0.06)
+    assert sum(count > 0 for name, count in last.items() if name.startswith("achievement_")) == infos["achievements"]
+    with pytest.raises(ConfigError, match="there is no folder"):
+        framework("crafter").make("Reward", stats=str(tmp_path / "none" / "stats.jsonl"))
+
+
 def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
     """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
     pytest.importorskip("pyboy")

@@ -126,6 +126,7 @@ WALLS = {
     | {
         "conformance",
         "measure",
+        "memory",
         "tune",
         "config",
         "runs",

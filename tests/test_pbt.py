@@ -202,6 +202,14 @@ def test_mistakes_are_errors_before_any_work(tmp_path, capsys, words, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("verb", "flag"), [("sweep", "--pbt 100k"), ("bench train", "--population 8")])
+def test_populations_are_for_training_only(verb, flag, capsys):
+    pytest.importorskip("optuna")
+    verb, *more = verb.split()
+    assert main([verb, *more, "cartpole", *flag.split(), "--device", "cpu"]) == 2
+    assert f"{flag.split()[0]} is for 'shoal train', not for 'shoal" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_command_trains_and_replays(tmp_path, capsys):
     flags = "--vec.num-envs 16 --train.horizon 8 --train.minibatches 2 --train.total-steps 512 --eval.episodes 0"
     base = f"train cartpole --population 3 --pbt 128 {flags} --device cpu --runs {tmp_path} --console lines"

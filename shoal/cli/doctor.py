@@ -298,7 +298,6 @@ def _gpu() -> Iterator[Finding]:
     import torch
 
     from shoal.native import cuda
-    from shoal.nn.launch import has_triton
 
     built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     yield Finding("torch", "fine", f"{torch.__version__}, built for {built}")
@@ -323,9 +322,8 @@ def _gpu() -> Iterator[Finding]:
     why = cuda.gpu_backend_missing()
     fix = "pip install cuda-bindings nvidia-cuda-nvrtc"
     yield Finding("envs on the GPU", "slow" if why else "fine", why or "NVRTC compiles them", fix if why else "")
-    version = _version("triton")
-    if has_triton() and version:
-        yield Finding("Triton", "fine", f"{version}: fused kernels")
+    if importlib.util.find_spec("triton") is not None:
+        yield Finding("Triton", "fine", f"{_version('triton') or _version('pytorch-triton') or ''}: fused kernels")
     else:
         text = "not installed: networks run as plain torch operations, several times slower"
         yield Finding("Triton", "slow", text, "pip install triton")

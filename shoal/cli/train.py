@@ -226,6 +226,9 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     config.check(options, "")
     if verb != "train" and parsed.seeds:
         raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
+    for name in ("population", "pbt", "replay"):
+        if verb != "train" and getattr(parsed, name):
+            raise ConfigError(f"--{name} is for 'shoal train', not for 'shoal {verb}'. Leave it out.")
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     launch = rank_flags.read(parsed)

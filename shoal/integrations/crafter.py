@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from shoal.errors import ConfigError
 from shoal.integrations.framework import Framework, Reference
 from shoal.spec import Array
 
@@ -33,6 +36,8 @@ class Crafter(Framework):
     )
     notes = (
         "The infos of an episode's last step have `achievements`, the number unlocked, and `unlocked/NAME` of each.",
+        "`--env.stats FILE` appends a line of JSON for each episode, in the form of crafter.Recorder: the score is the "
+        "geometric mean of success rates over the episodes of training.",
         "Stock env `craftax_classic` is the same game in C, a thousand times faster.",
     )
 
@@ -40,9 +45,13 @@ class Crafter(Framework):
         """With and without reward."""
         return ["NoReward", "Reward"]
 
-    def make(self, name: str, *, render_mode: str | None = None, size: int = 64, length: int = 10_000) -> Any:
-        """One world. size: pixels a side; length: the time limit in steps."""
-        return World(render_mode, size, length, name == "Reward")
+    def make(
+        self, name: str, *, render_mode: str | None = None, size: int = 64, length: int = 10_000, stats: str = ""
+    ) -> Any:
+        """One world. size: pixels a side; length: the time limit in steps; stats: a file for the episodes' facts."""
+        if stats and not Path(stats).parent.is_dir():
+            raise ConfigError(f"crafter:{name}: stats={stats}: there is no folder {Path(stats).parent}. Make it first.")
+        return World(render_mode, size, length, name == "Reward", stats)
 
 
 class World(gymnasium.Env[Any, Any]):
@@ -50,10 +59,11 @@ class World(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, render_mode: str | None, size: int, length: int, has_reward: bool) -> None:
+    def __init__(self, render_mode: str | None, size: int, length: int, has_reward: bool, stats: str) -> None:
         import crafter
 
-        self.render_mode = render_mode
+        self.render_mode, self.stats = render_mode, stats
+        self._return, self._length = 0.0, 0
         self.world = crafter.Env(size=(size, size), length=length, reward=has_reward, seed=0)
         self.observation_space = spaces.Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = spaces.Discrete(len(self.world.action_names))
@@ -63,16 +73,23 @@ class World(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None:
             self.world._seed, self.world._episode = seed, 0
+        self._return, self._length = 0.0, 0
         return self.world.reset(), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """One step."""
         obs, reward, done, info = self.world.step(int(action))
+        self._return, self._length = self._return + float(reward), self._length + 1
         if not done:
             return obs, float(reward), False, False, {}
         is_dead = info["discount"] == 0.0
         unlocked = {f"unlocked/{name}": float(count > 0) for name, count in info["achievements"].items()}
         infos = {"achievements": sum(unlocked.values()), **unlocked}
+        if self.stats:
+            counts = {f"achievement_{name}": int(count) for name, count in info["achievements"].items()}
+            line = json.dumps({"length": self._length, "reward": round(self._return, 1), **counts}) + "\n"
+            with open(self.stats, "ab", buffering=0) as file:  # one write: workers do not mix their lines
+                file.write(line.encode())
         return obs, float(reward), is_dead, not is_dead, infos
 
     def render(self) -> Any:

@@ -199,15 +199,14 @@ class _Population:
         display = SeedScreen(console, f"{env}, {self.options.algo}, {count} members, {kind}", "member", True)
         turns = _Turns(self, members, step, show=display.show, note=display.note, ended=self._ended)
         try:
-            turns.run()
+            with contextlib.closing(display):  # before the summary is printed
+                turns.run()
         except Stopped as stop:
             self._finish(console, is_complete=False)
             raise Stopped(stop.number, Run(self.group.folder)) from None
         except BaseException:
             self._finish("off", is_complete=False)
             raise
-        finally:
-            display.close()
         self._finish(console)
 
     def _member(self, number: int, values: Mapping[str, Any], run: Run | None) -> Member:

@@ -173,7 +173,8 @@ class _Work:
         env, count = self.group.facts.get("env"), len(self.seeds)
         display = screen.SeedScreen(console, f"{env}, {self.options.algo}, {count} seeds, by turns", is_together=True)
         members = [Member(seed, self.request(seed)) for seed in self.seeds]
-        turns = Turns(self.env, members, show=display.show, note=display.note, ended=self._member_ended)
+        shown: dict[str, Any] = {"show": display.show, "note": display.note, "ended": self._member_ended}
+        turns = Turns(self.env, members, kind="seed", **shown)
         try:
             turns.run()
         except Stopped as stop:

@@ -64,6 +64,7 @@ class Turns:
         show: called now and then with the rows of all members.
         note: called with a line of text when a signal arrives.
         ended: called with a member that has finished or failed.
+        kind: the user's word for a member.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class Turns:
         show: Callable[[list[SeedRow]], None] = lambda rows: None,
         note: Callable[[str], None] = lambda text: None,
         ended: Callable[[Member], None] = lambda member: None,
+        kind: str = "member",
     ) -> None:
+        self.kind = kind
         self.env, self.members = env, list(members)
         self.pool = swap.TrainerPool()
         self.show, self.note, self.ended = show, note, ended
@@ -238,7 +241,7 @@ class Turns:
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         again = "; press Ctrl-C again to stop immediately" if number == signal.SIGINT else ""
-        self.note(f"{signal.Signals(number).name}: every member saves a checkpoint and stops{again}")
+        self.note(f"{signal.Signals(number).name}: every {self.kind} saves a checkpoint and stops{again}")
         self.signal = number
 
     # ---- the screen ----
