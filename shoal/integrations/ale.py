@@ -28,7 +28,7 @@ class Ale(Atari):
     vec_options = ("num_threads",)
     references = ()
     notes = (
-        "Against `atari:` in processes, best of 5 rounds on 2 busy cores: 1.2 times as fast with 16 envs, 1.1 times with "
+        "Against `atari:` in processes, best of 5 rounds on 2 busy cores: 1.2 times as fast with 16 envs, 1.1 with "
         "64; the rounds overlap. Preprocessing differs in details: `atari:` repeats the first frame of an episode, ALE "
         "has black ones before it, and resamples otherwise.",
         "Returns are of the game: rewards are clipped for the learner alone.",
