@@ -149,7 +149,6 @@ WALLS = {
         "match",
         "sweep",
         "web",
-        "memory",
         "nn",
         "watch",
     },
