@@ -24,14 +24,18 @@ FLAGS = {"SHOAL_CFLAGS": "-O1"}
 
 
 def compile_stock_envs() -> None:
-    """Each env in the build for this machine, one of each kind also with the consts of its presets, on all cores."""
+    """Each env in the build for this machine, one of each kind also with the consts of its presets, and the learners."""
     headers = {name: registry.find(name).resolve() for name in registry.stock_names() if name not in VARIANTS}
     variant = lib.best_variant()
     with ThreadPoolExecutor() as pool:
+        learners = [build.PPO_SOURCE, build.QLEARN_SOURCE]
+        made = [pool.submit(_compile, source, lib.best_variant(source)) for source in learners]
         jobs = ((build.Source.env(header), variant) for header in headers.values())
         libraries = dict(zip(headers, pool.map(lambda job: _compile(*job), jobs)))
         presets = [source for name in KINDS for source in build.preset_sources(headers[name], libraries[name])]
         list(pool.map(lambda source: _compile(source, variant), presets))
+        for library in made:
+            library.result()
 
 
 def _compile(source: build.Source, variant: str) -> Path:

@@ -283,7 +283,7 @@ ENV_MISTAKES = [
     ("own_names.py", "a Python file without the name of its env. Did you mean 'own_names.py:Env' or"),
     ("own_names", "Did you mean 'own_names:Env' or"),
     ("gymnasiun:CartPole", "gymnasiun cannot be imported"),
-    ("a b:c d", "Known prefixes: atari, .*gym, gymnasium, .*pettingzoo.*. Your own env: mine:Env"),
+    ("a b:c d", "Known prefixes: ale, atari, .*gym, gymnasium, .*pettingzoo.*. Your own env: mine:Env"),
 ]
 
 

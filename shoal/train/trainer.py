@@ -394,7 +394,7 @@ class Trainer:
             record |= {f"episode/{name}_min": numbers["min"], f"episode/{name}_max": numbers["max"]}
         record |= self.shaping.drain()
         record |= {} if self.league is None else self.league.metrics()
-        record |= {} if self.vec.is_on_gpu else self.collector.age.drain()
+        record |= self.collector.age.drain()
         for name, seconds in self.collector.times.drain().items():
             record[f"time/{name}"] = seconds
         record["time/learn"], self._learn_s = self._learn_s, 0.0

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.collect import Seat, Times, act_into, begin, evaluation_mode
+from shoal.algos.collect import PolicyAge, Seat, Times, act_into, begin, evaluation_mode
 from shoal.algos.rollout import Rollout, Truncations
 from shoal.nn.cores import State
 from shoal.nn.fused import BLOCK
@@ -31,6 +31,7 @@ class DeviceCollector:
 
     def __init__(self, vec: Any, seats: Sequence[Seat], fused: Sequence[Any] = ()) -> None:
         self.vec, self.seats, self.times = vec, list(seats), Times()
+        self.age = PolicyAge()  # stays empty: no step waits on the device
         self.fused = [*fused, *[None] * (len(seats) - len(fused))]
         self.agents, device = vec.agents_per_env, seats[0].rollout.device
         self.envs, self.horizon = len(vec.actions) // self.agents, seats[0].rollout.horizon
