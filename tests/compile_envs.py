@@ -24,7 +24,7 @@ FLAGS = {"SHOAL_CFLAGS": "-O1"}
 
 
 def compile_stock_envs() -> None:
-    """Each env in the build for this machine, one of each kind also with the consts of its presets, and the learners."""
+    """Each env in the build for this machine, one of each kind also with its presets, and the learners."""
     headers = {name: registry.find(name).resolve() for name in registry.stock_names() if name not in VARIANTS}
     variant = lib.best_variant()
     with ThreadPoolExecutor() as pool:
