@@ -247,8 +247,8 @@ def test_members_that_act_together_act_as_they_do_alone(core):
             t.iterate()
     one, two = pair
     assert len(set(one.league.games.member.tolist())) > 2
-    for name, value in one.state()["state"].items():
-        assert torch.equal(value, two.state()["state"][name]), name
+    for name, value in one.state()["state"].items():  # products of other sizes: some CPUs round them differently
+        torch.testing.assert_close(value, two.state()["state"][name], rtol=1e-5, atol=1e-6, msg=name)
     for t in pair:
         t.close()
 

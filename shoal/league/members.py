@@ -2,8 +2,9 @@
 
 A member is a row of the bank (the latest weights, a snapshot, a run with the learner's network), a run with another
 network, a Python agent, or a scripted robot, which the env plays itself: a new game takes it from the env's params
-`robot_<agent>`. The members that play now act one after another, each for its own rows. algos/fast/members.py acts for
-all of them at once, on a GPU.
+`robot_<agent>`. Members of the bank act together, one product per layer with the weights of each row's member, if the
+network is made of linear layers; other members act one after another, each for its own rows. algos/fast/members.py acts
+for all of them at once on a GPU.
 """
 
 from __future__ import annotations
