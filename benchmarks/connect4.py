@@ -37,7 +37,8 @@ from tests.connect4_solver import Board, Solver
 
 RESULTS = Path(__file__).parent / "results" / "connect4.jsonl"
 ROBOTS = ("random", "one_ply", "search4")
-CELLS, PLAIN_OBS, THREATS_OBS = 42, 85, 127
+CELLS = 42
+SIZES = {85: (0, 0), 127: (1, 0), 169: (1, 1)}  # of observations: threats, tactics
 MOST_ENVS = 2048
 BUDGET = 20_000_000  # boards that the solver looks at for one value, before it leaves the position out
 BITS = np.array([1 << (7 * (cell // 6) + cell % 6) for cell in range(CELLS)], np.int64)  # of the solver's boards
@@ -78,9 +79,10 @@ class Contestant:
         loaded = shoal.load(run, checkpoint=checkpoint)
         self.policy, self.greedy = loaded[loaded.agents[0]], greedy
         shape = self.policy.observation_space.shape
-        if shape not in ((PLAIN_OBS,), (THREATS_OBS,)) or getattr(self.policy.action_space, "n", 0) != 7:
+        seen = SIZES.get(shape[0]) if shape is not None and len(shape) == 1 else None
+        if seen is None or getattr(self.policy.action_space, "n", 0) != 7:
             raise ConfigError(f"{run} observes {shape}, which is not connect4. Name a run of `shoal train connect4`.")
-        self.env: dict[str, Any] = {"threats": int(shape == (THREATS_OBS,))}
+        self.env: dict[str, Any] = dict(zip(("threats", "tactics"), seen))
 
     def play(self, games: int, seed: int, **options: Any) -> Games:
         """Games against whoever the options seat: one in each env, all of them to their end."""

@@ -146,6 +146,7 @@ class ConnectFour(BoardTwin):
 
     robots = ("random", "one_ply", "search4")
     stats = ("wins_0", "wins_1", "draws", "wins_first", "plies")
+    see_tactics = False
 
     def start(self) -> None:
         self.columns: list[list[int]] = [[] for _ in range(7)]
@@ -236,7 +237,23 @@ class ConnectFour(BoardTwin):
         if self.see_more:
             gains, dangers = self.threats(agent), self.threats(1 - agent)
             seen += [1.0 if cell in gains else -1.0 if cell in dangers else 0.0 for cell in cells]
+        if self.see_tactics:
+            for column in range(7):
+                seen += [float(fact) for fact in self.tactics(agent, column)]
         return seen
+
+    def tactics(self, agent: int, column: int) -> list[bool]:
+        """What a stone in a column would win, lose and threaten, by trying it."""
+        if column not in self.moves():
+            return [False] * 6
+        here, other = len(self.columns[column]), 1 - agent
+        facts = [(column, here) in self.threats(player) for player in (agent, other)]
+        facts += [(column, here + 1) in self.threats(player) for player in (other, agent)]
+        for player in (agent, other):
+            self.columns[column].append(player)
+            facts.append(len(self.winning_moves(player)) >= 2)
+            self.columns[column].pop()
+        return facts
 
     def mask(self, agent: int) -> list[int]:
         if self.turn != agent:

@@ -31,8 +31,8 @@ PLAYERS = [
 ]
 
 
-@pytest.mark.parametrize("threats", [0, 1])
-def test_every_rule_equals_the_slow_twin(threats):
+@pytest.mark.parametrize(("threats", "tactics"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_every_rule_equals_the_slow_twin(threats, tactics):
     """Random actions, legal or not; every robot in every seat, openings, who begins, time limits: the same bytes."""
     all_params = [
         {
@@ -45,18 +45,18 @@ def test_every_rule_equals_the_slow_twin(threats):
         for number, players in enumerate(PLAYERS)
     ]
     given = {name: [params[name] for params in all_params] for name in all_params[0]}
-    vec = shoal.make("connect4", len(PLAYERS), threats=threats, **given)
+    vec = shoal.make("connect4", len(PLAYERS), threats=threats, tactics=tactics, **given)
     twins = [ConnectFour(params, seed=40 + k, see_more=bool(threats)) for k, params in enumerate(all_params)]
+    for twin in twins:
+        twin.see_tactics = bool(tactics)
     assert compare(twins, vec, 60, seed=40) > 30
 
 
 def test_the_search_equals_plain_minimax():
     """search4 against a minimax that tries every move to the end of its four."""
-    vec = shoal.make("connect4", 3, threats=0, robot_0="search4", robot_1="search4", opening_plies=[4, 16, 26])
-    twins = [
-        ConnectFour({"robot_0": "search4", "robot_1": "search4", "opening_plies": plies}, seed=7 + k)
-        for k, plies in enumerate((4, 16, 26))
-    ]
+    robots = {"robot_0": "search4", "robot_1": "search4"}
+    vec = shoal.make("connect4", 3, preset="plain", **robots, opening_plies=[4, 16, 26])
+    twins = [ConnectFour({**robots, "opening_plies": plies}, seed=7 + k) for k, plies in enumerate((4, 16, 26))]
     compare(twins, vec, 2, seed=7)
 
 
@@ -205,6 +205,7 @@ def test_a_waiting_row_adds_nothing_to_the_policys_gradient():
         ({"opening_plies": 31}, "opening_plies"),
         ({"opening_plies": -1}, "opening_plies"),
         ({"threats": 2}, "threats"),
+        ({"tactics": 2}, "tactics"),
         ({"first": "agent_2"}, "first"),
     ],
 )

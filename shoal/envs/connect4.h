@@ -17,36 +17,43 @@
 //
 // obs: 42 cells with 1 for an own stone, 42 with 1 for one of the other agent, column by column from the left, each
 // from the bottom; then 1 if the agent is on turn. Unless threats=0, 42 more: 1 where an own stone would make four, -1
-// where only one of the other agent would; also cells that no stone can fall to yet.
+// where only one of the other agent would; also cells that no stone can fall to yet. Unless tactics=0, six for each
+// column: 1 if an own stone there would make four, if one of the other agent would, if in the cell above the other
+// agent's would, if an own one would; and if an own stone there would leave two cells that make four in the next move,
+// if one of the other agent would.
 // action: the column, from the left. The mask forbids full columns; for one of those the next free column to the right
 // is taken, and after the last the first.
 // reward: 1 for a win, -1 for a loss, at the end of the game. Of random games the agent that begins wins 56 %.
-#define ENV_OBS OBS_F32(85 + 42 * threats)
+#define ENV_OBS OBS_F32(85 + 42 * threats + 42 * tactics)
 #define ENV_OBS_LOW (threats ? -1.0f : 0.0f)
 #define ENV_OBS_HIGH 1.0f
 #define ENV_ACTION ACT_DISCRETE(7)
 #define ENV_AGENTS 2
 #define ENV_HAS_MASK
 #define ENV_HAS_CHECK
-#define ENV_CONSTS(X) X(threats, 1, "1: cells that would make four are observed too; 0: only the stones")
+#define ENV_CONSTS(X)                                                                                                  \
+    X(threats, 1, "1: cells that would make four are observed too")                                                    \
+    X(tactics, 1, "1: what a stone in each column would win, lose or threaten is observed too")
 #define ENV_PARAMS(X)                                                                                                  \
     X(int, first, 0, "the agent that begins")                                                                          \
     X(int, opening_plies, 0, "random moves that every game starts with; none of them makes four")                      \
     X(int, robot_0, 0, "who plays the agent")                                                                          \
     X(int, robot_1, 0, "who plays the agent")
-#define ENV_LIMITS(X) X("threats", 0, 1) X("opening_plies", 0, 30)
+#define ENV_LIMITS(X) X("threats", 0, 1) X("tactics", 0, 1) X("opening_plies", 0, 30)
 #define ENV_CHOICES(X)                                                                                                 \
     X("first", "random agent_0 agent_1")                                                                               \
     X("robot_*", "learner random one_ply search4")
-#define ENV_PRESETS(X) X("plain", "threats=0", "only the stones are observed: harder to learn")
+#define ENV_PRESETS(X) X("plain", "threats=0 tactics=0", "only the stones are observed: harder to learn")
 #define ENV_STATS(X)                                                                                                   \
     X(sum, wins_0, "1 if agent 0 won")                                                                                 \
     X(sum, wins_1, "1 if agent 1 won")                                                                                 \
     X(sum, draws, "1 if nobody won")                                                                                   \
     X(sum, wins_first, "1 if the agent that began won")                                                                \
     X(sum, plies, "moves of both agents, without the opening's")
+#define ENV_VERSION 1  // tactics are observed
 #include "core/env.h"
 ENV_REQUIRE(threats == 0 || threats == 1, "threats must be 0 or 1");
+ENV_REQUIRE(tactics == 0 || tactics == 1, "tactics must be 0 or 1");
 enum {
     columns_wide = 7,
     rows_high = 6,
@@ -249,9 +256,29 @@ ENV_FN void subtract_cells(uint64_t cells, Obs *obs) {
     for (int32_t k = 0; k < num_cells - 32; k++) obs[32 + k] -= as_float((high >> k) & 1u);
 }
 
+// Whether a stone of an agent leaves two cells where its next one makes four.
+ENV_FN int32_t makes_two(uint64_t own, uint64_t all, uint64_t cell) {
+    uint64_t wins = free_cells(all | cell) & line_ends(own | cell);
+    return (wins & (wins - 1)) != 0;
+}
+
+ENV_FN void write_tactics(uint64_t own, uint64_t other, Obs *obs) {
+    uint64_t all = own | other, free = free_cells(all), gains = line_ends(own), dangers = line_ends(other);
+    for (int32_t c = 0; c < columns_wide; c++) {
+        uint64_t cell = free & column_cells(c), above = (cell << 1) & BOARD;
+        obs[6 * c] = as_float((cell & gains) != 0);
+        obs[6 * c + 1] = as_float((cell & dangers) != 0);
+        obs[6 * c + 2] = as_float((above & dangers) != 0);
+        obs[6 * c + 3] = as_float((above & gains) != 0);
+        obs[6 * c + 4] = as_float((uint32_t)(cell && makes_two(own, all, cell)));
+        obs[6 * c + 5] = as_float((uint32_t)(cell && makes_two(other, all, cell)));
+    }
+}
+
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)p;
     uint64_t own = s->stones[agent & 1], other = s->stones[~agent & 1], all = own | other;
+    if (tactics) write_tactics(own, other, obs + 85 + 42 * threats);
     write_cells(own, obs);
     write_cells(other, obs + num_cells);
     obs[2 * num_cells] = as_float((uint32_t)(s->turn == agent));
