@@ -3,6 +3,7 @@
     python benchmarks/gpu_repeat.py hashes maze --iterations 40 --out a.json     hashes of all tensors by iteration
     python benchmarks/gpu_repeat.py compare a.json b.json ...                    where the first difference is
     python benchmarks/gpu_repeat.py kernels maze --seconds 20                    launches every kernel several times
+    python benchmarks/gpu_repeat.py speed maze --iterations 60                   milliseconds of an iteration
 
 `hashes` trains an env with the options of its TOML file. Start it several times at once, and alone. `kernels` trains
 without graphs and launches each Triton kernel again with the same inputs: outputs that differ name the kernel.
@@ -186,11 +187,31 @@ def kernels(args: argparse.Namespace) -> int:
     return int(bool(found))
 
 
+def speed(args: argparse.Namespace) -> int:
+    """Prints milliseconds of an iteration, of collecting alone, and agent steps per second."""
+    trainer = make_trainer(args)
+    for _ in range(5):
+        trainer.iterate()
+    times = []
+    for part in (trainer.iterate, trainer.collect):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(args.iterations):
+            part()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - began) / args.iterations)
+    rate = trainer.steps_per_iteration / times[0] / 1e6
+    print(
+        f"{args.env}: {times[0] * 1e3:.2f} ms, {times[1] * 1e3:.2f} of it collecting, {rate:.1f} M steps/s", flush=True
+    )
+    return 0
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for function in (hashes, kernels):
+    for function in (hashes, kernels, speed):
         command = commands.add_parser(function.__name__)
         command.set_defaults(function=function)
         command.add_argument("env")
