@@ -130,7 +130,7 @@ class Repeater:
     def launch(self, kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         """In place of `launch` of nn/launch.py."""
         name = kernel.fn.__name__
-        tensors = {k: x for k, x in enumerate(args) if isinstance(x, Tensor)}
+        tensors = {k: x.detach() for k, x in enumerate(args) if isinstance(x, Tensor)}
         self.launches[name] += 1
         known = self.outputs.setdefault(name, set())
         watched = tensors if self.launches[name] <= 40 else {k: tensors[k] for k in sorted(known) if k in tensors}
