@@ -23,6 +23,7 @@ from shoal.nn import kernels as core_kernels
 from shoal.nn.cores import CORES
 from shoal.train import Trainer
 from tests.fake_gpu import GpuLikeVec
+from tests.in_flight import hazards
 from tests.training import make_trainer
 
 
@@ -508,6 +509,7 @@ def check_compiles() -> None:
             made = triton.compile(source, GPUTarget("cuda", card, 32), options={"num_warps": warps})
             used[kernel] = made.metadata.shared
             assert made.metadata.shared <= room, (card, kernel.__name__, made.metadata.shared)
+            assert not hazards(made.asm["ttgir"]), (kernel.__name__, hazards(made.asm["ttgir"]))
             print("checked", kernel.__name__, "for", card)
 
 

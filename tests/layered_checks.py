@@ -18,6 +18,7 @@ from shoal.algos import ppo
 from shoal.algos.fast import base, fused, fused_core, layered, layered_core
 from shoal.algos.optimizers import muon
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
+from tests.in_flight import hazards
 
 MULTI = spaces.MultiDiscrete([3, 1, 5])
 BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
@@ -171,6 +172,7 @@ def check_compiles() -> None:
         source = ASTSource(kernel, kinds, places, apart)
         made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": options["num_warps"]})
         assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
+        assert not hazards(made.asm["ttgir"]), (kernel.__name__, constants, hazards(made.asm["ttgir"]))
         print("checked", kernel.__name__, made.metadata.shared)
 
 

@@ -13,6 +13,7 @@ from shoal.algos.fast import fused, fused_core, kernels, member_kernels, members
 from shoal.league.games import Games
 from shoal.league.seating import Seating
 from tests.fake_gpu import GpuLikeVec
+from tests.in_flight import hazards
 from tests.training import make_trainer, tiny
 
 DUEL = "tests/duel.h"
@@ -201,6 +202,7 @@ def check_compiles() -> None:
         source = ASTSource(kernel, kinds, places, {(k,): [["tt.divisibility", 16]] for k in aligned})
         made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": warps})
         assert made.metadata.shared <= 227 * 1024, (kernel.__name__, made.metadata.shared)
+        assert not hazards(made.asm["ttgir"]), (kernel.__name__, hazards(made.asm["ttgir"]))
         print("checked", kernel.__name__)
 
 

@@ -32,6 +32,7 @@ from shoal.train.health import Context, check_finite
 
 from .checks import check_kernels
 from .fake_gpu import GpuLikeVec, use_fake_graphs
+from .in_flight import hazards
 from .training import make_trainer, training
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -67,6 +68,34 @@ def test_kernels_equal_their_twins(group):
 )
 def test_kernels_of_large_networks_equal_their_twins(group):
     check_kernels("tests.layered_checks", group)
+
+
+LOOP = """
+    %g = ttg.local_alloc : () -> !ttg.memdesc<{buffers}x64x64xbf16, #shared, #smem, mutable>
+    %x = ttg.local_alloc : () -> !ttg.memdesc<3x64x64xbf16, #shared, #smem, mutable>
+    %all = scf.for %k = %low to %high step %one iter_args(%sum = %zero) -> (tensor<64x64xf32, #mma>) {{
+      %a = ttg.memdesc_index %g[%k] : !ttg.memdesc<{buffers}x64x64xbf16, #shared> -> !ttg.memdesc<64x64xbf16, #shared>
+      %a_1 = ttg.memdesc_trans %a : !ttg.memdesc<64x64xbf16, #shared> -> !ttg.memdesc<64x64xbf16, #shared1>
+      %b = ttg.memdesc_index %x[%k] : !ttg.memdesc<3x64x64xbf16, #shared> -> !ttg.memdesc<64x64xbf16, #shared>
+      %c = ttng.warp_group_dot %a_1, %b, %sum {{isAsync = true}} : {kind}<64x64> * !ttg.memdesc<64x64> -> tensor<64x64>
+      %d:2 = ttng.warp_group_dot_wait %c, %a_1 {{pendings = {pendings} : i32}} : tensor<64x64>, {kind}<64x64>
+      scf.yield %d#0 : tensor<64x64xf32, #mma>
+    }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("buffers", "kind", "pendings", "found"),
+    [
+        (3, "!ttg.memdesc", 1, []),
+        (2, "!ttg.memdesc", 0, []),
+        (2, "!ttg.memdesc", 1, ["%c: %a_1 has 2 buffers"]),
+        (3, "tensor", 0, []),
+        (3, "tensor", 1, ["%c: %a_1 is in registers"]),
+    ],
+)
+def test_a_product_in_flight_whose_operand_is_overwritten_is_found(buffers, kind, pendings, found):
+    assert hazards(LOOP.format(buffers=buffers, kind=kind, pendings=pendings)) == found
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from shoal.algos.fast.head_kernels import loss_grads, sample
-from shoal.algos.fast.kernels import _activate, _activation_grad, _heads, _load_obs, _matrix
+from shoal.algos.fast.kernels import _activate, _activation_grad, _heads, _load_obs, _matrix, finished
 from shoal.nn.kernels import _tanh
 
 
@@ -357,7 +357,7 @@ def _product(left, right, low, high, M: tl.constexpr, N: tl.constexpr, BM: tl.co
         live = (row < high)[:, None]
         a = tl.load(left + row[:, None] * M + m[None, :], mask=live & (m >= 0)[None, :], other=0.0)
         b = tl.load(right + row[:, None] * N + n[None, :], mask=live & (n >= 0)[None, :], other=0.0)
-        product = tl.dot(tl.trans(a), b, product)
+        product = finished(tl.dot(tl.trans(a), b, product), start < high)
         sums += a.to(tl.float32)
     return product, tl.sum(sums, 0)
 

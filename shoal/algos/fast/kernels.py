@@ -57,6 +57,18 @@ def _activation_grad(h, ACT: tl.constexpr):
 
 
 @triton.jit
+def finished(product, is_true):
+    """`product` of a pass of a loop, used at once, so that the pass waits for it. `is_true`: what always holds.
+
+    On Hopper a loop otherwise goes on while the product is computed. Triton 3.6 then keeps a buffer too few for an
+    operand that something else uses too: the loads of a later pass overwrite it (triton-lang/triton#7110). They arrive
+    after the product is computed, but not always while other processes use the GPU. Operands in registers are as bad:
+    ptxas before 13.3 reuses them too early (#11781). tests/in_flight.py finds both in compiled kernels.
+    """
+    return tl.where(is_true, product, 0.0)
+
+
+@triton.jit
 def _load_obs(obs, at, live, mean, scale, D: tl.constexpr, DP: tl.constexpr, UNIT: tl.constexpr, NORM: tl.constexpr):
     """The policy's inputs: normalized observations `at` (rows,), padded with zeros to (rows, DP)."""
     column = tl.arange(0, DP)

@@ -349,12 +349,14 @@ class Layered(KernelPPO):
             own = slice(lo, lo + self.chunk)
             count = len(obs[own])
             self._forward(obs[own], None, count)
-            to = [x[own] for x in outputs]
+            to, inputs, constants = [x[own] for x in outputs], self._act_core(rows, lo, count), self.head_constants
+            if inputs.dtype != self.dtype:  # an LSTM's state: one pass, because of its conversion (`finished`)
+                constants = {**constants, "BK": constants["KP"]}
             launch(
                 self.layer_kernels.act_heads, (-(-count // self.head_rows),),
-                self._act_core(rows, lo, count), self.weights, self._narrow(self.heads), self.heads.biases, noise[own],
+                inputs, self.weights, self._narrow(self.heads), self.heads.biases, noise[own],
                 None if masks is None else masks[own], *to, self.head.table, self.head.bounds, count,
-                **self.head_constants, WIDTH=width_of(to[-1]), BM=self.head_rows, num_warps=4,
+                **constants, WIDTH=width_of(to[-1]), BM=self.head_rows, num_warps=4,
             )  # fmt: skip
         return self._new_state(rows)
 

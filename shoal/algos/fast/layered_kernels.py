@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from shoal.algos.fast.head_kernels import loss_grads, sample
-from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor
+from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor, finished
 
 
 @triton.jit
@@ -108,14 +108,19 @@ def forward(
     image = row
     if ORDERED:
         image = tl.load(order + row, mask=live, other=0)
-    total = tl.zeros((BM, BN), tl.float32)
+    total = tl.zeros((BN, BM) if IS_OBS else (BM, BN), tl.float32)
     for start in range(0, KP, BK):
         x = _patches(
             source, mean, scale, image, pixel, live, start, K, ROW, IS_CONV, OW, IH, IW, IC, SY, SX, SC, SIDE, STRIDE,
             PAD, IS_OBS, UNIT, NORM, BK, DTYPE,
         )  # fmt: skip
         w = tl.load(narrow + n[:, None] * KP + (start + tl.arange(0, BK))[None, :])
-        total = tl.dot(x, tl.trans(w), total)
+        if IS_OBS:  # the other way round x would be an operand in registers: see `finished`
+            total = tl.dot(w, tl.trans(x), total)
+        else:
+            total = tl.dot(x, tl.trans(w), total)
+    if IS_OBS:
+        total = tl.trans(total)
     at = tl.load(biases + n)
     h = _activate(total + tl.load(weights + at, mask=at >= 0, other=0.0)[None, :], ACT).to(DTYPE)
     width, column = _columns(n, plane, NP, H)
@@ -208,6 +213,7 @@ def weight_grads(
             product = tl.dot(tl.trans(x), g, product)
         else:
             product = tl.dot(tl.trans(g), x, product)
+        product = finished(product, count > 0)
         sums += g.to(tl.float32)
     out = partial + part.to(tl.int64) * (NP * KP + NP)
     k = start + tl.arange(0, BK)
