@@ -24,7 +24,7 @@ import re
 import subprocess
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -264,13 +264,32 @@ def choose_checkpoint(run: Run, which: str, flag: str) -> Path:
 
 def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
     """Makes a new folder for a run of this env, named `id` or by the time."""
-    root, name = Path(root), folder_name(env)
-    if id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", id):
-        raise ConfigError(f"run_id={id!r} must consist of letters, digits, dots, dashes and underscores.")
-    stamp = id if id is not None else time.strftime("%Y%m%d-%H%M%S")
+    root = Path(root)
+    if id is not None:
+        check_name("run_id", id)
+    # of another env, in the same second: ids name runs
+    is_taken = (lambda name: False) if id is not None else (lambda name: any(root.glob(f"*/{name}")))
+    return Run(make_folder(root / folder_name(env), id or timestamp(), is_taken=is_taken))
+
+
+def check_name(option: str, name: str) -> None:
+    """Raises unless a name that the user chose for a folder is a plain one."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
+        raise ConfigError(f"{option} {name!r} must consist of letters, digits, dots, dashes and underscores.")
+
+
+def timestamp() -> str:
+    """The name of a folder by the time."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+def make_folder(
+    parent: Path, stamp: str, form: str = "{}", is_taken: Callable[[str], bool] = lambda name: False
+) -> Path:
+    """Makes a new folder named `stamp`, or `stamp`-1, `stamp`-2, … if that exists. `form` has the stamp in its {}."""
     for number in range(10_000):
-        folder = root / name / (stamp if number == 0 else f"{stamp}-{number}")
-        if id is None and any(root.glob(f"*/{folder.name}")):  # of another env, in the same second: ids name runs
+        folder = parent / form.format(stamp if number == 0 else f"{stamp}-{number}")
+        if is_taken(folder.name):
             continue
         try:
             folder.mkdir(parents=True)
@@ -278,8 +297,8 @@ def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
             continue
         except OSError as error:
             raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another folder with --runs.") from None
-        return Run(folder)
-    raise ConfigError(f"{root / name} has 10,000 runs of {stamp}. Choose another folder with --runs.")
+        return folder
+    raise ConfigError(f"{parent} has 10,000 folders of {stamp}. Choose another folder with --runs.")
 
 
 def folder_name(env: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.runs import ROOT, Run, RunFolder, folder_name, write_atomic
+from shoal.runs import ROOT, Run, RunFolder, folder_name, make_folder, timestamp, write_atomic
 from shoal.stats import ci95, mean
 
 FILE = "seeds.json"
@@ -150,22 +150,11 @@ def _is_number(value: Any) -> bool:
 
 def create(env: str, seeds: Sequence[int], root: str | Path, kind: str = "seeds", **facts: Any) -> SeedGroup:
     """Makes the folder of a new group of a kind."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(10_000):
-        name = stamp if number == 0 else f"{stamp}-{number}"
-        folder = Path(root) / folder_name(env) / f"{name}-{kind}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another folder with --runs.") from None
-        group = SeedGroup(folder)
-        started = time.strftime("%Y-%m-%dT%H:%M:%S")
-        about = {"id": group.id, "env": env, "seeds": list(seeds), "started": started, "command": sys.argv}
-        group.write({**about, **facts, "status": "running"})
-        return group
-    raise ConfigError(f"{root} has 10,000 groups of {stamp}. Choose another folder with --runs.")
+    group = SeedGroup(make_folder(Path(root) / folder_name(env), timestamp(), f"{{}}-{kind}"))
+    started = time.strftime("%Y-%m-%dT%H:%M:%S")
+    about = {"id": group.id, "env": env, "seeds": list(seeds), "started": started, "command": sys.argv}
+    group.write({**about, **facts, "status": "running"})
+    return group
 
 
 def all_groups(root: str | Path = ROOT) -> list[SeedGroup]:

@@ -19,7 +19,6 @@ import contextlib
 import datetime
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from optuna.study import Study, create_study
 from optuna.trial import FrozenTrial, TrialState
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.runs import ROOT, Run, RunFolder, fcntl, folder_name, write_atomic
+from shoal.runs import ROOT, Run, RunFolder, check_name, fcntl, folder_name, make_folder, timestamp, write_atomic
 from shoal.sweep.needs import quiet
 from shoal.sweep.ranges import Range
 from shoal.sweep.space import Space
@@ -261,24 +260,14 @@ def _read_trial(frozen: FrozenTrial) -> Trial:
 
 def create(env: str, root: str | Path, name: str, facts: Mapping[str, Any], space: Space) -> Sweep:
     """Makes the folder of a new sweep, named `name` or by the time."""
-    if name and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
-        raise ConfigError(f"--name {name} must consist of letters, digits, dots, dashes and underscores.")
-    parent, stamp = Path(root) / folder_name(env), name or time.strftime("%Y%m%d-%H%M%S")
+    if name:
+        check_name("--name", name)
     parts = {key: {**vars(part), "choices": list(part.choices)} for key, part in space.ranges.items()}
-    for number in range(1000):
-        folder = parent / f"{PREFIX}{stamp if number == 0 else f'{stamp}-{number}'}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise ConfigError(f"cannot make {folder}: {error.strerror}. Choose another folder with --runs.") from None
-        sweep = Sweep(folder)
-        (folder / "claims").mkdir()
-        started = {"started": time.strftime("%Y-%m-%dT%H:%M:%S"), "started_s": time.time()}
-        sweep.write(FILE, {**started, **facts, "space": parts})
-        return sweep
-    raise ConfigError(f"{parent} has 1,000 sweeps named {stamp}. Choose another --name.")
+    sweep = Sweep(make_folder(Path(root) / folder_name(env), name or timestamp(), PREFIX + "{}"))
+    (sweep.folder / "claims").mkdir()
+    started = {"started": time.strftime("%Y-%m-%dT%H:%M:%S"), "started_s": time.time()}
+    sweep.write(FILE, {**started, **facts, "space": parts})
+    return sweep
 
 
 def all_sweeps(root: str | Path = ROOT) -> list[Sweep]:

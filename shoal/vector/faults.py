@@ -34,6 +34,13 @@ def env_crashed(
     return crash
 
 
+def crash_of(report: dict[str, Any]) -> EnvCrashed:
+    """The exception that a worker reports, with the worker's own as its cause."""
+    crash = env_crashed(None, report["env"], report["seed"], report["step"], report["doing"], report)
+    crash.__cause__ = unpack(report)
+    return crash
+
+
 def pack(error: BaseException, pickled: Callable[[BaseException], bytes] | None = None) -> dict[str, Any]:
     """An exception as plain data, which can be sent to another process whatever the exception holds.
 

@@ -32,7 +32,7 @@ from shoal.vector import portable, remote, shared
 from shoal.vector.backends import Backend
 from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
-from shoal.vector.faults import env_crashed, restart_event, unpack, worker_died
+from shoal.vector.faults import crash_of, restart_event, worker_died
 from shoal.vector.handle import POLL_S, WorkerHandle
 from shoal.vector.python import PythonVec
 from shoal.vector.serve import (
@@ -172,7 +172,7 @@ class ProcessVec(PythonVec):
         message = self._answer(handle, until, first)
         if message[0] == "failed":
             _, report, index = message
-            raise env_crashed(None, first + index, None, 0, "its constructor", report) from unpack(report)
+            raise crash_of({**report, "env": first + index, "seed": None, "step": 0, "doing": "its constructor"})
         _, agent_spaces, envs, odd = message
         if self.python is not None:
             agent_spaces = remote.read_spaces(agent_spaces)
@@ -224,7 +224,7 @@ class ProcessVec(PythonVec):
     def _hear_ready(self, handle: WorkerHandle, until: float, first: int) -> None:
         report = self._answer(handle, until, first)
         if report is not None:
-            raise _raised(report)
+            raise crash_of(report)
 
     # ---- stepping ----
 
@@ -298,7 +298,7 @@ class ProcessVec(PythonVec):
                 is_of_this_step = other not in self._in_flight and self._is_ready(other)
                 if is_of_this_step and self._channels[other].status >= INFOS_IN_PIPE:
                     self._receive(other)
-            raise _raised(message)
+            raise crash_of(message)
         return message if status == INFOS_IN_PIPE and message else []
 
     def _receive(self, worker: int) -> Any:
@@ -418,7 +418,7 @@ class ProcessVec(PythonVec):
             if message is None:  # the worker was replaced: it has no answer
                 fault = fault or self._crashed[worker].fault
             elif isinstance(message, dict):
-                fault = fault or _raised(message)
+                fault = fault or crash_of(message)
             else:
                 results |= dict(zip(here, message))
         if fault:
@@ -443,12 +443,6 @@ class ProcessVec(PythonVec):
         if not getattr(self, "closed", True):
             with contextlib.suppress(Exception):
                 self.close()
-
-
-def _raised(report: dict[str, Any]) -> EnvCrashed:
-    error = env_crashed(None, report["env"], report["seed"], report["step"], report["doing"], report)
-    error.__cause__ = unpack(report)
-    return error
 
 
 def _end_all(handles: list[WorkerHandle], fds: list[int]) -> None:

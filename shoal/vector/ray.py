@@ -27,7 +27,7 @@ from shoal.vector import ray_cluster
 from shoal.vector.backends import Backend
 from shoal.vector.base import VecEnv
 from shoal.vector.block import Block
-from shoal.vector.faults import env_crashed, unpack
+from shoal.vector.faults import crash_of
 from shoal.vector.python import PythonVec
 from shoal.vector.ray_actor import EnvActor, Frame, Made, Restarted, pack_arguments, pack_work
 from shoal.vector.ray_cluster import RayOptions
@@ -142,7 +142,7 @@ class RayVec(PythonVec):
             if isinstance(answer, EnvCrashed):
                 raise answer
             if isinstance(answer, dict):
-                raise _raised({**answer, "env": first + answer["env"]})
+                raise crash_of({**answer, "env": first + answer["env"]})
             if answer.odd is not None:
                 raise ConfigError(
                     f"env {first + answer.odd} has other spaces than env {first}. All envs must have equal spaces."
@@ -267,7 +267,7 @@ class RayVec(PythonVec):
             worker = refs[ref]
             started = self._get(ref, worker, self.worker_ranges[worker])
             if isinstance(started, dict):  # the new envs cannot be made, or cannot be reset
-                self._broken = _raised(started)
+                self._broken = crash_of(started)
                 raise self._broken
             if isinstance(started, Restarted):
                 self._homes[worker] = f"pid {started.made.pid} on {started.made.host}"
@@ -341,7 +341,7 @@ class RayVec(PythonVec):
     def _fetch(self, worker: int) -> InfoRows:
         answer = self._answers.pop(worker)
         if answer.kind == RAISED:
-            raise _raised(pickle.loads(answer.second))
+            raise crash_of(pickle.loads(answer.second))
         self._frames[worker].unpack(np.frombuffer(answer.first, np.uint8))
         info_rows: InfoRows = pickle.loads(answer.second) if answer.second else []
         return info_rows
@@ -438,7 +438,7 @@ class RayVec(PythonVec):
             if answer.kind == CALLED:
                 results |= dict(zip(here, pickle.loads(answer.second)))
             elif answer.kind == RAISED:
-                fault = fault or _raised(pickle.loads(answer.second))
+                fault = fault or crash_of(pickle.loads(answer.second))
             else:  # the worker was replaced: its envs were reset, and there is no answer
                 self._frames[worker].unpack(np.frombuffer(answer.first, np.uint8))
                 fault = fault or self._crashed[worker].fault
@@ -469,12 +469,6 @@ class RayVec(PythonVec):
         if not getattr(self, "closed", True):
             with contextlib.suppress(Exception):
                 self.close()
-
-
-def _raised(report: dict[str, Any]) -> EnvCrashed:
-    error = env_crashed(None, report["env"], report["seed"], report["step"], report["doing"], report)
-    error.__cause__ = unpack(report)
-    return error
 
 
 def default_workers(num_envs: int, options: RayOptions) -> int:
