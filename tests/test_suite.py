@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks import suite as bench
 from shoal import registry
 from shoal.match.contestants import robots_of
 from shoal.native import lib
+from tests.pool_work import attempt
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import suite as bench
+import suite_pool
 
 
 @pytest.fixture
@@ -18,8 +24,8 @@ def suite(monkeypatch, tmp_path):
     return bench
 
 
-def add(suite, env, seed, score):
-    row = {"env": env, "seed": seed, "device": "cuda", "score": score, "steps": 2_000_000, "seconds": 3.0}
+def add(suite, env, seed, score, **more):
+    row = {"env": env, "seed": seed, "device": "cuda", "score": score, "steps": 2_000_000, "seconds": 3.0, **more}
     with suite.RESULTS.open("a") as file:
         file.write(json.dumps(row) + "\n")
 
@@ -38,16 +44,108 @@ def test_the_table_has_the_newest_run_of_each_seed(suite):
     add(suite, "squared", 1, 0.858)
     add(suite, "squared", 2, 0.857)
     add(suite, "pong", 1, 17.0)
-    lines = {line.split("]")[0][3:]: line for line in suite.table().splitlines()[2:]}
+    lines = {line.split("]")[0][3:]: line for line in suite.table().splitlines()[2:] if line.startswith("| [")}
     assert list(lines) == registry.stock_names()
     assert "| 0.858, 0.857 | 2M |" in lines["squared"]
     assert "| 17 **missed** |" in lines["pong"]
     assert "not trained yet" in lines["breakout"]
 
 
-def test_a_run_that_fails_is_told_and_does_not_end_the_suite(suite, monkeypatch):
-    def fail(*arguments):
-        raise ValueError("no such option")
+def test_the_table_has_times_and_only_the_newest_options(suite):
+    add(suite, "squared", 1, 0.1, version="old")
+    add(suite, "squared", 2, 0.2, version="old")
+    new = {"version": "new", "jobs": 14, "gpu": "NVIDIA H200"}
+    add(suite, "squared", 1, 0.858, reached_s=0.4, call="08:00", ended_s=500.0, **new)
+    add(suite, "squared", 3, 0.859, reached_s=0.6, call="08:10", ended_s=60.0, **new)
+    text = suite.table()
+    assert "| 0.858, 0.859 | 2M | 0.4 to 0.6 | 3.0 |" in text
+    assert "1 of 53 targets are reached by all seeds that were trained; 2 runs." in text
+    assert "They took 500 s and 60 s (560 s in all) of wall time, 14 runs at a time on NVIDIA H200." in text
 
-    monkeypatch.setattr(suite, "one", fail)
-    assert "ValueError: no such option" in suite._work("squared", 1, "cpu")
+
+def test_a_line_that_was_cut_off_is_left_out(suite):
+    add(suite, "squared", 1, 0.858)
+    with suite.RESULTS.open("a") as file:
+        file.write('{"env": "squa')
+    assert [line["score"] for line in suite.read(suite.RESULTS)] == [0.858]
+
+
+def test_the_target_is_reached_when_as_many_episodes_as_envs_have_its_mean(suite):
+    def record(step, games, score):
+        return {"step": step, "wall_s": step / 100, "episode/n": games, "episode/return": score}
+
+    records = [record(1, 2, 1.0), record(2, 8, 0.0), record(3, 6, 1.0), record(4, 4, 1.0), record(5, 10, 1.0)]
+    assert suite.first_reached(records, 0.9, 10) == {"reached_s": 0.04, "reached_steps": 4}
+    assert suite.first_reached(records[:3], 0.9, 10) == {"reached_s": None, "reached_steps": None}
+
+
+def test_missing_leaves_out_runs_of_the_same_code_and_options(suite, monkeypatch, tmp_path):
+    seen = []
+
+    def run_all(tasks, work, jobs, limit_s):
+        seen.append([task.name for task in tasks])
+        yield tasks[0].name, "ValueError: no such option"
+        for task in tasks[1:]:
+            env, seed, device = task.arguments
+            yield (
+                task.name,
+                {"env": env, "seed": seed, "device": device, "score": 1.0, "steps": 1, "train_s": 1.0, "seconds": 1.0},
+            )
+
+    monkeypatch.setattr(suite_pool, "run_all", run_all)
+    add(suite, "pong", 1, 20.0)  # of another version
+    add(suite, "squared", 1, 0.86, version=suite.version("squared"))
+    out = tmp_path / "out.jsonl"
+    assert suite.run_suite(["squared", "pong"], [1, 2], "cuda", 1, missing=True, out=out) == [("pong", 1)]
+    assert seen[0] == [("pong", 1), ("squared", 2), ("pong", 2)]
+    assert suite.run_suite(["squared", "pong"], [1, 2], "cuda", 1, missing=True, out=out) == [("pong", 1)]
+    assert seen[1] == [("pong", 1)]
+
+
+def test_runs_that_take_longest_start_first(suite, monkeypatch):
+    seen = []
+    monkeypatch.setattr(suite_pool, "run_all", lambda tasks, *_: iter(seen.extend(tasks) or ()))
+    add(suite, "pong", 1, 20.0, train_s=2.0, steps=120_000_000)  # today 60M
+    add(suite, "squared", 1, 0.86, train_s=2.0, steps=20_000_000)
+    suite.run_suite(["pong", "squared", "maze"], [1], "cuda", 1)
+    assert [(task.name[0], task.seconds) for task in seen] == [("maze", float("inf")), ("squared", 3.0), ("pong", 2.0)]
+
+
+def tasks_of(folder, *names, seconds=0.0):
+    return [suite_pool.Task(name, (str(folder), name), seconds) for name in names]
+
+
+def test_runs_that_fail_or_die_are_tried_again_and_do_not_end_the_others(tmp_path):
+    names = ("dies", "fails once", "good", "fine")
+    results = list(suite_pool.run_all(tasks_of(tmp_path, *names), attempt, 2))
+    assert [result for name, result in results if name == "dies"] == ["its process ended with exit code 9"] * 2
+    first, second = (result for name, result in results if name == "fails once")
+    assert "ValueError: not yet" in first
+    assert second == "fails once, try 2"
+    assert ("good", "good, try 1") in results
+    assert ("fine", "fine, try 1") in results
+
+
+def test_a_limit_of_time_ends_what_hangs_and_begins_nothing_that_would_not_end(tmp_path):
+    tasks = [*tasks_of(tmp_path, "long", seconds=100.0), *tasks_of(tmp_path, "good", "hangs")]
+    assert list(suite_pool.run_all(tasks, attempt, 1, limit_s=3.0)) == [("good", "good, try 1")]
+    assert not (tmp_path / "long").exists()
+    assert (tmp_path / "hangs").exists()
+
+
+def test_a_run_has_the_score_that_train_reports(suite):
+    from shoal.train import train
+
+    goal = suite.Goal(0.0)
+    row = suite.one("squared", goal, 1, "cpu")
+    run = train(
+        "squared",
+        seed=1,
+        device="cpu",
+        console="off",
+        eval={"episodes": suite.EPISODES},
+        runs_folder=str(suite.RESULTS.parent),
+    )
+    assert row["score"] == run.summary["eval"]["return"]
+    assert row["steps"] == run.summary["step"]
+    assert row["reached_s"] is not None
