@@ -81,7 +81,7 @@ def write_score(env: str, runs: list[dict[str, Any]], target: float) -> None:
     """Writes the score into the env's TOML file: its last table, [score]."""
     path = registry.STOCK / f"{env}.toml"
     head = path.read_text().split("[score]")[0]
-    kept = ("why", "target", "random", "scripted", "against", "opponents")
+    kept = ("why", "target", "random", "scripted", "against", "opponents", "episodes")
     table = {
         **{name: value for name, value in config.read_toml(path)["score"].items() if name in kept},
         "target": target,

@@ -2,8 +2,9 @@
 
 Each run is what `shoal train ENV --seed S --device D` does. `jobs` processes train one run after another, each on its
 share of the cores, so that Python and torch are loaded once for many runs. A score is the mean return of 100 held-out
-episodes; in a two-player env, the share of games won against the robot `against` of [score]. Runs that take longest
-start first. benchmarks/suite_pool.py has the processes: a run that fails is tried once more, and never ends the others.
+episodes (or `episodes` of [score]); in a two-player env, the share of games won against its robot `against`. Runs that
+take longest start first. benchmarks/suite_pool.py has the processes: a run that fails is tried once more, and never
+ends the others.
 
 Each finished run is a line of benchmarks/results/suite.jsonl at once. `--missing` continues a suite that was cut off:
 it leaves out runs that have a line of the same code, env and options. `--limit S` starts no run that would not end
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
 MARKS = r"(<!-- Written by benchmarks/learning.py --suite -->\n).*?(<!-- The end of what --suite writes. -->)"
 EPISODES, GAMES = 100, 2000
+MOST_ENVS = 1024  # of an evaluation
 CURVE_POINTS = 60
 
 
@@ -50,6 +52,7 @@ class Goal:
     scripted: float | None = None  # of a simple scripted player
     against: str = ""  # a robot: the score is the share of games won against it
     opponents: str = ""  # --opponents of the training run
+    episodes: int = EPISODES  # held-out episodes of the score: more where returns vary much
 
     @classmethod
     def of(cls, env: str, device: str = "cuda") -> Goal | None:
@@ -86,7 +89,7 @@ def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
             played = play_match([str(run.folder), goal.against], games=GAMES, device=device, runs_folder=folder)
             score = played.facts()["results"][0]["win_rate"]
         else:
-            score = evaluate(run)
+            score = evaluate(run, goal.episodes)
         seconds = time.perf_counter() - began
         num_envs = run.config["vec"]["num_envs"]
     facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
@@ -97,7 +100,7 @@ def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
     return {"env": env, "seed": seed, "device": device, "score": score, **facts, "curve": curve}
 
 
-def evaluate(run: Any) -> float:
+def evaluate(run: Any, episodes: int) -> float:
     """The headline score of `shoal train`, without the other way to choose actions, which would take as long again."""
     import shoal
     from shoal.evaluate import play
@@ -105,7 +108,7 @@ def evaluate(run: Any) -> float:
 
     player, options = load_player(run, run.last)
     make = functools.partial(shoal.make, **options)
-    return play(make, player, EPISODES, env_seed(run.config["seed"])).mean
+    return play(make, player, episodes, env_seed(run.config["seed"]), num_envs=MOST_ENVS).mean
 
 
 def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) -> dict[str, Any]:
@@ -274,7 +277,8 @@ def table() -> str:
         missed = [run for run in runs if run["score"] < goal.target]
         reached = ", ".join(number(run["score"]) for run in runs) + (" **missed**" if missed else "")
         times = [run["reached_s"] for run in runs if run.get("reached_s") is not None]
-        why = f"share of games won against {goal.against}. {goal.why}" if goal.against else goal.why
+        many = f"mean of {goal.episodes:,} episodes. " if goal.episodes != EPISODES else ""
+        why = f"share of games won against {goal.against}. {goal.why}" if goal.against else many + goal.why
         cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
         cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else "", span(times) if times else ""]
         cells += [span(run["seconds"] for run in runs) if runs else "", why.replace("|", "/")]
