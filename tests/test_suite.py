@@ -14,6 +14,7 @@ from shoal.native import lib
 from tests.pool_work import attempt
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import env_peers
 import suite as bench
 import suite_pool
 
@@ -149,3 +150,25 @@ def test_a_run_has_the_score_that_train_reports(suite):
     assert row["score"] == run.summary["eval"]["return"]
     assert row["steps"] == run.summary["step"]
     assert row["reached_s"] is not None
+
+
+def test_the_page_has_the_newest_speeds_of_each_env_and_its_peers(monkeypatch, tmp_path):
+    page, results = tmp_path / "suite.md", tmp_path / "env_peers.jsonl"
+    page.write_text("<!-- Written by benchmarks/env_peers.py -->\nold\n<!-- The end of what env_peers.py writes. -->\n")
+    facts = {"machine": {"cpu": "a CPU", "date": "2026-11-18T07:00"}, "versions": {"envpool": "1.2"}}
+    for ours in (1e6, 2e6):
+        speeds = {"shoal": [ours, 3 * ours, 2 * ours], "EnvPool Go9x9-v1": [5300, 5300, 5300]}
+        record = {
+            "steps_per_s": speeds,
+            "ratios": {"EnvPool Go9x9-v1": (1234.0, 4.56, 7e3)},
+            "choosing": {},
+            "clock": "perf_counter",
+        }
+        with results.open("a") as file:
+            file.write(json.dumps({**facts, "envs": {"go": record}}) + "\n")
+    monkeypatch.setattr(env_peers, "PAGE", page)
+    monkeypatch.setattr(env_peers, "RESULTS", results)
+    env_peers.write_page()
+    assert "Env steps per second on one core of a CPU (2026-11-18)" in page.read_text()
+    assert "| go | 4 M | EnvPool Go9x9-v1 | 5.3 k | 1,234 (4.6 to 7,000) |" in page.read_text()
+    assert "old" not in page.read_text()
