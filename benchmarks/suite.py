@@ -73,19 +73,23 @@ def goals(device: str = "cuda") -> dict[str, Goal]:
 # ---- one run ----
 
 
-def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
-    """Trains one run and measures its score."""
+def one(
+    env: str, goal: Goal, seed: int, device: str, options: dict[str, Any] | None = None, is_scored: bool = True
+) -> dict[str, Any]:
+    """Trains one run, with other options than those of its TOML file if given, and measures its score."""
     from shoal.match import play_match
     from shoal.train import train
 
     with tempfile.TemporaryDirectory() as folder:
         tables: dict[str, Any] = {"opponents": goal.opponents} if goal.opponents else {}
-        tables |= {"seed": seed, "device": device, "eval": {"episodes": 0}}
+        tables |= {**(options or {}), "seed": seed, "device": device, "eval": {"episodes": 0}}
         began = time.perf_counter()
         run = train(env, console="off", runs_folder=folder, **tables)
         summary = run.summary or {}
         records = [m for m in run.metrics() if m.get("episode/n")]
-        if goal.against:
+        if not is_scored:
+            score = None
+        elif goal.against:
             played = play_match([str(run.folder), goal.against], games=GAMES, device=device, runs_folder=folder)
             score = played.facts()["results"][0]["win_rate"]
         else:
@@ -94,10 +98,17 @@ def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
         num_envs = run.config["vec"]["num_envs"]
     facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
     if not goal.against:
+        facts["episodes"] = goal.episodes
         facts |= first_reached(records, goal.target, num_envs)
     thinning = max(1, -(-len(records) // CURVE_POINTS))
     curve = [[m["step"], round(m["wall_s"], 2), round(m["episode/return"], 4)] for m in records[::-1][::thinning][::-1]]
-    return {"env": env, "seed": seed, "device": device, "score": score, **facts, "curve": curve}
+    last = records[-1] if records else {}
+    stats = {
+        name.removeprefix("episode/"): round(value, 4)
+        for name, value in last.items()
+        if name.startswith("episode/") and not name.endswith(("_min", "_max"))
+    }
+    return {"env": env, "seed": seed, "device": device, "score": score, **facts, "stats": stats, "curve": curve}
 
 
 def evaluate(run: Any, episodes: int) -> float:
@@ -130,12 +141,17 @@ def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) 
 def work(env: str, seed: int, device: str) -> dict[str, Any]:
     """In a worker process: the results of a run."""
     row = one(env, goals(device)[env], seed, device)
+    free(row, device)
+    return row
+
+
+def free(row: dict[str, Any], device: str) -> None:
+    """Leaves the memory of a GPU to the other processes, and notes which GPU it is."""
     if device == "cuda":
         import torch
 
         torch.cuda.empty_cache()
         row["gpu"] = torch.cuda.get_device_name()
-    return row
 
 
 # ---- all runs ----
@@ -277,7 +293,8 @@ def table() -> str:
         missed = [run for run in runs if run["score"] < goal.target]
         reached = ", ".join(number(run["score"]) for run in runs) + (" **missed**" if missed else "")
         times = [run["reached_s"] for run in runs if run.get("reached_s") is not None]
-        many = f"mean of {goal.episodes:,} episodes. " if goal.episodes != EPISODES else ""
+        episodes = {run.get("episodes", EPISODES) for run in runs} - {EPISODES}
+        many = f"mean of {min(episodes):,} episodes. " if episodes else ""
         why = f"share of games won against {goal.against}. {goal.why}" if goal.against else many + goal.why
         cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
         cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else "", span(times) if times else ""]

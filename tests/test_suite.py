@@ -11,12 +11,14 @@ import pytest
 from shoal import registry
 from shoal.match.contestants import robots_of
 from shoal.native import lib
+from shoal.train import options_for
 from tests.pool_work import attempt
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import env_peers
 import suite as bench
 import suite_pool
+import trials
 
 
 @pytest.fixture
@@ -137,16 +139,10 @@ def test_a_limit_of_time_ends_what_hangs_and_begins_nothing_that_would_not_end(t
 def test_a_run_has_the_score_that_train_reports(suite):
     from shoal.train import train
 
-    goal = suite.Goal(0.0)
-    row = suite.one("squared", goal, 1, "cpu")
-    run = train(
-        "squared",
-        seed=1,
-        device="cpu",
-        console="off",
-        eval={"episodes": suite.EPISODES},
-        runs_folder=str(suite.RESULTS.parent),
-    )
+    short = {"train": {"total_steps": 60_000}}
+    row = suite.one("squared", suite.Goal(-1.0), 1, "cpu", short)
+    folder, episodes = str(suite.RESULTS.parent), {"episodes": suite.EPISODES}
+    run = train("squared", seed=1, device="cpu", console="off", eval=episodes, runs_folder=folder, **short)
     assert row["score"] == run.summary["eval"]["return"]
     assert row["steps"] == run.summary["step"]
     assert row["reached_s"] is not None
@@ -172,3 +168,24 @@ def test_the_page_has_the_newest_speeds_of_each_env_and_its_peers(monkeypatch, t
     assert "Env steps per second on one core of a CPU (2026-11-18)" in page.read_text()
     assert "| go | 4 M | EnvPool Go9x9-v1 | 5.3 k | 1,234 (4.6 to 7,000) |" in page.read_text()
     assert "old" not in page.read_text()
+
+
+def test_the_trials_have_names_of_their_own_and_options_that_exist():
+    found = trials.read(trials.FILE, [], [])
+    assert len({trial.name for trial in found}) == len(found)
+    for trial in found:
+        options_for(trial.env, {"device": "cpu"}, trial.options)
+    assert {trial.env for trial in trials.read(trials.FILE, ["craftax", "door"], [1, 5])} == {
+        "craftax_classic",
+        "minigrid_doorkey",
+    }
+    assert trials.read(trials.FILE, ["doorkey"], [1, 5])[0].seeds == [5]
+
+
+def test_a_trial_trains_with_its_options():
+    table = {"name": "short", "env": "squared", "stats": ["length"], "train": {"total_steps": 20_000}, "episodes": 7}
+    trial = trials.Trial.read(table)
+    row = trials.work(trial, 3, "cpu", False)
+    assert (row["trial"], row["seed"], row["score"]) == ("short", 3, None)
+    assert 20_000 <= row["steps"] < 60_000
+    assert f"length={row['stats']['length']:.3g}" in trials.describe(trial, row)
