@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TRIES = 2
+MPS = "nvidia-cuda-mps-control"
 UNKNOWN_S = 60.0  # what a task without a known time is taken to need
 
 
@@ -131,6 +132,16 @@ def run_all(tasks: list[Task], work: Callable[..., Any], jobs: int, limit_s: flo
             worker.end()
 
 
+def start_mps(log: Path) -> bool:
+    """Starts MPS in the background. Returns whether it runs."""
+    # its output goes to a file: the end of a pipe would come with the end of the process in the background
+    with log.open("wb") as file, contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        code = subprocess.run([MPS, "-d"], stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=20).returncode
+        # it also fails where that of an earlier suite, which was cut off, still runs: that one serves as well
+        return not code or b"already running" in log.read_bytes()
+    return False
+
+
 @contextlib.contextmanager
 def mps(is_wanted: bool) -> Iterator[bool]:
     """NVIDIA's MPS for the processes that are started meanwhile. Yields whether it runs."""
@@ -143,13 +154,7 @@ def mps(is_wanted: bool) -> Iterator[bool]:
         path.mkdir(parents=True, exist_ok=True)
         os.environ[name] = str(path)
     try:
-        control = ["nvidia-cuda-mps-control"]
-        try:
-            # it also fails where one of an earlier, cut-off suite still runs: that one serves as well
-            started = subprocess.run([*control, "-d"], capture_output=True, text=True, timeout=20)
-            is_on = not started.returncode or "already running" in started.stdout + started.stderr
-        except (OSError, subprocess.TimeoutExpired):
-            is_on = False
+        is_on = start_mps(folder / "start.txt")
         if not is_on:
             for name in names:
                 os.environ.pop(name)
@@ -158,7 +163,9 @@ def mps(is_wanted: bool) -> Iterator[bool]:
         finally:
             if is_on:
                 with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                    subprocess.run(control, input="quit\n", text=True, capture_output=True, timeout=20)
+                    subprocess.run(
+                        [MPS], input=b"quit\n", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=20
+                    )
     finally:
         for name in names:
             os.environ.pop(name, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -134,6 +136,42 @@ def test_a_limit_of_time_ends_what_hangs_and_begins_nothing_that_would_not_end(t
     assert list(suite_pool.run_all(tasks, attempt, 1, limit_s=3.0)) == [("good", "good, try 1")]
     assert not (tmp_path / "long").exists()
     assert (tmp_path / "hangs").exists()
+
+
+FAKE_MPS = """#!/bin/sh
+[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] || exit 3
+if [ "$1" = -d ]; then
+    [ -e "$0.runs" ] && echo "An instance of this daemon is already running" && exit 1
+    touch "$0.runs"
+    sleep 30 &  # keeps its output open, as a daemon may
+    echo $! > "$0.pid"
+else
+    read word && [ "$word" = quit ] && rm "$0.runs"
+fi
+"""
+
+
+def test_mps_runs_for_the_suite_and_ends_with_it(monkeypatch, tmp_path):
+    program = tmp_path / suite_pool.MPS
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setattr(suite_pool.tempfile, "gettempdir", lambda: str(tmp_path))
+    with suite_pool.mps(True) as is_on:
+        assert not is_on, "it is not installed"
+    program.write_text(FAKE_MPS)
+    program.chmod(0o755)
+    with suite_pool.mps(True) as is_on:
+        assert is_on
+        assert Path(f"{program}.runs").exists()
+        assert "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    assert not Path(f"{program}.runs").exists()
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    Path(f"{program}.runs").touch()
+    with suite_pool.mps(True) as is_on:
+        assert is_on, "that of a suite that was cut off"
+    with suite_pool.mps(False) as is_on:
+        assert not is_on
+    os.kill(int(Path(f"{program}.pid").read_text()), signal.SIGTERM)
 
 
 def test_a_run_has_the_score_that_train_reports(suite):
