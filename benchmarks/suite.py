@@ -254,8 +254,9 @@ def read(*paths: Path | None) -> list[dict[str, Any]]:
     return lines
 
 
-def newest(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def newest(lines: list[dict[str, Any]] | None = None) -> dict[str, list[dict[str, Any]]]:
     """The newest run of each seed by env, of the device and the version (code and options) that were used last."""
+    lines = read(RESULTS) if lines is None else lines
     last = {line["env"]: line for line in lines}
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for line in lines:
@@ -278,7 +279,7 @@ def span(values: Iterable[float]) -> str:
 
 def table() -> str:
     """All envs in Markdown: those that were not trained, too. Below it, what all runs took."""
-    done, wanted = newest(read(RESULTS)), goals()
+    done, wanted = newest(), goals()
     rows = [
         "| env | random | scripted | target | reached, by seed | steps | seconds to it | seconds of a run | "
         "what the target is |",
