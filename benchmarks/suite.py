@@ -8,7 +8,8 @@ ends the others.
 
 Each finished run is a line of benchmarks/results/suite.jsonl at once. `--missing` continues a suite that was cut off:
 it leaves out runs that have a line of the same code, env and options. `--limit S` starts no run that would not end
-within S seconds. `write_page` writes the table of docs/suite.md from the newest line of each env and seed.
+within S seconds. `--out FILE` appends to another file; `--missing` looks into both. `write_page` writes the table of
+docs/suite.md from the newest line of each env and seed.
 
 On a GPU several processes take turns unless NVIDIA's MPS runs: with it their kernels run at the same time. The suite
 starts it for its own processes.
