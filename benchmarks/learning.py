@@ -3,7 +3,8 @@
     python benchmarks/learning.py                     all envs, 3 seeds
     python benchmarks/learning.py --envs cartpole memory --seeds 1 2
     python benchmarks/learning.py --table             only write the tables of docs/ from the last results
-    python benchmarks/learning.py --suite [--device cuda] [--jobs 4]   every env on a GPU: benchmarks/suite.py
+    python benchmarks/learning.py --suite [--device cuda] [--jobs 14]  every env on a GPU: benchmarks/suite.py
+    python benchmarks/learning.py --suite --missing                    what was cut off or failed
 
 Each run is `shoal train ENV --seed S` in its own process. Its seconds include imports and the final evaluation of 100
 held-out episodes. Appends to benchmarks/results/learning.jsonl, and writes docs/learning.md and the score of each env
@@ -80,7 +81,7 @@ def write_score(env: str, runs: list[dict[str, Any]], target: float) -> None:
     """Writes the score into the env's TOML file: its last table, [score]."""
     path = registry.STOCK / f"{env}.toml"
     head = path.read_text().split("[score]")[0]
-    kept = ("why", "target", "random", "scripted", "against", "opponents")
+    kept = ("why", "target", "random", "scripted", "against", "opponents", "episodes")
     table = {
         **{name: value for name, value in config.read_toml(path)["score"].items() if name in kept},
         "target": target,
@@ -126,11 +127,23 @@ def main() -> None:
     parser.add_argument("--suite", action="store_true", help="several runs at a time, into docs/suite.md")
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"), help="of --suite")
     parser.add_argument("--jobs", type=int, default=4, help="runs of --suite at a time")
+    parser.add_argument("--missing", action="store_true", help="--suite: leave out runs that have results already")
+    parser.add_argument(
+        "--limit", type=float, default=0.0, metavar="S", help="--suite: end after S seconds; 0: no limit"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=None, help="--suite: append the results to this file, not to results/"
+    )
     args = parser.parse_args()
-    if args.suite:
-        suite.run_suite(args.envs, args.seeds, args.device, args.jobs)
+    if args.suite and args.table:
         suite.write_page()
         return
+    if args.suite:
+        how = {"missing": args.missing, "limit_s": args.limit, "out": args.out}
+        left = suite.run_suite(args.envs, args.seeds, args.device, args.jobs, **how)
+        if args.out is None:
+            suite.write_page()
+        raise SystemExit(1 if left else 0)
     goals = targets()
     for env in [] if args.table else args.envs:
         for name, flags in VARIANTS.get(env, {env: []}).items():

@@ -2,29 +2,34 @@
 
 Each run is what `shoal train ENV --seed S --device D` does. `jobs` processes train one run after another, each on its
 share of the cores, so that Python and torch are loaded once for many runs. A score is the mean return of 100 held-out
-episodes; in a two-player env, the share of games won against the robot `against` of [score]. Each finished run is a
-line of benchmarks/results/suite.jsonl. `write_page` writes the table of docs/suite.md from the newest line of each env
-and seed.
+episodes (or `episodes` of [score]); in a two-player env, the share of games won against its robot `against`. Runs that
+take longest start first. benchmarks/suite_pool.py has the processes: a run that fails is tried once more, and never
+ends the others.
 
-On a GPU several processes take turns unless NVIDIA's MPS runs (nvidia-cuda-mps-control -d): with it their kernels run
-at the same time. The results of docs/suite.md were measured with it.
+Each finished run is a line of benchmarks/results/suite.jsonl at once. `--missing` continues a suite that was cut off:
+it leaves out runs that have a line of the same code, env and options. `--limit S` starts no run that would not end
+within S seconds. `--out FILE` appends to another file; `--missing` looks into both. `write_page` writes the table of
+docs/suite.md from the newest line of each env and seed.
+
+On a GPU several processes take turns unless NVIDIA's MPS runs: with it their kernels run at the same time. The suite
+starts it for its own processes.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
-import multiprocessing
-import os
 import re
 import tempfile
 import time
-import traceback
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import suite_pool
 
 from shoal import config, registry
 from shoal.measure import describe_machine
@@ -34,6 +39,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
 MARKS = r"(<!-- Written by benchmarks/learning.py --suite -->\n).*?(<!-- The end of what --suite writes. -->)"
 EPISODES, GAMES = 100, 2000
+MOST_ENVS = 1024  # of an evaluation
 CURVE_POINTS = 60
 
 
@@ -47,6 +53,7 @@ class Goal:
     scripted: float | None = None  # of a simple scripted player
     against: str = ""  # a robot: the score is the share of games won against it
     opponents: str = ""  # --opponents of the training run
+    episodes: int = EPISODES  # held-out episodes of the score: more where returns vary much
 
     @classmethod
     def of(cls, env: str, device: str = "cuda") -> Goal | None:
@@ -64,96 +71,199 @@ def goals(device: str = "cuda") -> dict[str, Goal]:
     return {env: goal for env, goal in found.items() if goal is not None}
 
 
-# ---- running ----
+# ---- one run ----
 
 
-def one(env: str, goal: Goal, seed: int, device: str) -> dict[str, Any]:
-    """Trains one run and measures its score."""
+def one(
+    env: str, goal: Goal, seed: int, device: str, options: dict[str, Any] | None = None, is_scored: bool = True
+) -> dict[str, Any]:
+    """Trains one run, with other options than those of its TOML file if given, and measures its score."""
     from shoal.match import play_match
     from shoal.train import train
 
     with tempfile.TemporaryDirectory() as folder:
         tables: dict[str, Any] = {"opponents": goal.opponents} if goal.opponents else {}
-        tables |= {"seed": seed, "device": device, "eval": {"episodes": 0 if goal.against else EPISODES}}
+        tables |= {**(options or {}), "seed": seed, "device": device, "eval": {"episodes": 0}}
         began = time.perf_counter()
         run = train(env, console="off", runs_folder=folder, **tables)
         summary = run.summary or {}
-        points = [(m["step"], m["wall_s"], m["episode/return"]) for m in run.metrics() if m.get("episode/n")]
-        if goal.against:
+        records = [m for m in run.metrics() if m.get("episode/n")]
+        if not is_scored:
+            score = None
+        elif goal.against:
             played = play_match([str(run.folder), goal.against], games=GAMES, device=device, runs_folder=folder)
             score = played.facts()["results"][0]["win_rate"]
         else:
-            score = summary["eval"]["return"]
+            score = evaluate(run, goal.episodes)
         seconds = time.perf_counter() - began
-    thinning = max(1, -(-len(points) // CURVE_POINTS))
+        num_envs = run.config["vec"]["num_envs"]
     facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
-    curve = [[step, round(wall, 2), round(value, 4)] for step, wall, value in points[::-1][::thinning][::-1]]
-    return {"env": env, "seed": seed, "device": device, "score": score, **facts, "curve": curve}
+    if not goal.against:
+        facts["episodes"] = goal.episodes
+        facts |= first_reached(records, goal.target, num_envs)
+    thinning = max(1, -(-len(records) // CURVE_POINTS))
+    curve = [[m["step"], round(m["wall_s"], 2), round(m["episode/return"], 4)] for m in records[::-1][::thinning][::-1]]
+    last = records[-1] if records else {}
+    stats = {
+        name.removeprefix("episode/"): round(value, 4)
+        for name, value in last.items()
+        if name.startswith("episode/") and not name.endswith(("_min", "_max"))
+    }
+    return {"env": env, "seed": seed, "device": device, "score": score, **facts, "stats": stats, "curve": curve}
 
 
-def _begin(shares: Any) -> None:
-    """Gives a worker process its cores."""
-    os.sched_setaffinity(0, shares.get())
+def evaluate(run: Any, episodes: int) -> float:
+    """The headline score of `shoal train`, without the other way to choose actions, which would take as long again."""
+    import shoal
+    from shoal.evaluate import play
+    from shoal.train import env_seed, load_player
+
+    player, options = load_player(run, run.last)
+    make = functools.partial(shoal.make, **options)
+    return play(make, player, episodes, env_seed(run.config["seed"]), num_envs=MOST_ENVS).mean
 
 
-def _work(env: str, seed: int, device: str) -> dict[str, Any] | str:
-    """In a worker process: the results of a run, or why it failed."""
-    try:
-        return one(env, goals(device)[env], seed, device)
-    except Exception:
-        return traceback.format_exc()[-2000:]
-    finally:
-        if device == "cuda":
-            import torch
+def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) -> dict[str, Any]:
+    """When training episodes first had a mean return of `target`: seconds and steps, None if never.
 
-            torch.cuda.empty_cache()
+    A mean is over at least `least` episodes, one for each env: the first to end are mostly short ones.
+    """
+    count, total = 0, 0.0
+    for record in records:
+        count, total = count + record["episode/n"], total + record["episode/n"] * record["episode/return"]
+        if count < least:
+            continue
+        if total / count >= target:
+            return {"reached_s": round(record["wall_s"], 2), "reached_steps": record["step"]}
+        count, total = 0, 0.0
+    return {"reached_s": None, "reached_steps": None}
 
 
-def run_suite(envs: Sequence[str], seeds: Sequence[int], device: str, jobs: int) -> None:
-    """Trains all envs with all seeds, and appends a line for each run. What took longest last time comes first."""
-    wanted, before = goals(device), newest()
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // jobs)
-    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
-    shares = context.Queue()
-    for job in range(jobs):
-        shares.put(cores[job * share : (job + 1) * share] or cores)
-    facts = {"machine": describe_machine(), "commit": commit(), "jobs": jobs}
+def work(env: str, seed: int, device: str) -> dict[str, Any]:
+    """In a worker process: the results of a run."""
+    row = one(env, goals(device)[env], seed, device)
+    free(row, device)
+    return row
+
+
+def free(row: dict[str, Any], device: str) -> None:
+    """Leaves the memory of a GPU to the other processes, and notes which GPU it is."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+        row["gpu"] = torch.cuda.get_device_name()
+
+
+# ---- all runs ----
+
+
+@functools.cache
+def _code() -> bytes:
+    """A digest of the library without what belongs to one env alone."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "shoal").rglob("*")):
+        if path.suffix in (".py", ".c", ".h", ".toml") and path.parent != registry.STOCK:
+            digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def version(env: str) -> str:
+    """What a run depends on beside its seed: the code, the env's header and its options."""
+    digest = hashlib.sha256(_code())
+    for path in (registry.STOCK / f"{env}.h", registry.STOCK / f"{env}.toml"):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()[:12]
+
+
+def expected(env: str, device: str, before: dict[str, list[dict[str, Any]]]) -> float:
+    """Seconds of a run by its last results, whose number of steps may differ; infinite without any."""
+    tables = config.read_toml(path) if (path := registry.STOCK / f"{env}.toml").is_file() else {}
+    train = {**tables.get("train", {}), **(tables.get("cuda", {}).get("train", {}) if device == "cuda" else {})}
+    seconds = (
+        run["seconds"] + run.get("train_s", 0.0) * (train.get("total_steps", run["steps"]) / run["steps"] - 1.0)
+        for run in before.get(env, [])
+    )
+    return max(seconds, default=float("inf"))
+
+
+def run_suite(
+    envs: Sequence[str],
+    seeds: Sequence[int],
+    device: str,
+    jobs: int,
+    *,
+    missing: bool = False,
+    limit_s: float = 0.0,
+    out: Path | None = None,
+) -> list[tuple[str, int]]:
+    """Trains all envs with all seeds, and appends a line for each run. Returns the runs without results."""
+    wanted, lines = goals(device), read(RESULTS, out)
+    out = out or RESULTS
+    before = newest(lines)
+    runs = [(env, seed) for seed in seeds for env in envs]
+    if missing:
+        done = {(line["env"], line["seed"], line["device"], line.get("version")) for line in lines}
+        runs = [(env, seed) for env, seed in runs if (env, seed, device, version(env)) not in done]
+    times = {env: expected(env, device, before) for env in envs}
+    runs.sort(key=lambda run: -times[run[0]])
     began = time.perf_counter()
-
-    def took(env: str) -> float:
-        return max((run["seconds"] for run in before.get(env, [])), default=float("inf"))
-
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(shares,)) as pool:
-        order = sorted(((env, seed) for seed in seeds for env in envs), key=lambda run: -took(run[0]))
-        runs = {pool.submit(_work, env, seed, device): (env, seed) for env, seed in order}
-        for future in as_completed(runs):
-            (env, seed), row = runs[future], future.result()
+    facts = {
+        "machine": describe_machine(),
+        "commit": commit(),
+        "jobs": jobs,
+        "call": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    tasks = [suite_pool.Task((env, seed), (env, seed, device), times[env]) for env, seed in runs]
+    left = {task.name for task in tasks}
+    with suite_pool.mps(device == "cuda" and jobs > 1) as is_on:
+        print(f"{len(tasks)} runs, {jobs} at a time, MPS {'on' if is_on else 'off'}", flush=True)
+        for (env, seed), row in suite_pool.run_all(tasks, work, jobs, limit_s):
+            wall = time.perf_counter() - began
             if isinstance(row, str):
-                print(f"{env} seed {seed} failed:\n{row}", flush=True)
+                print(f"{env} seed {seed} failed after {wall:.0f} s:\n{row}", flush=True)
                 continue
+            left.discard((env, seed))
+            row |= {**facts, "version": version(env), "mps": is_on, "ended_s": round(wall, 1)}
+            with out.open("a") as file:
+                file.write(json.dumps({**row, "time": time.strftime("%Y-%m-%d %H:%M")}) + "\n")
             verdict = "ok" if row["score"] >= wanted[env].target else "MISSED"
+            verdict += f", reached after {row['reached_s']} s" if row.get("reached_s") is not None else ""
             print(
-                f"{env:23} seed {seed}  target {wanted[env].target:8.4g}  score {row['score']:8.4g}  "
+                f"{wall:4.0f} {env:23} seed {seed}  target {wanted[env].target:8.4g}  score {row['score']:8.4g}  "
                 f"{row['steps'] / 1e6:7.1f}M steps  {row['train_s']:6.1f} of {row['seconds']:6.1f} s  {verdict}",
                 flush=True,
             )
-            with RESULTS.open("a") as file:
-                file.write(json.dumps({**row, **facts, "time": time.strftime("%Y-%m-%d %H:%M")}) + "\n")
-    print(f"{len(envs)} envs, {len(seeds)} seeds: {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"{len(tasks) - len(left)} of {len(tasks)} runs: {time.perf_counter() - began:.0f} s", flush=True)
+    if left:
+        print("no results, --missing trains them:", *(f"{env}/{seed}" for env, seed in sorted(left)), flush=True)
+    return sorted(left)
 
 
 # ---- the page ----
 
 
-def newest() -> dict[str, list[dict[str, Any]]]:
-    """The newest run of each seed by env, of the device that was used last."""
-    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
-    device = {line["env"]: line["device"] for line in lines}
+def read(*paths: Path | None) -> list[dict[str, Any]]:
+    """The lines of results files. A line that was cut off is left out."""
+    lines = []
+    for path in dict.fromkeys(path for path in paths if path is not None and path.is_file()):
+        for line in path.read_text().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+    return lines
+
+
+def newest(lines: list[dict[str, Any]] | None = None) -> dict[str, list[dict[str, Any]]]:
+    """The newest run of each seed by env, of the device and the version (code and options) that were used last."""
+    lines = read(RESULTS) if lines is None else lines
+    last = {line["env"]: line for line in lines}
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for line in lines:
-        if line["device"] == device[line["env"]]:
-            found.setdefault(line["env"], {})[line["seed"]] = line
+        env = line["env"]
+        if (line["device"], line.get("version")) == (last[env]["device"], last[env].get("version")):
+            found.setdefault(env, {})[line["seed"]] = line
     return {env: [by_seed[seed] for seed in sorted(by_seed)] for env, by_seed in sorted(found.items())}
 
 
@@ -162,28 +272,64 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def span(values: Iterable[float]) -> str:
+    """The range of some seconds: `1.2 to 3.4`."""
+    least, *_, most = sorted([*values] * 2) or (0.0, 0.0)
+    return f"{least:.1f} to {most:.1f}" if most - least >= 0.05 else f"{most:.1f}"
+
+
 def table() -> str:
-    """All envs in Markdown: those that were not trained, too."""
+    """All envs in Markdown: those that were not trained, too. Below it, what all runs took."""
     done, wanted = newest(), goals()
     rows = [
-        "| env | random | scripted | target | reached, by seed | steps | seconds of a run | what the target is |",
-        "|---|---|---|---|---|---|---|---|",
+        "| env | random | scripted | target | reached, by seed | steps | seconds to it | seconds of a run | "
+        "what the target is |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for env in registry.stock_names():
         goal, runs = wanted.get(env), done.get(env, [])
         cells = [f"[{env}](envs/{env}.md)"]
         if goal is None:
-            rows.append(f"| {cells[0]} | | | | no target | | | |")
+            rows.append(f"| {cells[0]} | | | | no target | | | | |")
             continue
         missed = [run for run in runs if run["score"] < goal.target]
         reached = ", ".join(number(run["score"]) for run in runs) + (" **missed**" if missed else "")
-        seconds = [run["seconds"] for run in runs]
-        why = f"share of games won against {goal.against}. {goal.why}" if goal.against else goal.why
+        times = [run["reached_s"] for run in runs if run.get("reached_s") is not None]
+        episodes = {run.get("episodes", EPISODES) for run in runs} - {EPISODES}
+        many = f"mean of {min(episodes):,} episodes. " if episodes else ""
+        why = f"share of games won against {goal.against}. {goal.why}" if goal.against else many + goal.why
         cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
-        cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else ""]
-        cells += [f"{min(seconds):.1f} to {max(seconds):.1f}" if runs else "", why.replace("|", "/")]
+        cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else "", span(times) if times else ""]
+        cells += [span(run["seconds"] for run in runs) if runs else "", why.replace("|", "/")]
         rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *summary(done, wanted)])
+
+
+def summary(done: dict[str, list[dict[str, Any]]], wanted: dict[str, Goal]) -> list[str]:
+    """How many targets were reached, and the wall time of the calls that the newest results are from."""
+    runs = [(env, run) for env, of_env in done.items() if env in wanted for run in of_env]
+    if not runs:
+        return []
+    good = [env for env in wanted if done.get(env) and all(run["score"] >= wanted[env].target for run in done[env])]
+    text = [f"{len(good)} of {len(wanted)} targets are reached by all seeds that were trained; {len(runs)} runs."]
+    if len(timed := [run for _, run in runs if "call" in run]) == len(runs):
+        calls = {call: max(run["ended_s"] for run in of_call) for call, of_call in by(timed, "call")}
+        times = " and ".join(f"{seconds:.0f} s" for seconds in calls.values())
+        jobs, gpus = {run["jobs"] for run in timed}, {run.get("gpu", "CPU only") for run in timed}
+        total = f" ({sum(calls.values()):.0f} s in all)" if len(calls) > 1 else ""
+        text += [f"They took {times}{total} of wall time, {span_of(jobs)} runs at a time on {', '.join(sorted(gpus))}."]
+    return [" ".join(text)]
+
+
+def by(runs: list[dict[str, Any]], key: str) -> Iterable[tuple[str, list[dict[str, Any]]]]:
+    """The runs in groups of equal `key`."""
+    ordered = sorted(runs, key=lambda run: str(run[key]))
+    return [(name, list(group)) for name, group in itertools.groupby(ordered, key=lambda run: str(run[key]))]
+
+
+def span_of(values: set[int]) -> str:
+    """`14`, or `11 to 14`."""
+    return f"{min(values)}" if len(values) == 1 else f"{min(values)} to {max(values)}"
 
 
 def write_page() -> None:

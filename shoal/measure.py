@@ -67,12 +67,14 @@ def measure(
     repeats: int,
     progress: Progress | None = None,
     fresh: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Sample]:
     """Times each stepper for about `seconds`, in `repeats` slices.
 
     The steppers take turns, one slice each per round, so that a busy moment of the machine affects all of them. The
     number of calls in a slice comes from a short trial, and later from the slice before. With `fresh` a stepper is made
-    for its slice and closed after it, so that its idle processes do not disturb another.
+    for its slice and closed after it, so that its idle processes do not disturb another. `clock` may be
+    `time.process_time`: seconds of the process on a core, for a machine that is busy with other work.
     """
     steppers: dict[str, Stepper] = {}
     samples: dict[str, Sample] = {}
@@ -84,7 +86,7 @@ def measure(
                 progress(samples, 0.1 * done / len(makers))
             if not fresh:
                 steppers[name] = make()
-                expected[name] = _calibrate(steppers[name].step)
+                expected[name] = _calibrate(steppers[name].step, clock)
                 samples[name] = Sample(steppers[name].envs, steppers[name].agents, (), ())
         for turn in range(repeats):
             for done, (name, make) in enumerate(makers.items()):
@@ -92,11 +94,11 @@ def measure(
                     progress(samples, 0.1 + 0.9 * (turn + done / len(makers)) / repeats)
                 if fresh:
                     steppers[name] = make()
-                    expected[name] = _calibrate(steppers[name].step)
+                    expected[name] = _calibrate(steppers[name].step, clock)
                 stepper = steppers[name]
                 samples.setdefault(name, Sample(stepper.envs, stepper.agents, (), ()))
                 sample, calls = samples[name], max(1, round(slice_s / expected[name]))
-                expected[name] = _time(stepper.step, calls) / calls
+                expected[name] = _time(stepper.step, calls, clock) / calls
                 seconds_per_call = (*sample.seconds_per_call, expected[name])
                 samples[name] = Sample(sample.envs, sample.agents, (*sample.calls, calls), seconds_per_call)
                 if fresh:
@@ -107,18 +109,18 @@ def measure(
     return samples
 
 
-def _time(step: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
+def _time(step: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(calls):
         step()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def _calibrate(step: Callable[[], object]) -> float:
+def _calibrate(step: Callable[[], object], clock: Callable[[], float]) -> float:
     """Roughly the time of a call. Also warms caches and desynchronizes the episodes of the envs."""
     step()
     calls = 1
-    while (took := _time(step, calls)) < CALIBRATION_S:
+    while (took := _time(step, calls, clock)) < CALIBRATION_S:
         calls *= 2
     return took / calls
 

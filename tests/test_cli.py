@@ -457,6 +457,13 @@ def test_measure_takes_turns_and_closes():
         assert sample.median == pytest.approx(7e6 / sample.us_per_call)
 
 
+def test_measure_takes_the_clock_that_is_given():
+    now = itertools.count(step=0.5)
+    samples = measure({"a": lambda: Stepper(lambda: None, envs=7)}, 2.0, 2, clock=lambda: next(now))
+    assert samples["a"].calls == (2, 4), "slices of 1 s; a call of the trial took 0.5 s, one of the first slice 0.25 s"
+    assert samples["a"].seconds_per_call == (0.25, 0.125)
+
+
 def test_measure_closes_after_a_failure():
     closed = []
 

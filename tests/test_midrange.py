@@ -12,6 +12,7 @@ import pytest
 
 import shoal
 from shoal.errors import ShoalError
+from shoal.match import play_match
 
 from .midrange_game import LEFT, RIGHT, STRAIGHT, Game, floats, make_params, shim
 
@@ -537,3 +538,11 @@ def test_wrong_params_are_refused_with_what_is_right():
     ):
         with pytest.raises(ShoalError, match=message):
             shoal.make("midrange", 2, **options)
+
+
+@pytest.mark.parametrize("env", ["midrange", "midrange_full", "midrange_continuous"])
+def test_a_game_in_which_nobody_is_hit_is_a_draw_whoever_fired_less(env):
+    options = {"time_limit": 5.0}  # less than a missile needs
+    match = play_match(["random", "drone"], env=env, env_options=options, games=20, device="cpu")
+    result = match.facts()["results"][0]
+    assert (result["wins"], result["draws"], result["losses"]) == (0, 20, 0)
