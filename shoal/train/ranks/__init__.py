@@ -3,6 +3,7 @@
     world.py     World: this process among all; what they send each other
     watch.py     a thread that finds processes that died or hang, and ends this one then
     sameness.py  compares the code and the options of all processes before anything starts
+    timing.py    times exchanges alone
     launch.py    starts the processes of one machine, as torchrun does
 
 torchrun (or `--gpus` and `--processes`, which start processes by its parts) sets the variables that `world.py` reads.
