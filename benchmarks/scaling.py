@@ -10,7 +10,7 @@ The model is weak scaling: every process keeps the envs and the minibatches that
 
     C      seconds of an iteration of one process without its exchanges
     n, b   exchanges of an update, and the bytes that a process receives in them. From 3 processes on b does not depend
-           on N: each adds up a part of the gradient and receives the others' sums, twice the gradient for a gradient step
+           on N: each adds up a part of the gradient and receives the others' sums: twice the gradient for each step
     L, R   latency and rate of an exchange. Measured: the latency of N processes is that of the measured n times
            log2 N / log2 n. Assumed: LINKS, what NVLink and a 400 Gb/s network usually give in all-gathers of this size
 """

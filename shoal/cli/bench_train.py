@@ -123,7 +123,7 @@ def show(screen: Any, measured: dict[str, Any]) -> None:
         )
         screen.print(
             f"An exchange alone takes {1e6 * sent['latency_s']:,.0f} us and moves {sent['bytes_per_s'] / 1e9:,.3g} "
-            f"GB/s: those of an update take {1e3 * sent['alone_s']:,.2f} ms. The rest is waiting for the slowest process."
+            f"GB/s: those of an update take {1e3 * sent['alone_s']:,.2f} ms. The rest waits for the slowest process."
         )
     kernels = "" if measured["launches"] is None else f"{measured['launches']:,} launches per iteration, "
     path = "fused kernels" if measured["fused"] else "plain kernels"
