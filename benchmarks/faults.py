@@ -9,6 +9,8 @@ hangs       a rank is stopped (SIGSTOP): the run ends after --rank-timeout-s, an
 memory      a rank raises MemoryError in its env: the run ends within 30 s, with its traceback
 restarted   a rank gets SIGKILL under torchrun --max-restarts: the run continues from its checkpoint to the same weights
                 as without the fault
+node        a whole node (torchrun's agent and its rank) gets SIGKILL, and is started again: the run continues from its
+                checkpoint to the same weights. The nodes are two agents on this machine
 launcher    the launcher gets SIGKILL: all ranks end within 30 s
 
 Afterwards no process, no file in /dev/shm and no folder in the temporary folder may be left.
@@ -22,6 +24,7 @@ import hashlib
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,9 +79,10 @@ class Job:
         self.folder, self.fault_file = folder, folder / "fault"
         (folder / "walk.py").write_text(textwrap.dedent(ENV))
         words = ["train", *words, "--runs", str(folder / "runs")]
-        environment = {**os.environ, "FAULT_FILE": str(self.fault_file), "TMPDIR": str(folder)}
+        environment: dict[str, str] = {**os.environ, "FAULT_FILE": str(self.fault_file), "TMPDIR": str(folder)}
+        environment |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if "--nnodes" in program else {}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(folder)])}
-        self.log = folder / "log.txt"
+        self.log, self.environment = folder / "log.txt", environment
         with self.log.open("w") as file:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *words],
@@ -230,6 +234,66 @@ def restarted(victim: int) -> str:
     return f"continued, {seconds:.1f} s to the end, same weights"
 
 
+def node(victim: int) -> str:
+    """Always the second agent: the first one hosts torchrun's store, and its loss ends the run."""
+    steps, port = 8 * 16 * 200, free_port()
+    program, words = agent(port, is_host=True), ["--resume", "auto"]
+    with contextlib.ExitStack() as stack, job(words, "cartpole", steps, program) as made:
+        others = [second_agent(made, port)]
+        stack.callback(end_all, others)
+        run = made.wait_for_checkpoints(3)
+        end(others[0])
+        others.append(second_agent(made, port))
+        seconds = ended_within(made, 240.0)
+        text = made.text()
+        assert made.process.returncode == 0, (made.process.returncode, text[-3000:])
+        assert others[1].wait(60) == 0, text[-3000:]
+        assert (run.summary or {}).get("status") == "finished", (run.summary, text[-2000:])
+        assert len(all_runs(made.folder / "runs")) == 1, "another run was started"
+        own = weights_of(run)
+    assert own == undisturbed(steps), "other weights than without the fault"
+    return f"continued, {seconds:.1f} s to the end, same weights"
+
+
+def agent(port: int, *, is_host: bool) -> list[str]:
+    """torchrun on one of two nodes, with one rank."""
+    words = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3"]
+    words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", f"faults-{port}"]
+    return [*words, "--rdzv-conf", f"is_host={int(is_host)}", *SHOAL]
+
+
+def second_agent(made: Job, port: int) -> subprocess.Popen[bytes]:
+    """The other node: the same command."""
+    first = made.process.args
+    assert isinstance(first, list)
+    own = [sys.executable, *agent(port, is_host=False), *first[first.index("train") :]]
+    with (made.folder / "second.txt").open("a") as file:
+        return subprocess.Popen(own, cwd=made.folder, env=made.environment, stdout=file, stderr=subprocess.STDOUT)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a node: the agent and all that it has started, at once."""
+    family = [process]
+    with contextlib.suppress(psutil.Error):
+        family += psutil.Process(process.pid).children(recursive=True)
+    for one in family:
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            one.kill()
+    process.wait()
+
+
+def end_all(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Ends what is left."""
+    for process in processes:
+        end(process)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def weights_of(run: Run) -> str:
     assert run.last is not None
     return hashlib.sha256((run.last / "weights.safetensors").read_bytes()).hexdigest()
@@ -247,7 +311,7 @@ def undisturbed(steps: int) -> str:
     return _undisturbed[steps]
 
 
-FAULTS: dict[str, Any] = {f.__name__: f for f in (killed, hangs, memory, restarted, launcher)}
+FAULTS: dict[str, Any] = {f.__name__: f for f in (killed, hangs, memory, restarted, node, launcher)}
 
 
 def main() -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +20,8 @@ from shoal.cli.main import main
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QNet
 from shoal.train import options_for
+from shoal.train.ranks import timing
+from shoal.train.ranks.timing import ExchangeTime, fit, time_sums
 from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.training import training
 
@@ -121,6 +126,59 @@ def test_a_person_sees_the_rate_the_split_and_the_floor(capsys, tmp_path, monkey
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("steps/s end to end", "env", "policy", "update", "Floor", "peak memory"))
     assert not list(tmp_path.iterdir())  # nothing is written
+
+
+class SlowWorld:
+    """Exchanges take 2 ms, and a second for a million bytes, by a clock of its own."""
+
+    def __init__(self):
+        self.received, self.now = 0, 0.0
+
+    def gather(self, own):
+        self.received += 8
+        self.now += 5.0  # the wait for the others is not the exchange
+
+    def sum(self, own):
+        self.received += 8 * own.numel()
+        self.now += 2e-3 + 8 * own.numel() / 1e6
+
+
+def test_latency_and_rate_of_an_exchange_are_measured_without_the_wait_for_others(monkeypatch):
+    world = SlowWorld()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: world.now)
+    times = time_sums(world, torch.device("cpu"))
+    assert [one.bytes for one in times] == [8 * size for size in timing.SIZES]
+    latency_s, rate = fit(times)
+    assert latency_s == pytest.approx(2e-3, rel=1e-3)
+    assert rate == pytest.approx(1e6, rel=1e-3)
+    assert world.received == 0  # they do not count as training's
+
+
+def test_noise_gives_no_negative_latency_or_rate():
+    latency_s, rate = fit([ExchangeTime(8.0, 3e-3), ExchangeTime(8e6, 2e-3)])
+    assert latency_s >= 0
+    assert rate > 0
+
+
+@pytest.mark.slow
+def test_processes_say_what_they_exchange_and_a_larger_machine_is_projected(tmp_path):
+    """Two gradients of 4 minibatches a process: bytes are known; the projection takes the file."""
+    out, root = tmp_path / "parts.jsonl", Path(__file__).parent.parent
+    words = ["train", "cartpole", "--processes", "2", "--device", "cpu", *SMALL, "--train.epochs", "2", "--json"]
+    command = [sys.executable, "-m", "shoal", "bench", *words, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    sent = found["exchange"]
+    gradients = 4 * 2 * 4 * found["params"]  # 2 epochs of 2 minibatches; float32 of 2 processes
+    assert gradients <= sent["bytes"] <= 1.2 * gradients
+    assert 0 < sent["latency_s"] < 1
+    assert sent["alone_s"] == pytest.approx(sent["calls"] * sent["latency_s"] + sent["bytes"] / sent["bytes_per_s"])
+    shown = subprocess.run(
+        [sys.executable, root / "benchmarks/scaling.py", out], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert "PROJECTION, not a measurement" in shown
+    assert "| cartpole | cpu, processes 2, shards 2 | measured |" in shown
 
 
 @pytest.mark.parametrize(

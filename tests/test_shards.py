@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from shoal.runs import Run, all_runs
 from shoal.train import Trainer, make_trainer, options_for, start, train
 from shoal.train.envs import make_vec
 from shoal.train.ranks.launch import Launch, shutdown_options
+from shoal.train.ranks.meeting import meet
 from shoal.train.ranks.sameness import check_same, code_hash
 from shoal.train.ranks.world import join
 from shoal.train.sharded import ShardedTrainer, merge_records
@@ -339,6 +341,22 @@ def test_the_command_trains_python_envs_in_processes(backend, tmp_path):
         assert run.summary["status"] == "finished"
         found.append((run.last / "weights.safetensors").read_bytes())
     assert found[0] == found[1]
+
+
+def test_processes_meet_in_a_store_that_earlier_attempts_have_used():
+    """Also where a node was replaced, whose torchrun has counted fewer restarts: nothing but the store decides."""
+    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    seen = []
+    for attempt in range(3):
+        server.set("shoal/job/meeting/3/hello/1", f"left by attempt {attempt}")  # of a process that was killed
+        with ThreadPoolExecutor(3) as pool:
+            clients = [torch.distributed.TCPStore("127.0.0.1", server.port, is_master=False) for _ in range(3)]
+            tokens = list(pool.map(meet, clients, ["job"] * 3, (0, 1, 2), [3] * 3, [20.0] * 3))
+        assert len(set(tokens)) == 1
+        seen.append(tokens[0])
+    assert len(set(seen)) == 3
+    with pytest.raises(RankError, match=r"rank 1, 2 of 3 did not join the others within 0\.1 s"):
+        meet(server, "job", 0, 3, 0.1)
 
 
 @pytest.mark.slow

@@ -288,6 +288,18 @@ def test_lines_are_printed_without_a_terminal(tmp_path, capsys):
     assert "--config" in out
 
 
+def test_only_means_ranges_of_yours_in_a_file_or_as_flags(tmp_path):
+    file = tmp_path / "ranges.toml"
+    file.write_text("[sweep.train]\nclip = { uniform = [0.1, 0.3] }\n")
+    given = {"only": True, "trials": 2, "finals": 0, "on": "made-up", "console": "off", "device": "cpu"}
+    found = sweep(
+        "cartpole", config_file=file, runs_folder=tmp_path, ranges={"train.gamma": "logit(0.9, 0.99)"}, **given
+    )
+    assert found.identity["ranges"] == {"train.clip": "uniform(0.1, 0.3)", "train.gamma": "logit(0.9, 0.99)"}
+    with pytest.raises(ConfigError, match=r"--only sweeps the options that you give ranges for, and there are none\."):
+        sweep("cartpole", runs_folder=tmp_path, new=True, **given)
+
+
 # ---- the command ----
 
 

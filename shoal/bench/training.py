@@ -21,6 +21,8 @@ from shoal.nn.qnet import Dense
 from shoal.train import Options, Trainer, make_trainer
 from shoal.train.graphs import capture
 from shoal.train.ranks import join
+from shoal.train.ranks.timing import fit
+from shoal.train.sharded import ShardedTrainer
 
 
 def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
@@ -38,6 +40,10 @@ def profile(env: Any, options: Options, seconds: float = 3.0) -> dict[str, Any]:
         if trainer.on_gpu and trainer.shards is not None:
             trainer.shards.exchange.synchronizes = True  # or the seconds are those of the host alone
             exchange = _iterations(trainer, seconds / 5)[2]
+        if isinstance(trainer, ShardedTrainer) and (times := trainer.time_exchanges()):
+            latency_s, rate = fit(times)
+            exchange |= {"latency_s": latency_s, "bytes_per_s": rate}
+            exchange["alone_s"] = exchange["calls"] * latency_s + exchange["bytes"] / rate
         facts = _facts(trainer, split)
         return {
             **facts,

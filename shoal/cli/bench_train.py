@@ -19,13 +19,15 @@ def bench_train(args: list[str]) -> int:
 
     Trains for some seconds without writing a run, then times the parts of an iteration: the envs, the policy in the
     rollout, the advantages, the update. The floor is the shortest time in which the device can move the bytes and do
-    the arithmetic of an iteration.
+    the arithmetic of an iteration. With several processes it also times what they exchange: bytes and seconds of an
+    update, and an exchange alone (docs/distributed.md has a model of larger machines from them).
 
     Try:
         shoal bench train breakout
         shoal bench train breakout --device cuda
         shoal bench train cartpole --vec.num-envs 65536 --json
         shoal bench train breakout --gpus 4
+        shoal bench train cartpole --processes 2 --device cpu
 
     Options of this command, besides those of 'shoal train' below:
         --seconds N   seconds of training to measure (default: 3)
@@ -118,6 +120,10 @@ def show(screen: Any, measured: dict[str, Any]) -> None:
             f"{processes} processes, {measured['shards']} shards: an update has {sent['calls']:,.0f} exchanges; "
             f"in them a process receives {sent['bytes'] / 1e6:,.3g} MB and waits for {1e3 * sent['seconds']:,.2f} ms "
             f"({sent['seconds'] / total:.0%} of an iteration)."
+        )
+        screen.print(
+            f"An exchange alone takes {1e6 * sent['latency_s']:,.0f} us and moves {sent['bytes_per_s'] / 1e9:,.3g} "
+            f"GB/s: those of an update take {1e3 * sent['alone_s']:,.2f} ms. The rest waits for the slowest process."
         )
     kernels = "" if measured["launches"] is None else f"{measured['launches']:,} launches per iteration, "
     path = "fused kernels" if measured["fused"] else "plain kernels"

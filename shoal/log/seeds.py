@@ -98,11 +98,11 @@ class SeedScreen:
 
 
 def describe_mean(rows: Sequence[SeedRow], kind: str = "seed") -> str:
-    """The mean return with its interval: `return 420 +- 12 (95 % interval over 16 seeds)`."""
+    """The mean return with its interval: `return 420 ± 12 (95 % interval over 16 seeds)`."""
     returns = [row.episode_return for row in rows if row.episode_return is not None]
     if len(returns) < 2:
         return ""
-    return f"return {number(mean(returns))} +- {number(ci95(returns))} (95 % interval over {len(returns)} {kind}s)"
+    return f"return {number(mean(returns))} ± {number(ci95(returns))} (95 % interval over {len(returns)} {kind}s)"
 
 
 def _share(row: SeedRow) -> float:

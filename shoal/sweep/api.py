@@ -109,13 +109,18 @@ def run(
 ) -> Any:
     """Works on the sweep that this describes: the newest unfinished one if it is the same, else a new one.
 
-    `layers` are `[sweep]` tables; the last one is the user's own, which `only` restricts the ranges to.
+    `layers` are `[sweep]` tables: that of the env's file, then the user's own, which `only` restricts the ranges to.
     """
     from shoal.sweep import store
 
     config.check(options, "sweep")
     check_population(env, base, options.population, options.on)
-    space = make_space(env, base, layers[-1:] if options.only else layers)
+    if options.only and not any(isinstance(part, Mapping) for layer in layers[1:] for part in layer.values()):
+        raise ConfigError(
+            "--only sweeps the options that you give ranges for, and there are none. Add one: "
+            "--sweep.train.learning-rate 'log(1e-4, 1e-2)', or [sweep.train] in --config."
+        )
+    space = make_space(env, base, layers[1:] if options.only else layers)
     space = of_equal_shape(space, layers[1:], options.population)
     if base.eval.episodes is None:
         # of a population on a GPU the returns in training are the scores: an evaluation would take ten times as long

@@ -43,7 +43,9 @@ class SweepOptions:
     finals: int = opt(3, "best trials that are run again on fresh seeds; 0: none", low=0, high=100)
     final_seeds: int = opt(5, "fresh seeds of each", low=1, high=1000)
     name: str = opt("", "name of the sweep's folder; default: the time", metavar="NAME")
-    only: bool = opt(False, "sweep only the options that flags give ranges for, not those of TOML files")
+    only: bool = opt(
+        False, "sweep only the options that flags and --config give ranges for, not those of the env's file"
+    )
     new: bool = opt(False, "start a new sweep, although one of this env is unfinished")
     on: str = opt("local", "where trials run; ray: on a Ray cluster (docs/ray.md)", choices=RUNNERS.names)
     address: str = opt(

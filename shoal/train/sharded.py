@@ -33,6 +33,7 @@ from shoal.spec import Array
 from shoal.train import restoring, shard_options
 from shoal.train.health import gpu_errors_explained
 from shoal.train.options import Options
+from shoal.train.ranks.timing import ExchangeTime, time_sums
 from shoal.train.ranks.world import World
 from shoal.train.trainer import Trainer
 
@@ -199,6 +200,12 @@ class ShardedTrainer(Trainer):
     def _from_all(self, part: Any) -> list[Any]:
         """The parts of all processes, on rank 0; an empty list on the others."""
         return [part] if self.world is None else self.world.collect(part)
+
+    def time_exchanges(self) -> list[ExchangeTime]:
+        """The seconds of exchanges with the other processes, alone; empty if there are none."""
+        self._tell("time_exchanges")
+        with self._together():
+            return [] if self.world is None else time_sums(self.world, self.device)
 
     # ---- checkpoints ----
 

@@ -1,8 +1,10 @@
 """Several processes that train one run: who they are, how they exchange tensors, and what happens when one fails.
 
     world.py     World: this process among all; what they send each other
+    meeting.py   how the processes of one attempt find each other
     watch.py     a thread that finds processes that died or hang, and ends this one then
     sameness.py  compares the code and the options of all processes before anything starts
+    timing.py    times exchanges alone
     launch.py    starts the processes of one machine, as torchrun does
 
 torchrun (or `--gpus` and `--processes`, which start processes by its parts) sets the variables that `world.py` reads.

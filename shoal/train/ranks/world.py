@@ -24,6 +24,7 @@ from torch import Tensor
 
 from shoal.algos.shards import ordered_sum
 from shoal.errors import ConfigError, RankError
+from shoal.train.ranks.meeting import meet
 from shoal.train.ranks.watch import Watch
 
 TIMEOUT_S = 600.0  # default of --rank-timeout-s
@@ -117,16 +118,14 @@ class World:
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self.timeout_s = _timeout()
-        self.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))  # torchrun's restarts so far
         self.job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
         self.host = socket.gethostname()
-        # the launcher's store outlives a restart: names of an earlier attempt must not be found by this one
-        self.prefix = f"shoal/{self.job}/{self.attempt}/{size}"
         join_s = datetime.timedelta(seconds=JOIN_S)
         try:
             address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
             hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
             self.store = dist.TCPStore(address, port, is_master=hosts, wait_for_workers=False, timeout=join_s)
+            self.prefix = f"shoal/{self.job}/{meet(self.store, self.job, rank, size, JOIN_S)}"
             watch_store = dist.TCPStore(address, port, is_master=False, timeout=datetime.timedelta(seconds=15))
             dist.init_process_group(
                 "gloo",
