@@ -32,6 +32,7 @@ from shoal.train import env_params
 from shoal.train.options import options_for
 from shoal.train.players import make_actor
 from shoal.web import build, controls, game, page, record
+from shoal.web.facts import packed
 from shoal.web.serve import PageServer
 
 from . import browser
@@ -423,7 +424,7 @@ def test_a_page_plays_pauses_restarts_and_replays(tmp_path):
 def test_golden_hash_and_page_in_chromium(env, tmp_path):
     """Every env: the hash of the CPU, a picture that is not empty, no error in half a second of play."""
     page.write(tmp_path / "page.html", random_game(env)[0].facts)
-    module = game.packed(build.module(source_of(env)).read_bytes())  # the page's may have the consts of tuned options
+    module = packed(build.module(source_of(env)).read_bytes())  # the page's may have the consts of tuned options
     with browser.Browser() as tab:
         tab.open(tmp_path / "page.html")
         expression = (

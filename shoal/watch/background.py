@@ -1,7 +1,8 @@
-"""Background: the process of worker.py, seen from the server. It is started when it is needed first."""
+"""Background: the process of worker.py, seen from the server. It is started by `start`, or when it is needed first."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -26,6 +27,14 @@ class Background:
         self._answers: queue.Queue[str] = queue.Queue()
         self._lock = threading.Lock()
         self._closed = False
+
+    def start(self) -> None:
+        """Starts the worker, which imports what the first game needs."""
+        threading.Thread(target=self._warm, daemon=True).start()
+
+    def _warm(self) -> None:
+        with contextlib.suppress(ConfigError):
+            self.ask(do="warm")
 
     def ask(self, **request: Any) -> Any:
         """The worker's answer. ConfigError says why there is none."""
