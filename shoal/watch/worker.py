@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.watch.files import Root
@@ -228,13 +228,11 @@ def _limit_memory() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # Linux, if the memory is full all the same
 
 
-def main() -> None:
-    """Answers lines of standard input until it ends."""
+def serve(root: Path, headers: list[str], lines: IO[str], out: IO[str]) -> None:
+    """Answers lines until there are no more."""
     _limit_memory()
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what anything prints does not mix with the answers
-    worker = Worker(Path(sys.argv[1]), sys.argv[2:])
-    for number, line in enumerate(sys.stdin):
+    worker = Worker(root, headers)
+    for number, line in enumerate(lines):
         try:
             answer = {"result": worker.answer(json.loads(line))}
         except ShoalError as error:
@@ -246,6 +244,13 @@ def main() -> None:
         if number == 1:  # the first game has been shown
             with contextlib.suppress(OSError, AttributeError):
                 os.nice(NICE)
+
+
+def main() -> None:
+    """Answers lines of standard input until it ends."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what anything prints does not mix with the answers
+    serve(Path(sys.argv[1]), sys.argv[2:], sys.stdin, out)
 
 
 if __name__ == "__main__":
