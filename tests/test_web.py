@@ -92,7 +92,7 @@ def random_game(
     name: str, core: str = "none", bits: str = "16", steps: int = 20, **options: Any
 ) -> tuple[game.Game, PolicyPlayer, dict[str, Any]]:
     """A game of random policies, with logits that are not all alike."""
-    chosen = options_for(name, {"nn": {"core": core}, **options})
+    chosen = options_for(name, {**options, "nn": {"core": core, **options.get("nn", {})}})
     chosen = dataclasses.replace(chosen, env=env_params.at(name, chosen.env, 1.0))  # the last values of schedules
     kwargs = {"env": name, **chosen.env_options}
     with contextlib.closing(shoal.make(**{**kwargs, "num_envs": 1, "backend": "serial"})) as vec:
@@ -153,6 +153,31 @@ def test_greedy_actions_in_node_are_those_of_eval(env, core, tmp_path):
     share, count = agreement(env, core, 1000, tmp_path)
     assert share >= 0.999
     assert count >= 1000
+
+
+# the heads besides those of PPO's defaults: for envs with one choice, and for envs with numbers
+Q_HEADS: dict[str, dict[str, Any]] = {
+    "c51": {"algo": "dqn", "train": {"distribution": "c51", "dueling": True, "layer_norm": True}},
+    "quantile": {"algo": "dqn", "train": {"distribution": "quantile"}},
+    "pqn": {"algo": "pqn"},
+}
+BOX_HEADS: dict[str, dict[str, Any]] = {
+    "stds by state": {"nn": {"std": "state"}},
+    "squashed": {"nn": {"squash": "tanh"}},
+}
+
+
+@needs_zig
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("env", registry.stock_names())
+def test_greedy_actions_of_every_head_in_node_are_those_of_eval(env, tmp_path):
+    spec = lib.load(registry.find(env)).spec
+    heads = BOX_HEADS if spec.has_float_actions else Q_HEADS if spec.action_kind == "discrete" else {}
+    for head, options in heads.items():
+        share, count = agreement(env, "none", 1000, tmp_path, **options)
+        assert share >= 0.999, head
+        assert count >= 1000
 
 
 @needs_zig
