@@ -25,6 +25,9 @@ VIEWS = {
         {"name": "graph", "rect": [100, 0, 200, 112]},
     ],
     "seconds_per_step": 0.5,
+    "legend": "Graph: the plane lies flat, time goes down, 5 s a grid. Red: where a missile can be that the enemy "
+    "fires now. Yellow: your escapes to both sides. Blue: your present course. Orange: incoming missiles. "
+    "(Of side 1, red and blue are exchanged.)",
 }
 
 
