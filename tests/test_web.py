@@ -269,6 +269,13 @@ def test_a_missing_compiler_names_the_extra(tmp_path, monkeypatch):
         build.module(source_of("squared"))
 
 
+def test_play_names_a_wrong_env_before_it_looks_for_a_browser(capsys):
+    assert main(["play", "cartpol"]) == 2
+    assert "Did you mean 'cartpole'" in capsys.readouterr().err
+    assert main(["play", "gymnasium:CartPole-v1"]) == 2
+    assert "is a Python env" in capsys.readouterr().err
+
+
 # ---- controls ----
 
 

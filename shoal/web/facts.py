@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shoal import registry
+from shoal.errors import ConfigError
 from shoal.spec import Array
 from shoal.web import build, controls
 from shoal.web.instructions import Network
@@ -29,6 +31,14 @@ VIEWS = {
     "fires now. Yellow: your escapes to both sides. Blue: your present course. Orange: incoming missiles. "
     "(Of side 1, red and blue are exchanged.)",
 }
+
+
+def check_native(env: str) -> None:
+    """Raises if an env cannot run in a page."""
+    if not registry.is_native(env):
+        raise ConfigError(
+            f"{env} is a Python env, and a page runs env headers (C). 'shoal eval RUN --video game.gif' records it."
+        )
 
 
 def plain_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal import registry
 from shoal.algos.agents.actor import AgentActor
 from shoal.algos.roles import Role, find_groups, pick_obs
 from shoal.entry import make
@@ -32,7 +31,7 @@ from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options, options_for, read_env_options
 from shoal.train.players import seat_player
 from shoal.web import network
-from shoal.web.facts import env_facts, network_facts, plain_options
+from shoal.web.facts import check_native, env_facts, network_facts, plain_options
 from shoal.web.instructions import Network, Runner
 
 CHECKED_STEPS = 1000  # of play, in which the page's networks are compared with the policies
@@ -75,7 +74,7 @@ def of_run(
 ) -> Game:
     """The game of a run: its policies, and its opponents in the other seats."""
     name = str(run.facts.get("env", run.env))
-    _check_native(name)
+    check_native(name)
     chosen = choose_checkpoint(run, checkpoint, f"--checkpoint {checkpoint}")
     player, kwargs = load_player(run, chosen, greedy, env, opponents)
     is_greedy = options_for(name, run.config).eval.greedy if greedy is None else greedy
@@ -94,7 +93,7 @@ def seat(
     env: str, params: Mapping[str, Any], opponents: str, seed: int, root: Path
 ) -> tuple[PolicyPlayer, dict[str, Any]]:
     """The players of the seats that `opponents` names, and the keyword arguments of `shoal.make` for their env."""
-    _check_native(env)
+    check_native(env)
     options = dataclasses.replace(Options(), opponents=opponents, env=read_env_options(params))
     seated, options = seat_opponents(env, options, root)
     kwargs = {"env": env, **options.env_options}
@@ -103,13 +102,6 @@ def seat(
         frozen, groups = load_opponents(seated, vec, options.seed), find_groups(vec)
         agents = vec.agents_per_env
     return seat_player([], [], frozen, seated, agents=agents, greedy=True, seed=seed, groups=groups), kwargs
-
-
-def _check_native(env: str) -> None:
-    if not registry.is_native(env):
-        raise ConfigError(
-            f"{env} is a Python env, and a page runs env headers (C). 'shoal eval RUN --video game.gif' records it."
-        )
 
 
 def of_player(
