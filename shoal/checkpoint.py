@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import shutil
@@ -26,14 +25,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.checkpoint_files import FILES, FORMAT, find_file, is_intact
+from shoal.checkpoint_files import read_meta as read_meta
 from shoal.errors import CheckpointError
 from shoal.runs import checkpoint_name, checkpoint_step, write_atomic
 
-FORMAT = 1
-META_LIMIT = 1 << 20  # bytes: a meta.json is far smaller
-COUNT_LIMIT = 1 << 63  # steps and iterations are smaller
 CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or from a tensor that is not contiguous
-FILES = ("weights", "state")
 LEFTOVER = re.compile(
     r"\.(?P<checkpoint>[0-9]{12,})\.[0-9]+\.(?P<kind>tmp|old)"
 )  # names that `save` uses while it writes
@@ -177,33 +174,6 @@ def prune(folder: str | Path, keep: int) -> None:
             shutil.rmtree(steps[step], ignore_errors=True)
 
 
-def read_meta(path: str | Path) -> dict[str, Any]:
-    """The contents of meta.json, validated."""
-    path = Path(path)
-    file = path / "meta.json"
-    if not path.is_dir() or not file.is_file() or file.is_symlink():
-        kind = "is not a folder" if path.exists() and not path.is_dir() else "has no meta.json"
-        hint = " Checkpoints of Shoal are folders; it never loads pickles." if path.is_file() else ""
-        raise CheckpointError(f"{path} is not a checkpoint: it {kind}.{hint}")
-    try:
-        if file.stat().st_size > META_LIMIT:
-            raise CheckpointError(f"{file} is larger than {META_LIMIT:,} bytes: it was not written by Shoal.")
-        meta = json.loads(file.read_text())
-        files = {str(name): (int(about["bytes"]), int(about["crc32"])) for name, about in meta["files"].items()}
-        step, iteration = int(meta["step"]), int(meta.get("iteration", 0))
-        wall_s = float(meta.get("wall_s", 0.0))
-        if not (0 <= step < COUNT_LIMIT and 0 <= iteration < COUNT_LIMIT and 0.0 <= wall_s < math.inf):
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise CheckpointError(f"{file} cannot be read: it is damaged.") from None
-    if meta.get("format") != FORMAT:
-        raise CheckpointError(f"{path} has format {meta.get('format')}; this Shoal reads format {FORMAT}.")
-    for name in files:
-        if name not in {f"{known}.safetensors" for known in FILES}:  # a forged meta.json must not choose paths
-            raise CheckpointError(f"{file} names the file {name!r}, which no checkpoint has.")
-    return {**meta, "step": step, "iteration": iteration, "wall_s": wall_s, "files": files}
-
-
 def load(path: str | Path, names: Sequence[str] = FILES) -> tuple[Files, dict[str, Any]]:
     """The tensors of a checkpoint's files by file name, and its meta.
 
@@ -217,11 +187,7 @@ def load(path: str | Path, names: Sequence[str] = FILES) -> tuple[Files, dict[st
     meta = read_meta(path)
     loaded: Files = {}
     for name in names:
-        file = path / f"{name}.safetensors"
-        if file.name not in meta["files"]:
-            raise CheckpointError(f"{path} has no {file.name}.")
-        if not _is_intact(file, *meta["files"][file.name]):
-            raise CheckpointError(f"{file} is damaged: its size or checksum differs from meta.json's.")
+        file = find_file(path, meta, name)
         try:
             loaded[name] = load_file(file)
         except (SafetensorError, OSError, ValueError, KeyError) as error:
@@ -255,22 +221,9 @@ def _holds(path: Path, described: Mapping[str, Mapping[str, int]]) -> bool:
     with contextlib.suppress(CheckpointError, OSError):
         files = read_meta(path)["files"]
         return files == {name: (about["bytes"], about["crc32"]) for name, about in described.items()} and all(
-            _is_intact(path / name, *about) for name, about in files.items()
+            is_intact(path / name, *about) for name, about in files.items()
         )
     return False
-
-
-def _is_intact(file: Path, size: int, crc: int) -> bool:
-    """Whether a file has this size and checksum. Links are not followed."""
-    return not file.is_symlink() and file.is_file() and file.stat().st_size == size and _crc(file) == crc
-
-
-def _crc(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            value = zlib.crc32(block, value)
-    return value
 
 
 def _sync(path: Path) -> None:

@@ -71,6 +71,12 @@ class Schedule:
         """The values of the points. All others lie between those of two neighbours."""
         return tuple(value for _, value in self.points)
 
+    def number(self, done: float, kind: str | None) -> float | int:
+        """The value for a param of a kind: whole for an int, and for steps between whole numbers in a Python env."""
+        value = self.at(done)
+        are_whole = self.kind == "steps" and all(number.is_integer() for number in self.values)
+        return round(value) if kind == "int" or (kind is None and are_whole) else value
+
     def at(self, done: float) -> float:
         """The value after the fraction `done` (0 to 1) of the run."""
         before = after = self.points[0]

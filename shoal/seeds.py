@@ -17,3 +17,11 @@ def stream_seed(seed: int, *name: str | int, bits: int = 63) -> int:
     """
     text = repr((int(seed), *name)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") & ((1 << bits) - 1)
+
+
+def env_seed(seed: int, *name: str | int) -> int:
+    """The seed of a run's first env; env i has this seed plus i.
+
+    It has 30 bits: some Python envs accept only 31 or 32, and evaluation adds 2^30 for held-out seeds.
+    """
+    return stream_seed(seed, "envs", *name, bits=30)

@@ -74,7 +74,8 @@ WALLS = {
         "nn",
     },
     "player": {"spec", "nn", "algos"},
-    "checkpoint": {"errors", "runs"},
+    "checkpoint_files": {"errors", "layout"},
+    "checkpoint": {"errors", "runs", "checkpoint_files"},
     "league": {"errors", "html_page", "config", "seeds", "spec", "stats", "checkpoint", "memory", "vector", "nn"}
     | {"algos"},
     "log": {"stats", "errors", "config", "names", "plugins"},
@@ -102,7 +103,8 @@ WALLS = {
         "algos",
         "player",
         "train",
-    },
+    }
+    | {"schedules", "distributions", "seeds", "space_json", "checkpoint_files"},
     "watch": {
         "errors",
         "html_page",

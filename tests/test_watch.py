@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -478,3 +479,35 @@ def test_many_readers_at_once(served, tmp_path):
         thread.join()
     assert not wrong
     assert time.monotonic() - served.watch.index._scanned_s < 60.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fork() is used on Linux")
+def test_a_worker_that_is_a_copy_of_the_server_answers_and_is_replaced(tmp_path):
+    script = """
+import os, sys, threading
+from pathlib import Path
+from shoal.errors import ConfigError
+from shoal.watch.background import Background
+background = Background(Path(sys.argv[1]), [])
+background.start()
+copy = background._process
+assert background.ask(do="warm") is None and background._process is copy
+try:
+    background.ask(do="game", folder=str(Path(sys.argv[1]) / "x"))
+except ConfigError as error:
+    print(error)
+os.kill(copy.pid, 9)
+try:
+    background.ask(do="warm")
+except ConfigError as error:
+    print(error)
+assert background.ask(do="warm") is None and background._process is not copy
+background.close()
+print(threading.active_count() < 3, copy.poll())
+"""
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    first, second, third = done.stdout.splitlines()
+    assert "no checkpoint yet" in first
+    assert "ended without an answer" in second
+    assert third == "True 0"

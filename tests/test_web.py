@@ -32,6 +32,7 @@ from shoal.train import env_params
 from shoal.train.options import options_for
 from shoal.train.players import make_actor
 from shoal.web import build, controls, game, page, record
+from shoal.web.facts import packed
 from shoal.web.serve import PageServer
 
 from . import browser
@@ -45,6 +46,8 @@ for (const file of process.argv.slice(2)) {
   console.log(Shoal.golden(new WebAssembly.Instance(module, {}).exports));
 }
 """
+
+SHAPES = ("rect", "circle", "line", "text", "polygon")  # of native/core/draw.h
 
 needs_zig = pytest.mark.skipif(build.find_zig() is None, reason="zig is not installed: pip install 'shoal[web]'")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -91,7 +94,7 @@ def random_game(
     name: str, core: str = "none", bits: str = "16", steps: int = 20, **options: Any
 ) -> tuple[game.Game, PolicyPlayer, dict[str, Any]]:
     """A game of random policies, with logits that are not all alike."""
-    chosen = options_for(name, {"nn": {"core": core}, **options})
+    chosen = options_for(name, {**options, "nn": {"core": core, **options.get("nn", {})}})
     chosen = dataclasses.replace(chosen, env=env_params.at(name, chosen.env, 1.0))  # the last values of schedules
     kwargs = {"env": name, **chosen.env_options}
     with contextlib.closing(shoal.make(**{**kwargs, "num_envs": 1, "backend": "serial"})) as vec:
@@ -154,6 +157,31 @@ def test_greedy_actions_in_node_are_those_of_eval(env, core, tmp_path):
     assert count >= 1000
 
 
+# the heads besides those of PPO's defaults: for envs with one choice, and for envs with numbers
+Q_HEADS: dict[str, dict[str, Any]] = {
+    "c51": {"algo": "dqn", "train": {"distribution": "c51", "dueling": True, "layer_norm": True}},
+    "quantile": {"algo": "dqn", "train": {"distribution": "quantile"}},
+    "pqn": {"algo": "pqn"},
+}
+BOX_HEADS: dict[str, dict[str, Any]] = {
+    "stds by state": {"nn": {"std": "state"}},
+    "squashed": {"nn": {"squash": "tanh"}},
+}
+
+
+@needs_zig
+@needs_node
+@pytest.mark.slow
+@pytest.mark.parametrize("env", registry.stock_names())
+def test_greedy_actions_of_every_head_in_node_are_those_of_eval(env, tmp_path):
+    spec = lib.load(registry.find(env)).spec
+    heads = BOX_HEADS if spec.has_float_actions else Q_HEADS if spec.action_kind == "discrete" else {}
+    for head, options in heads.items():
+        share, count = agreement(env, "none", 1000, tmp_path, **options)
+        assert share >= 0.999, head
+        assert count >= 1000
+
+
 @needs_zig
 @needs_node
 @pytest.mark.parametrize(
@@ -177,6 +205,21 @@ def test_params_that_are_drawn_per_episode_are_drawn_alike(tmp_path):
     assert share >= 0.99
 
 
+def shape_of_page(item: dict[str, Any]) -> tuple[Any, ...]:
+    """A shape with its colour and all of its numbers, as the page has it."""
+    kind, colour = SHAPES[item["kind"]], f"#{item['color']:06x}"
+    if kind == "polygon":
+        return kind, colour, *item["points"]
+    return kind, colour, *(float(item[key]) for key in "xyabc"), item.get("text")
+
+
+def shape_of_cpu(item: dict[str, Any]) -> tuple[Any, ...]:
+    """The same of `draw`."""
+    if item["kind"] == "polygon":
+        return item["kind"], item["color"], *(number for point in item["points"] for number in point)
+    return item["kind"], item["color"], *(item[key] for key in "xyabc"), item.get("text")
+
+
 @needs_zig
 @needs_node
 def test_picture_and_curves_of_the_page_are_those_of_the_header(tmp_path):
@@ -188,9 +231,8 @@ def test_picture_and_curves_of_the_page_are_those_of_the_header(tmp_path):
         for actions in played["actions"]:
             vec.step(np.array(actions, np.int32).reshape(vec.memory.arrays["actions"].shape))
         picture, curves = vec.draw(0), vec.curves(0, 0)
-    assert len(played["picture"]["items"]) == len(picture["items"])
     assert played["picture"]["view"] == pytest.approx(picture["view"])
-    assert {f"#{item['color']:06x}" for item in played["picture"]["items"]} == {i["color"] for i in picture["items"]}
+    assert list(map(shape_of_page, played["picture"]["items"])) == list(map(shape_of_cpu, picture["items"]))
     for name, curve in curves.items():
         assert np.array_equal(np.float32(played["curves"][name]), curve.reshape(-1)), name
 
@@ -227,6 +269,13 @@ def test_a_missing_compiler_names_the_extra(tmp_path, monkeypatch):
         build.module(source_of("squared"))
 
 
+def test_play_names_a_wrong_env_before_it_looks_for_a_browser(capsys):
+    assert main(["play", "cartpol"]) == 2
+    assert "Did you mean 'cartpole'" in capsys.readouterr().err
+    assert main(["play", "gymnasium:CartPole-v1"]) == 2
+    assert "is a Python env" in capsys.readouterr().err
+
+
 # ---- controls ----
 
 
@@ -236,6 +285,8 @@ def test_a_missing_compiler_names_the_extra(tmp_path, monkeypatch):
         ("breakout", {"ArrowLeft": 1, "ArrowRight": 2}),
         ("lander", {"ArrowLeft": 1, "ArrowUp": 2, "ArrowRight": 3}),
         ("tetris", {"ArrowLeft": 1, "ArrowRight": 2, "ArrowDown": 5, "Space": 6}),
+        ("memory", {"Digit0": 0, "Digit3": 3}),  # as in the picture
+        ("connect4", {"Digit1": 0, "Digit7": 6}),  # from the left
     ],
 )
 def test_keys_follow_the_comment_of_the_header(env, keys):
@@ -423,7 +474,7 @@ def test_a_page_plays_pauses_restarts_and_replays(tmp_path):
 def test_golden_hash_and_page_in_chromium(env, tmp_path):
     """Every env: the hash of the CPU, a picture that is not empty, no error in half a second of play."""
     page.write(tmp_path / "page.html", random_game(env)[0].facts)
-    module = game.packed(build.module(source_of(env)).read_bytes())  # the page's may have the consts of tuned options
+    module = packed(build.module(source_of(env)).read_bytes())  # the page's may have the consts of tuned options
     with browser.Browser() as tab:
         tab.open(tmp_path / "page.html")
         expression = (

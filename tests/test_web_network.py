@@ -13,7 +13,7 @@ from shoal.algos.actor import Actor
 from shoal.errors import ConfigError
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QHead, QNet
-from shoal.web import network
+from shoal.web import instructions, network
 
 NUMBERS = spaces.Box(-np.inf, np.inf, (7,), np.float32)
 GRID = spaces.Box(0, 255, (9, 11, 3), np.uint8)
@@ -68,7 +68,7 @@ def random_actor(obs: Any, acts: Any, net: Net, **keywords: Any) -> Actor:
 def differences(actor: Actor, bits: int, steps: int = 5) -> tuple[float, float, float]:
     """The largest differences of logits, value and state over a few steps."""
     translated = network.translate(actor, bits=bits)
-    run = network.Runner(translated)
+    run = instructions.Runner(translated)
     rng = np.random.default_rng(3)
     leaf, state = actor.layout.leaves[0], actor.initial_state(1)
     own = np.zeros(translated.state_size, np.float32)
@@ -114,6 +114,6 @@ def test_a_custom_policy_is_refused():
 
 def test_a_matrix_of_16_bits_is_within_half_a_step_of_its_columns():
     matrix = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32) * [1.0, 1e6, 1e-9, 0.0]
-    small, scale = network.narrowed(matrix)
+    small, scale = instructions.narrowed(matrix)
     assert small.dtype == np.int16
     assert (np.abs(small * scale - matrix).max(0) <= 0.51 * np.abs(matrix).max(0) / 32767 + 1e-30).all()

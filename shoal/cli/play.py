@@ -53,9 +53,11 @@ def play(
         port: The port of the page on 127.0.0.1; 0: any free one.
         runs: The folder of the runs.
     """
+    from shoal import registry
     from shoal.cli.step import parse_settings
     from shoal.errors import ConfigError
     from shoal.evaluate import held_out
+    from shoal.web.facts import check_native
 
     if terminal and page:
         raise ConfigError("--terminal and --page are mutually exclusive. Leave one out.")
@@ -64,6 +66,8 @@ def play(
     held_out(seed)
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise ConfigError(f"--out {out} cannot be written. Choose a file in an existing folder.")
+    check_native(env)
+    registry.find(env)
     settings = parse_settings(set)
     keeper = Keeper(out or Path("plays") / Path(env).stem / f"{time.strftime('%Y%m%d-%H%M%S')}.json")
     if terminal or not (page or has_browser()):

@@ -39,6 +39,7 @@ def play_in_terminal(
     from shoal.entry import make
     from shoal.evaluate import held_out
     from shoal.web import controls, game
+    from shoal.web.facts import robots_of
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("there is neither a browser nor a terminal here. 'shoal play ENV --page' prints an address.")
@@ -49,7 +50,7 @@ def play_in_terminal(
         facts = {
             "agents": list(map(str, spec.agent_spaces.agents)),
             "players": [{"agents": list(role.agents or range(spec.agents))} for role in player.roles],
-            "robots": game.robots_of(vec),
+            "robots": robots_of(vec),
             "controls": controls.describe(spec, vec.module.source.header),
         }
         table = Table(vec, player, facts, free_seat(facts, seat), kwargs)
@@ -179,7 +180,7 @@ class Table:
 
     def finish(self, keeper: Any) -> None:
         """Notes the result and keeps the record."""
-        from shoal.web.game import plain_options
+        from shoal.web.facts import plain_options
 
         arrays = self.vec.memory.arrays
         episode = self.episodes[-1]

@@ -48,7 +48,7 @@ def watch(
     """
     from shoal.cli.screen import console
     from shoal.errors import ConfigError
-    from shoal.watch.server import Server, Watch
+    from shoal.watch.background import Background
 
     if not 0 <= port < 65536:
         raise ConfigError(f"--port {port} must be in 0 .. 65535.")
@@ -61,12 +61,16 @@ def watch(
             f"{root}/ does not exist. Start a run ('shoal train cartpole'), or name a folder: --runs FOLDER"
         )
     screen = console()
-    serving = Watch(root, list(header))
+    background = Background(root.resolve(), list(header))
+    background.start()  # it imports what the first game needs, while this process imports the server
+    from shoal.watch.server import Server, Watch
+
+    serving = Watch(root, background=background)
     server = Server(serving, port, start)
     try:
         screen.print(server.url, soft_wrap=True, highlight=False)
         screen.print(f"The runs in {root}/. Ctrl-C ends the page; training goes on.", soft_wrap=True)
-        threading.Thread(target=serving.warm, daemon=True).start()
+        threading.Thread(target=serving.warm, args=(_named_run(start),), daemon=True).start()
         if not no_browser:
             _open(server.url)
         while True:
@@ -102,6 +106,13 @@ def choose(names: tuple[str, ...], runs: Path) -> tuple[Path, str]:
     here = runs if runs.is_dir() and runs.resolve() in roots else roots.pop()
     page = f"#/run/{quote(ids[0])}" if len(ids) == 1 else "#/compare/" + ",".join(map(quote, ids))
     return here, page
+
+
+def _named_run(start: str) -> str:
+    """The run whose page an address opens; empty for other pages."""
+    from urllib.parse import unquote
+
+    return unquote(start.removeprefix("#/run/")) if start.startswith("#/run/") else ""
 
 
 def _find_sweep(name: str, root: Path) -> Path | None:

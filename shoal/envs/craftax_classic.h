@@ -20,8 +20,9 @@
 // iron, swords of wood, stone, iron (0 to 9); health, food, drink, energy (0 to 9); where you look (0 left, 1 right,
 // 2 up, 3 down); light (0 to 255); asleep (0, 1). Embeddings of the first 126, summed, equal a linear layer on the
 // reference's one-hot numbers. `flat=1` has its 1345 numbers themselves, times 255.
-// action: 0 none, 1 left, 2 right, 3 up, 4 down, 5 do (mine, drink, eat, hit what is ahead), 6 sleep; place 7 stone,
-// 8 table, 9 furnace, 10 plant; make a pickaxe of 11 wood, 12 stone, 13 iron, a sword of 14 wood, 15 stone, 16 iron.
+// action: 0 none, 1 left, 2 right, 3 up, 4 down, 5 do (mine, drink, eat, hit what is ahead), 6 sleep,
+// 7 place stone, 8 place table, 9 place furnace, 10 place plant, 11 wood pickaxe, 12 stone pickaxe, 13 iron pickaxe,
+// 14 wood sword, 15 stone sword, 16 iron sword.
 // reward: 1 for every achievement's first time, and 0.1 for each point of health gained or lost. At most 22; random
 // play returns 1.4, a scripted player (tests/craftax_player.py) 16.1.
 #define ENV_OBS OBS_U8(flat ? 63 * 21 + 22 : 63 * 2 + 19)

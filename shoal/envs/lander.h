@@ -9,7 +9,7 @@
 //
 // obs: position relative to the pad (x / 10 m, y / 6.7 m), velocity (0.2 s/m vx, 0.13 s/m vy), angle (rad, positive to
 // the left), 0.4 s * spin, whether the left and the right leg touch the ground.
-// action: 0 nothing, 1 side engine that pushes to the left (and turns left), 2 main engine, 3 side engine to the right.
+// action: 0 nothing, 1 engine to the left (pushes and turns left), 2 main engine, 3 engine to the right.
 // reward: the gain in a potential: -100 * (distance + speed + |angle|, as observed) + 10 for each leg on the ground;
 // less 0.3 for a step of the main engine and 0.03 for one of a side engine. A crash is -100, a landing 100.
 #define ENV_ACTION ACT_DISCRETE(4)

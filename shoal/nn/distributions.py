@@ -1,21 +1,12 @@
 """ActionHead: sampling, log-probabilities and entropy of a policy's outputs, for every action space.
 
-An action space is a list of parts in the order of its leaves. A policy's `logits` are, side by side, the logits (l) of
-each choice and the means (m) of each Box part, and then the log standard deviations (s) of all Box parts:
-
-    Discrete(3)                         l l l
-    MultiDiscrete([3, 2])               l l l  l l
-    Box(2)                              m m  s s
-    Dict(a=Discrete(2), b=Box(1))       l l  m  s
-
-Actions are (rows, size) tensors: a column per choice and per Box element; int64, or float32 where there is a Box. A Box
-action is stored as sampled. `to_env` clips or squashes it into its bounds.
+action_parts.py says how logits are laid out. Actions are (rows, size) tensors: a column per choice and per Box element;
+int64, or float32 where there is a Box. A Box action is stored as sampled. `to_env` brings it into its bounds.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,95 +14,29 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from shoal.errors import ConfigError
 from shoal.native import ppo
-from shoal.spec import Array, Layout, structure
+from shoal.nn.action_parts import ActionParts, Part
+from shoal.spec import Array, structure
 
 NEVER = -1e9  # logit of a masked choice: its probability is exactly 0, and 0 * NEVER is still 0
 LOG_STD_RANGE = (-20.0, 4.0)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One choice of `count`, or numbers (count 0), and their columns in logits and actions."""
-
-    count: int
-    logits: slice
-    actions: slice
-    log_stds: slice  # within the log standard deviations; empty for a choice
-
-
-class ActionHead:
+class ActionHead(ActionParts):
     """How a policy's logits become actions of a space."""
 
     def __init__(self, space: spaces.Space[Any], *, std: str = "free", squash: str = "none") -> None:
-        self.space, self.squash = space, squash == "tanh"
-        self.layout = Layout(space)
-        parts: list[_Part] = []
-        at = column = num_stds = 0
-        self._leaves: list[tuple[slice, Any]] = []  # columns of each leaf, and its space
-        lows: list[Array] = []
-        highs: list[Array] = []
-        for leaf in self.layout.leaves:
-            leaf_space: Any = space
-            for key in leaf.path:
-                leaf_space = leaf_space.spaces[key]
-            first = column
-            if isinstance(leaf_space, spaces.Box):
-                if leaf_space.dtype is None or leaf_space.dtype.kind != "f":
-                    kind = leaf_space.dtype
-                    raise ConfigError(f"actions{leaf.name}: a Box of {kind} is not supported. Use a float dtype.")
-                size = int(np.prod(leaf_space.shape))
-                places = [slice(first, first + size) for first in (at, column, num_stds)]
-                parts.append(_Part(0, *places))
-                at, column, num_stds = at + size, column + size, num_stds + size
-                lows.append(np.ravel(leaf_space.low).astype(np.float64))
-                highs.append(np.ravel(leaf_space.high).astype(np.float64))
-            else:
-                for count in _counts(leaf_space):
-                    parts.append(_Part(count, slice(at, at + count), slice(column, column + 1), slice(0, 0)))
-                    at, column = at + count, column + 1
-            self._leaves.append((slice(first, column), leaf_space))
-        self.parts, self.size = tuple(parts), column
-        self.num_noise = at  # one random number for every logit and mean
-        self.num_params = at + num_stds
-        self.num_free = num_stds if std == "free" else 0
-        self.num_outputs = self.num_params - self.num_free
-        self.has_box = num_stds > 0
+        super().__init__(space, std=std, squash=squash)
         self.dtype = torch.float32 if self.has_box else torch.int64
-        self.choices = at if not self.has_box else 0  # the length of an action mask
-        self.is_one_choice = len(parts) == 1 and not self.has_box
-        low, high = (np.concatenate(ends) if ends else np.zeros(0) for ends in (lows, highs))
-        bounded = np.isfinite(low) & np.isfinite(high)
-        if self.squash and self.has_box and not bounded.all():
-            raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use --nn.squash none.")
-        # a bounded Box is sampled in -1 .. 1 and scaled to its bounds
-        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self._center, self._scale = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
         self._log_scale = torch.from_numpy(np.log(np.maximum(self._scale, 1e-30)))
-        self._ends = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
     def to(self, device: Any) -> None:
         """Moves the constants to the device. A captured graph cannot copy them from the host."""
         self._log_scale = self._log_scale.to(device)
-        low, high = (end.astype(np.float32) for end in self._ends)
-        numbers = ((self._scale, 1.0), (self._center, 0.0), (low, -np.inf), (high, np.inf))
-        self._constants = [torch.from_numpy(self._by_column(part, neutral)).to(device) for part, neutral in numbers]
-        is_number = torch.from_numpy(self._by_column(np.ones_like(low), 0.0) > 0)
+        self._constants = [torch.from_numpy(part).to(device) for part in self.constants()]
+        is_number = torch.from_numpy(self.by_column(np.ones_like(self._scale), 0.0) > 0)
         self._is_number = None if bool(is_number.all()) else is_number.to(device)  # None: there are no choices
-
-    def _by_column(self, constants: Array, neutral: float) -> Array:
-        """A constant of each Box element for each column of the actions; `neutral` for choices."""
-        out = np.full(self.size, neutral, np.float32)
-        for part in self.parts:
-            if not part.count:
-                out[part.actions] = constants[part.log_stds]
-        return out
-
-    def __str__(self) -> str:
-        kinds = [f"{part.count} logits" if part.count else f"{_size(part)} means" for part in self.parts]
-        return " + ".join([*kinds, *([f"{self.num_params - self.num_noise} log stds"] if self.has_box else [])])
 
     # ---- sampling ----
 
@@ -190,7 +115,7 @@ class ActionHead:
         """The logits, with those of forbidden choices (0 in the (rows, choices) mask) set to NEVER."""
         return torch.where(allowed != 0, logits, NEVER)
 
-    def _gaussian(self, logits: Tensor, part: _Part) -> tuple[Tensor, Tensor]:
+    def _gaussian(self, logits: Tensor, part: Part) -> tuple[Tensor, Tensor]:
         log_stds = slice(self.num_noise + part.log_stds.start, self.num_noise + part.log_stds.stop)
         return logits[:, part.logits], logits[:, log_stds].clamp(*LOG_STD_RANGE)
 
@@ -252,7 +177,7 @@ class ActionHead:
             choices = choices + np.ravel(space.start)
         return choices.reshape(rows, *space.shape).astype(space.dtype)
 
-    def _boxes(self) -> list[tuple[_Part, Any]]:
+    def _boxes(self) -> list[tuple[Part, Any]]:
         boxes = [space for _, space in self._leaves if isinstance(space, spaces.Box)]
         return list(zip([part for part in self.parts if not part.count], boxes))
 
@@ -264,17 +189,3 @@ def _draw_gumbel(noise: Tensor, generator: torch.Generator | None) -> None:
         return
     seed = int(torch.randint(1 << 62, (), dtype=torch.int64, generator=generator))
     ppo.load().gumbel(seed, noise.numel(), noise.data_ptr())
-
-
-def _counts(space: spaces.Space[Any]) -> list[int]:
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [int(n) for n in np.ravel(space.nvec)]
-    if isinstance(space, spaces.MultiBinary):
-        return [2] * int(np.prod(space.shape))
-    raise ConfigError(f"actions of type {type(space).__name__} are not supported.")
-
-
-def _size(part: _Part) -> int:
-    return int(part.logits.stop - part.logits.start)

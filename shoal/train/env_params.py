@@ -64,7 +64,7 @@ def at(env: Any, env_options: Mapping[str, Any], done: float) -> dict[str, Any]:
         spec = lib.load(registry.find(env)).spec
         check(spec, scheduled)
         kinds = {param.name: param.kind for param in spec.params}
-    numbers = {name: _number(schedule, done, kinds.get(name)) for name, schedule in scheduled.items()}
+    numbers = {name: schedule.number(done, kinds.get(name)) for name, schedule in scheduled.items()}
     return {**env_options, **numbers}
 
 
@@ -109,7 +109,7 @@ class ParamSchedules:
 
     def set(self, done: float) -> dict[str, float]:
         """Sets the values after the fraction `done` of the run, and returns them. The envs must be idle."""
-        now = {name: _number(schedule, done, self._kinds.get(name)) for name, schedule in self.schedules.items()}
+        now = {name: schedule.number(done, self._kinds.get(name)) for name, schedule in self.schedules.items()}
         if now and self.vec.native_spec is not None:
             self.vec.set_params(**now)
         elif now:
@@ -122,7 +122,7 @@ class ParamSchedules:
         for name, schedule in self.schedules.items():
             try:
                 self.vec.call(name)
-                self.vec.call("__setattr__", name, _number(schedule, 0.0, None))
+                self.vec.call("__setattr__", name, schedule.number(0.0, None))
             except (ShoalError, AttributeError, TypeError, NotImplementedError) as error:
                 raise ConfigError(
                     f"{_flag(name)} {schedule} cannot be set during the run: {str(error).rstrip('.')}. Store it in the "
@@ -146,16 +146,9 @@ def check(spec: EnvSpec, scheduled: Mapping[str, Schedule]) -> None:
             )
         for done, _ in schedule.points:
             try:
-                param.check(spec.name, _number(schedule, done, param.kind), 1)
+                param.check(spec.name, schedule.number(done, param.kind), 1)
             except ConfigError as error:
                 raise ConfigError(f"{_flag(name)} {schedule}, at {done:.0%} of the run: {error}") from None
-
-
-def _number(schedule: Schedule, done: float, kind: str | None) -> float | int:
-    """The value of a schedule: whole for an int param, and for steps between whole numbers in a Python env."""
-    value = schedule.at(done)
-    are_whole = schedule.kind == "steps" and all(number.is_integer() for number in schedule.values)
-    return round(value) if kind == "int" or (kind is None and are_whole) else value
 
 
 def _flag(name: str) -> str:

@@ -16,7 +16,7 @@ from shoal.entry import make, vectorized_framework
 from shoal.errors import ConfigError
 from shoal.native.cuda import gpu_backend_available, require_gpu
 from shoal.registry import is_native
-from shoal.seeds import stream_seed
+from shoal.seeds import env_seed as env_seed
 from shoal.train import env_params
 from shoal.train.defaults import NATIVE_ENVS as NATIVE_ENVS  # health.py reads it here
 from shoal.train.defaults import PYTHON_ENVS
@@ -30,14 +30,6 @@ SERIAL_COST_S = 30e-6  # of a serial vector env, beside its envs
 TIMED_STEPS, TIMED_S = 100, 0.02
 RAY_BATCHES = 4  # batches of envs in Ray actors that are in flight at a time; one of them waits for the policy
 OVERLAP_FROM = 1024  # with this many native envs, one half steps in threads while the policy acts for the other half
-
-
-def env_seed(seed: int, *name: str | int) -> int:
-    """The seed of a run's first env; env i has this seed plus i.
-
-    It has 30 bits: some Python envs accept only 31 or 32, and evaluation adds 2^30 for held-out seeds.
-    """
-    return stream_seed(seed, "envs", *name, bits=30)
 
 
 def device_of(options: Options) -> str:

@@ -92,7 +92,9 @@ class Eval:
 class Save:
     """When checkpoints are written: the options of `--save.*`."""
 
-    every_s: float = opt(60.0, "seconds between checkpoints; 0: none by time", low=0.0)
+    every_s: float = opt(
+        60.0, "seconds between checkpoints, the first of which come after 2, 4, 8 ... s; 0: none by time", low=0.0
+    )
     every: int = opt(0, "steps between checkpoints; 0: none by steps", low=0, is_count=True)
     keep: int = opt(2, "newest checkpoints to keep, besides the best", low=1, high=1000)
 

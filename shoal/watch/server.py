@@ -64,16 +64,29 @@ class Missing(Exception):
 class Watch:
     """The runs of a folder, and what is served about them."""
 
-    def __init__(self, folder: Path, headers: list[Path] | None = None) -> None:
+    def __init__(self, folder: Path, headers: list[Path] | None = None, background: Background | None = None) -> None:
         self.root = Root(folder)
         self.index, self.curves = Index(self.root), Curves(self.root)
-        self.background = Background(self.root.folder, headers or [])
+        self.background = background or Background(self.root.folder, headers or [])
+        self._making, self._game = threading.Lock(), ("", dict[str, Any]())
 
-    def warm(self) -> None:
-        """Reads the runs, and lets the process in the background import what the first game needs."""
+    def warm(self, name: str = "") -> None:
+        """Reads the runs, and makes the game of a run that is about to be shown."""
         self.index.scan()
-        with contextlib.suppress(ConfigError):
-            self.background.ask(do="warm")
+        with contextlib.suppress(ConfigError, Missing):
+            if name:
+                self.game(name)
+
+    def game(self, name: str) -> dict[str, Any]:
+        """The game of a run's newest checkpoint. That of the run that was shown last is kept."""
+        entry = self.run(name)
+        steps = panels.checkpoints(self.root, entry.path)
+        with self._making:  # two requests for the same game make it once
+            known, facts = self._game
+            if known != name or not steps or facts["step"] != steps[-1]:
+                facts = self.background.ask(do="game", folder=str(entry.path), newer_than=-1)
+                self._game = name, facts
+        return facts
 
     def run(self, name: str) -> Entry:
         """A run by its name."""
@@ -140,14 +153,13 @@ class Watch:
 
     def api_game(self, query: dict[str, list[str]]) -> dict[str, Any] | None:
         """The game of a run's newest checkpoint; None if it is not newer than `newer`."""
-        entry = self.run(query.get("run", [""])[0])
-        newer = query.get("newer", ["-1"])[0]
+        name, newer = query.get("run", [""])[0], query.get("newer", ["-1"])[0]
         least = int(newer) if newer.isdigit() and len(newer) < 20 else -1
-        steps = panels.checkpoints(self.root, entry.path)
+        steps = panels.checkpoints(self.root, self.run(name).path)
         if steps and steps[-1] <= least:
             return None
-        facts: dict[str, Any] | None = self.background.ask(do="game", folder=str(entry.path), newer_than=least)
-        return facts
+        facts = self.game(name)
+        return facts if facts["step"] > least else None
 
     def _videos(self, entry: Entry) -> list[str]:
         folder = entry.path / "videos"
@@ -168,8 +180,7 @@ class Watch:
         entry = self.run(name)
         if not registry.is_native(str(entry.facts.get("env", ""))):
             raise ConfigError(NOT_NATIVE)
-        facts = self.background.ask(do="game", folder=str(entry.path), newer_than=-1)
-        return page_html({**facts, "renew": f"/api/game?run={quote(name, safe='')}"}), f"\n{script()}"
+        return page_html({**self.game(name), "renew": f"/api/game?run={quote(name, safe='')}"}), f"\n{script()}"
 
     def league_page(self, name: str) -> tuple[str, str]:
         """The page of a run's league."""

@@ -1,10 +1,11 @@
-"""The process behind `shoal watch` that needs torch: games of checkpoints, pages of leagues and sweeps.
+"""The process behind `shoal watch`: games of checkpoints, pages of leagues and sweeps.
 
     shoal.watch.worker ROOT [HEADER ...]      a line of JSON in, a line of JSON out
 
-A game takes about 0.1 s of one core, and is made when a checkpoint is new and a page shows it. It runs no code that a
-run's folder names: only stock envs, envs of installed packages, and the headers that the user gave; no policy, agent,
-interpreter or wrapper of anyone's own. Checkpoints are safetensors.
+A game takes about 0.02 s of one core, and is made when a checkpoint is new and a page shows it. Runs of Shoal's own
+networks are read without torch, whose import takes 2 s; others, leagues and sweeps import it when they are asked for.
+It runs no code that a run's folder names: only stock envs, envs of installed packages, and the headers that the user
+gave; no policy, agent, interpreter or wrapper of anyone's own. Checkpoints are safetensors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shoal.errors import ConfigError, ShoalError
 from shoal.watch.files import Root
@@ -52,13 +53,12 @@ class Worker:
 
     def warm(self) -> None:
         """Imports what the first game needs."""
-        import shoal.web.game  # noqa: F401
+        import shoal.web.from_files  # noqa: F401
 
     def game(self, folder: str, newer_than: int = -1) -> dict[str, Any] | None:
         """The game of the newest checkpoint; None if there is none newer."""
         from shoal.runs import Run
 
-        self.warm()
         run = Run(folder)
         for attempt in range(3):
             path = run.last
@@ -67,7 +67,7 @@ class Worker:
             if int(path.name) <= newer_than:
                 return None
             self.check_files(path)
-            self.check_run(run)
+            self.check_options(run)
             try:
                 return self._game(run, path)
             except ShoalError:
@@ -76,6 +76,14 @@ class Worker:
         raise AssertionError
 
     def _game(self, run: Any, path: Path) -> dict[str, Any]:
+        from shoal.web import from_files
+
+        with contextlib.suppress(from_files.NotPlain):
+            return from_files.game(run, path, self.root.json(run.folder / "policy.json"))
+        self.check_opponents(run)
+        return self._game_with_torch(run, path)
+
+    def _game_with_torch(self, run: Any, path: Path) -> dict[str, Any]:
         from shoal.evaluate import held_out
         from shoal.train import env_seed, load_player
         from shoal.web import game
@@ -100,9 +108,12 @@ class Worker:
 
     def check_run(self, run: Any, depth: int = 0) -> None:
         """Raises if playing a run would execute code that its folder names."""
+        self.check_options(run)
+        self.check_opponents(run, depth)
+
+    def check_options(self, run: Any) -> None:
+        """The part of it without the opponents, which web/from_files.py does not load."""
         from shoal.entry import make
-        from shoal.names import is_name
-        from shoal.train import seats
 
         for name in ("run.json", "config.toml"):
             if self.root.read(run.folder / name, 1) is None:
@@ -117,8 +128,13 @@ class Worker:
         for name in env:
             if name in own_words:
                 raise ConfigError(f"The run's config.toml sets env.{name}, which is not a param of an env.")
-        opponents = tables.get("opponents", "")
-        for who in seats.parse(str(opponents)).values():
+
+    def check_opponents(self, run: Any, depth: int = 0) -> None:
+        """Raises if an opponent is code, or a run that may not be played."""
+        from shoal.names import is_name
+        from shoal.train import seats
+
+        for who in seats.parse(str(run.config.get("opponents", ""))).values():
             if is_name(who):
                 raise ConfigError(f"The opponent {_short(who)} is Python code, and shoal watch runs none.")
             if "/" in who or os.sep in who:
@@ -212,13 +228,11 @@ def _limit_memory() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # Linux, if the memory is full all the same
 
 
-def main() -> None:
-    """Answers lines of standard input until it ends."""
+def serve(root: Path, headers: list[str], lines: IO[str], out: IO[str]) -> None:
+    """Answers lines until there are no more."""
     _limit_memory()
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what anything prints does not mix with the answers
-    worker = Worker(Path(sys.argv[1]), sys.argv[2:])
-    for number, line in enumerate(sys.stdin):
+    worker = Worker(root, headers)
+    for number, line in enumerate(lines):
         try:
             answer = {"result": worker.answer(json.loads(line))}
         except ShoalError as error:
@@ -227,9 +241,16 @@ def main() -> None:
             answer = {"error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(answer) + "\n")
         out.flush()
-        if number == 0:  # torch is imported
+        if number == 1:  # the first game has been shown
             with contextlib.suppress(OSError, AttributeError):
                 os.nice(NICE)
+
+
+def main() -> None:
+    """Answers lines of standard input until it ends."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what anything prints does not mix with the answers
+    serve(Path(sys.argv[1]), sys.argv[2:], sys.stdin, out)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def describe(spec: EnvSpec, header: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {"choices": [], "numbers": [], "keys": {}}
     counts = _counts(spec)
     labelled = _labels(spec, counts, text)
-    keys = _Keys()
+    is_board = header.stem in BOARDS or (bool(spec.mask_size) and sum(counts) > 24)
+    keys = _Keys(is_board)
     for column, (name, weight, labels) in enumerate(labelled):
         rest = next((k for k, label in enumerate(labels) if label.lower() in REST), None)
         if rest is None and column > 0:  # such as a throttle, which is open
@@ -81,7 +82,7 @@ def describe(spec: EnvSpec, header: Path) -> dict[str, Any]:
     waits = bool(spec.mask_size) or (bool(labelled) and not has_rest)
     facts["waits"] = stem in WAITS or (waits and stem not in RUNS_ON and not spec_floats(spec))
     facts["speed"] = SPEEDS.get(stem, 8 if facts["waits"] or spec.obs_dtype.kind == "u" else 30)
-    facts["points"] = stem in BOARDS or (bool(spec.mask_size) and sum(counts) > 24)
+    facts["points"] = is_board
     return facts
 
 
@@ -173,11 +174,14 @@ def _number_names(text: str) -> list[str]:
 class _Keys:
     """Gives each action a key that is still free."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_board: bool) -> None:
         self.given: dict[str, dict[str, Any]] = {}
+        self.is_board = is_board
 
     def give(self, label: str, does: list[Any]) -> None:
-        candidates = next((keys for pattern, keys in MEANINGS if re.search(pattern, label.lower())), ())
+        candidates: tuple[str, ...] = next((keys for words, keys in MEANINGS if re.search(words, label.lower())), ())
+        if label.isdigit():  # the picture may show it; the columns of a board are the keys from 1 on, from the left
+            candidates, label = () if self.is_board else (f"Digit{label}",), ""
         key = next((key for key in (*candidates, *SPARE) if key not in self.given), None)
         if key is not None:
             self.given[key] = {"label": label, "does": does}

@@ -9,10 +9,8 @@ reads it. `shoal watch` can send the same object whenever there is a new checkpo
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
-import gzip
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from shoal import registry
 from shoal.algos.agents.actor import AgentActor
 from shoal.algos.roles import Role, find_groups, pick_obs
 from shoal.entry import make
@@ -33,21 +30,13 @@ from shoal.train import env_seed, load_player, seats
 from shoal.train.opponents import load_opponents, seat_opponents
 from shoal.train.options import Options, options_for, read_env_options
 from shoal.train.players import seat_player
-from shoal.web import build, controls, network
+from shoal.web import network
+from shoal.web.facts import check_native, env_facts, network_facts, plain_options
+from shoal.web.instructions import Network, Runner
 
-FORMAT = 1
 CHECKED_STEPS = 1000  # of play, in which the page's networks are compared with the policies
 TOLERANCE = 1e-3  # of logits, for values up to 1; of larger ones, of the largest
 AGREEMENT = 0.999  # of the greedy choices
-# midrange: parts of its picture that the key V switches between, and the seconds of a decision
-VIEWS = {
-    "views": [
-        {"name": "both", "rect": None},
-        {"name": "plane", "rect": [0, 0, 100, 112]},
-        {"name": "graph", "rect": [100, 0, 200, 112]},
-    ],
-    "seconds_per_step": 0.5,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +74,7 @@ def of_run(
 ) -> Game:
     """The game of a run: its policies, and its opponents in the other seats."""
     name = str(run.facts.get("env", run.env))
-    _check_native(name)
+    check_native(name)
     chosen = choose_checkpoint(run, checkpoint, f"--checkpoint {checkpoint}")
     player, kwargs = load_player(run, chosen, greedy, env, opponents)
     is_greedy = options_for(name, run.config).eval.greedy if greedy is None else greedy
@@ -104,7 +93,7 @@ def seat(
     env: str, params: Mapping[str, Any], opponents: str, seed: int, root: Path
 ) -> tuple[PolicyPlayer, dict[str, Any]]:
     """The players of the seats that `opponents` names, and the keyword arguments of `shoal.make` for their env."""
-    _check_native(env)
+    check_native(env)
     options = dataclasses.replace(Options(), opponents=opponents, env=read_env_options(params))
     seated, options = seat_opponents(env, options, root)
     kwargs = {"env": env, **options.env_options}
@@ -113,13 +102,6 @@ def seat(
         frozen, groups = load_opponents(seated, vec, options.seed), find_groups(vec)
         agents = vec.agents_per_env
     return seat_player([], [], frozen, seated, agents=agents, greedy=True, seed=seed, groups=groups), kwargs
-
-
-def _check_native(env: str) -> None:
-    if not registry.is_native(env):
-        raise ConfigError(
-            f"{env} is a Python env, and a page runs env headers (C). 'shoal eval RUN --video game.gif' records it."
-        )
 
 
 def of_player(
@@ -165,96 +147,18 @@ def of_player(
     return Game(facts, agreement)
 
 
-def plain_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an env that JSON holds, for records."""
-    return {name: value for name, value in kwargs.items() if name != "env" and _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JSON holds an option of the env: numbers, words, and lists of them."""
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return isinstance(value, (bool, int, float, str))
-
-
-# ---- the env ----
-
-
-def env_facts(vec: Any) -> dict[str, Any]:
-    """What the page needs of a native env: its module, and its params and wrappers as they are in the CPU's memory."""
-    module, spec, wrap, table = vec.module, vec.module.spec, vec.wrap, vec.memory.table
-    header = module.source.header
-    params = [
-        {"name": p.name, "kind": p.kind, "offset": int(module.params_dtype.fields[p.name][1])}
-        | ({"choices": list(p.choices)} if p.choices else {})
-        for p in spec.params
-    ]
-    width = int(np.prod(wrap.stacked_shape(spec.obs_shape)))
-    facts: dict[str, Any] = {
-        "format": FORMAT,
-        "env": spec.name,
-        "title": spec.name.replace("_", " "),
-        "about": about_header(header),
-        "wasm": packed(build.module(module.source).read_bytes()),
-        "agents": list(map(str, spec.agent_spaces.agents)),
-        "obs": {"size": width, "bytes": spec.obs_dtype == np.uint8},
-        "action": {"kind": spec.action_kind, "size": module.action_size, "floats": controls.spec_floats(spec)},
-        "mask": spec.mask_size,
-        "stats": [stat.name for stat in spec.stats],
-        "has_draw": spec.has_draw,
-        "params": params,
-        "values": plain(table.values[:1].view(np.uint8)),
-        "wrap": dataclasses.asdict(wrap)
-        | {"wraps": bool(wrap), "chunk": wrap.chunk(spec.obs_shape)}
-        | {"draws": wrap.draws, "changes_obs": wrap.changes_obs},
-        "robots": robots_of(vec),
-        "rules": None,
-        "curves": {name: list(shape) for name, shape in module.curve_shapes.items()},
-        "controls": controls.describe(spec, header),
-    }
-    facts |= VIEWS if "draw_yaw" in spec.param_names else {}
-    if table.is_drawn:
-        numbers = plain(table.rule_values)
-        facts["rules"] = {"count": len(table.rules), "rules": plain(table.rules.view(np.uint8)), "values": numbers}
-    return facts
-
-
-def about_header(header: Path) -> str:
-    """The first sentence of a header's comment, without its file name."""
-    first = header.read_text(errors="replace").partition("\n")[0].removeprefix("//").strip()
-    return first.partition(": ")[2] if first.startswith(header.name) else first
-
-
-def packed(data: bytes) -> str:
-    """Bytes as base64, compressed. Without a time stamp: the same data gives the same text."""
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
-
-
-def plain(array: Array) -> str:
-    """An array's bytes as base64."""
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-
-
-def robots_of(vec: Any) -> dict[str, int]:
-    """The params that put scripted robots into seats, with their values; 0: no robot."""
-    spec, values = vec.module.spec, vec.memory.table.values
-    names = [p.name for p in spec.params if p.name.startswith("robot_") and p.name[6:].isdigit()]
-    return {name: int(values[name][0]) for name in names if int(name[6:]) < spec.agents}
-
-
 # ---- the players ----
 
 
-def _networks(player: PolicyPlayer, bits: int) -> list[list[network.Network]]:
+def _networks(player: PolicyPlayer, bits: int) -> list[list[Network]]:
     """For each actor its networks: one, or one for each agent of its role."""
     nets = []
     for actor in player.actors:
-        parts = [actor.of_agent(k) for k in range(actor.networks)]
-        nets.append([network.translate(part, bits=bits) for part in parts])
+        nets.append([network.translate(actor, bits=bits, agent=k) for k in range(actor.networks)])
     return nets
 
 
-def player_facts(player: PolicyPlayer, nets: list[list[network.Network]]) -> list[dict[str, Any]]:
+def player_facts(player: PolicyPlayer, nets: list[list[Network]]) -> list[dict[str, Any]]:
     """Every network with the agents that it plays."""
     judged = range(player.agents) if player.judged is None else player.judged
     facts = []
@@ -275,22 +179,12 @@ def player_facts(player: PolicyPlayer, nets: list[list[network.Network]]) -> lis
     return facts
 
 
-def network_facts(net: network.Network) -> dict[str, Any]:
-    """A network as JSON."""
-    numbers = {name: getattr(net, name) for name in "size logits value num_logits state_size inputs".split()}
-    parts = [net.floats, *net.scales, *net.matrices]  # those of 4 bytes first: all are aligned
-    weights = packed(b"".join(part.tobytes() for part in parts))
-    shapes = [list(matrix.shape) for matrix in net.matrices]
-    kinds = {"bits": 16 if net.scales else 32, "shapes": shapes, "floats": len(net.floats)}
-    return {**numbers, **kinds, "code": plain(net.code), "weights": weights}
-
-
 def _agents(role: Role, count: int) -> list[int]:
     return list(range(count)) if role.agents is None else list(role.agents)
 
 
 def compare(
-    vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], seed: int, bits: int, steps: int = CHECKED_STEPS
+    vec: Any, player: PolicyPlayer, nets: list[list[Network]], seed: int, bits: int, steps: int = CHECKED_STEPS
 ) -> Agreement:
     """Plays greedily with the policies, and compares their logits with those of the networks in C at every step."""
     threads = torch.get_num_threads()
@@ -301,11 +195,9 @@ def compare(
         torch.set_num_threads(threads)
 
 
-def _compare(
-    vec: Any, player: PolicyPlayer, nets: list[list[network.Network]], seed: int, bits: int, steps: int
-) -> Agreement:
+def _compare(vec: Any, player: PolicyPlayer, nets: list[list[Network]], seed: int, bits: int, steps: int) -> Agreement:
     greedy, player.greedy = player.greedy, [True] * len(player.actors)
-    runners = [[network.Runner(net) for net in own] for own in nets]
+    runners = [[Runner(net) for net in own] for own in nets]
     agents = [_agents(role, player.agents) for role in player.roles]
     memories = [np.zeros((len(own), net[0].state_size), np.float32) for own, net in zip(agents, nets)]
     worst, same, rows = 0.0, 0, 0

@@ -21,7 +21,6 @@ It may have:
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -31,69 +30,25 @@ from torch import Tensor, nn
 
 from shoal.errors import ConfigError
 from shoal.nn.encoders.ids import IdGrid, IdText
+from shoal.nn.looks import SMALL_IMAGE, Look, image_side, is_numeric, leaf_spaces, look_of
 from shoal.plugins import Plugins, make_with_options
 from shoal.spec import Layout
+
+__all__ = ["EMBEDDING", "ENCODERS", "SMALL_IMAGE", "Encoder", "image_side", "is_numeric", "leaf_spaces"]
 
 ENCODERS = Plugins("encoder", package="shoal.nn.encoders", marker="ENCODER")
 
 IDS_AS_ONE_HOT = 32  # a Discrete with more choices is embedded
 EMBEDDING = 32
-WIDEST_RANGE = 65535.0  # of bounds that scale values: that of 16 bits. Wider bounds say nothing about the values.
-SMALL_IMAGE = 40  # pixels a side: below, "auto" uses grid, because Nature's strides leave too few pixels
-
-
-def is_numeric(space: spaces.Space[Any]) -> bool:
-    """Whether `normalize_obs` normalizes a leaf: floats, integers with wide bounds, and the cells of a small grid.
-
-    A grid of uint8 usually holds small numbers (kinds of objects), which division by 255 would make invisible. Pixels
-    of a larger image are scaled by their bounds alone: one that rarely changes would become a large number.
-    """
-    if not isinstance(space, spaces.Box):
-        return False
-    if _has_tight_bounds(space) and (side := image_side(space)):
-        return side < SMALL_IMAGE
-    return _is_float(space) or not _has_tight_bounds(space)
-
-
-def image_side(space: spaces.Space[Any]) -> int:
-    """Pixels of the shorter side of an image, or cells of a grid; 0 if the leaf is neither."""
-    if not isinstance(space, spaces.Box) or not _is_image(space):
-        return 0
-    shape = space.shape
-    sides = shape if len(shape) == 2 else shape[:2] if _has_channels_last(shape) else shape[1:]
-    return int(min(sides))
-
-
-def _is_image(space: spaces.Box) -> bool:
-    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
-
-
-def _is_float(space: spaces.Box) -> bool:
-    return space.dtype is not None and space.dtype.kind == "f"
-
-
-def _has_tight_bounds(space: spaces.Box) -> bool:
-    """Whether the bounds say how large the values are. Bounds like the limits of a wide dtype do not."""
-    low, high = float(np.min(space.low)), float(np.max(space.high))
-    return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST_RANGE
-
-
-def _scale(space: spaces.Box) -> float:
-    """The factor that brings values within tight bounds to about -1 .. 1."""
-    if not _has_tight_bounds(space):
-        return 1.0
-    low, high = float(np.min(space.low)), float(np.max(space.high))
-    largest = high if _is_float(space) else max(high, -low - 1.0)  # 127 for all of int8
-    return 1.0 / largest if largest > 1.0 else 1.0
 
 
 class Numbers(nn.Module):
     """A Box of numbers, flattened. Integers with tight bounds are scaled by their largest value."""
 
-    def __init__(self, space: spaces.Box, *, normalized: bool = False) -> None:
+    def __init__(self, shape: tuple[int, ...], scale: float = 1.0) -> None:
         super().__init__()
-        self.features = int(np.prod(space.shape))
-        self.scale = 1.0 if normalized or _is_float(space) else _scale(space)
+        self.features = int(np.prod(shape))
+        self.scale = scale
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows, *shape) -> (rows, features) float32."""
@@ -108,25 +63,17 @@ class Numbers(nn.Module):
 class Image(nn.Module):
     """Pixels (or a grid of features), channels last or first, through an image encoder."""
 
-    def __init__(self, space: spaces.Box, kind: str, *, normalized: bool = False, options: Any = None) -> None:
+    def __init__(self, look: Look, options: Any = None) -> None:
         super().__init__()
-        shape = space.shape
-        self.channels_last = len(shape) == 3 and _has_channels_last(shape)
-        if len(shape) == 2:
-            shape = (1, *shape)
-        elif self.channels_last:
-            shape = (shape[2], shape[0], shape[1])
-        if kind == "auto":
-            kind = "grid" if min(shape[1:]) < SMALL_IMAGE else "nature"
-        make = ENCODERS.find(kind)
-        min_side = getattr(make, "min_side", 1)
-        if min(shape[1:]) < min_side:
-            size = " x ".join(map(str, shape[1:]))
-            raise ConfigError(f"--nn.encoder {kind} needs {min_side} pixels a side; this image has {size}. Use grid.")
-        self.shape = shape  # (channels, height, width)
-        self.cnn = make_with_options(make, shape, options=options)
+        make = ENCODERS.find(look.encoder)
+        min_side, size = getattr(make, "min_side", 1), " x ".join(map(str, look.shape[1:]))
+        if min(look.shape[1:]) < min_side:
+            raise ConfigError(
+                f"--nn.encoder {look.encoder} needs {min_side} pixels a side; this image has {size}. Use grid."
+            )
+        self.shape, self.channels_last, self.scale = look.shape, look.channels_last, look.scale
+        self.cnn = make_with_options(make, look.shape, options=options)
         self.features = self.cnn.features
-        self.scale = 1.0 if normalized else _scale(space)
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows, h, w, c) or (rows, c, h, w) -> (rows, features)."""
@@ -136,13 +83,6 @@ class Image(nn.Module):
             obs = obs.permute(0, 3, 1, 2)
         obs = obs.to(torch.float32)
         return self.cnn(obs if self.scale == 1.0 else obs * self.scale)
-
-
-def _has_channels_last(shape: tuple[int, ...]) -> bool:
-    """Two equal sides are height and width. Where that does not decide, the smaller end is the channels."""
-    if (shape[0] == shape[1]) != (shape[1] == shape[2]):
-        return shape[0] == shape[1]
-    return shape[2] <= shape[0]
 
 
 class Ids(nn.Module):
@@ -201,17 +141,6 @@ def _pick(obs: Any, path: tuple[Any, ...]) -> Any:
     return obs
 
 
-def leaf_spaces(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
-    """The spaces of the leaves, in the order of `Layout(space).leaves`."""
-    leaves = []
-    for leaf in Layout(space).leaves:
-        inner: Any = space
-        for key in leaf.path:
-            inner = inner.spaces[key]
-        leaves.append(inner)
-    return leaves
-
-
 def _is_id_grid(space: spaces.MultiDiscrete) -> bool:
     """Whether all places of a grid have the same ids, more than one-hot is for."""
     is_uniform = bool((space.nvec == space.nvec.flat[0]).all() and (space.start == space.start.flat[0]).all())
@@ -228,9 +157,8 @@ def _for_leaf(space: spaces.Space[Any], kind: str, normalized: bool, options: An
             return IdText(columns, count, start) if rows == 1 else IdGrid((rows, columns), count, start)
         return Ids([int(n) for n in np.ravel(space.nvec)], [int(k) for k in np.ravel(space.start)])
     if isinstance(space, spaces.MultiBinary):
-        return Numbers(spaces.Box(0, 1, space.shape, np.int8))
+        return Numbers(space.shape)
     if not isinstance(space, spaces.Box):
         raise ConfigError(f"observations of type {type(space).__name__} have no encoder. Pass your own policy.")
-    if _is_image(space) and kind != "mlp":
-        return Image(space, kind, normalized=normalized, options=options)
-    return Numbers(space, normalized=normalized)
+    look = look_of(space, kind, normalized=normalized)
+    return Image(look, options) if look.shape else Numbers(space.shape, look.scale)

@@ -192,13 +192,15 @@ export class Chart {
     context.lineWidth = 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const tick of ticks(at.y0, at.y1, Math.round(this.height / 36), settings.logY)) {
-      const value = settings.logY ? 10 ** tick : tick, y = Math.round(at.y(value)) + 0.5;
+    const values = ticks(at.y0, at.y1, Math.round(this.height / 36), settings.logY).map((tick) => (settings.logY ? 10 ** tick : tick));
+    const isNarrow = new Set(values.map(say)).size < values.length; // 2.1001 and 2.1002 need more digits
+    for (const value of values) {
+      const y = Math.round(at.y(value)) + 0.5;
       context.beginPath();
       context.moveTo(PAD.left, y);
       context.lineTo(width - PAD.right, y);
       context.stroke();
-      context.fillText(say(value), PAD.left - 6, y);
+      context.fillText(isNarrow ? String(Number(value.toPrecision(7))) : say(value), PAD.left - 6, y);
     }
     context.textAlign = "center";
     context.textBaseline = "top";

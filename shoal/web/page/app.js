@@ -9,6 +9,7 @@ const TELL = 250; // ms between two updates of the numbers beside the game
 const RENEW = 3000; // ms between two questions for a newer checkpoint
 const KEPT_EPISODES = 20; // of a page that stays open while a run trains
 const $ = (id) => document.getElementById(id);
+const ARROWS = ["ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"];
 const short = (x) => (Math.abs(x) >= 1000 ? x.toFixed(0) : Math.abs(x) >= 10 ? x.toFixed(1) : x.toFixed(2));
 
 class App {
@@ -125,8 +126,9 @@ class App {
   }
 
   buildPad() {
-    const { game } = this, pad = $("pad");
-    const buttons = Object.entries(game.controls.keys).map(([key, { label }]) => {
+    const { game } = this, pad = $("pad"), place = (key) => (ARROWS.indexOf(key) + 99) % 99; // arrows as on a keyboard
+    const keys = Object.entries(game.controls.keys).sort(([a], [b]) => place(a) - place(b));
+    const buttons = keys.map(([key, { label }]) => {
       const button = document.createElement("button");
       button.append(Controls.nameOf(key));
       const small = document.createElement("small");
@@ -143,7 +145,7 @@ class App {
       buttons.push(pass);
     }
     pad.replaceChildren(...buttons);
-    const lines = Object.entries(game.controls.keys).map(([key, { label }]) => [Controls.nameOf(key), label]);
+    const lines = keys.map(([key, { label }]) => [Controls.nameOf(key), label]);
     if (game.controls.points) lines.unshift(["click", "on the board to move;"]);
     const own = [["P", "pause"], ["R", "restart"], ["N", "new seed"], ["+ −", "speed"], ["T", "take a seat"]];
     if (game.views) own.push(["V", "view"], ["Q E", "turn the graph"], ["B", "the other side's graph"]);
@@ -153,6 +155,7 @@ class App {
       return [kbd, ` ${label}  `];
     });
     $("keys").replaceChildren(...list(lines), document.createElement("br"), ...list(own));
+    $("legend").textContent = game.legend ?? "";
   }
 
   setPaused(paused) {
