@@ -156,11 +156,14 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
     if task.baseline is not None:
         players = task.baseline()
         bar = max(players.values())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = str(options.runs or temporary)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         command = ["train", task.env, "--seed", str(options.seed), "--train.total-steps", str(steps), *task.flags]
         command += ["--eval.episodes", str(episodes), *(["--device", options.device] if options.device else [])]
+        command += ["--callback", f"stop_after(seconds={options.seconds:g})"] if options.seconds else []
         command += options.flags
-        stats = Path(folder) / "stats.jsonl"
+        stats = Path(folder).resolve() / "stats.jsonl"
         command += ["--env.stats", str(stats)] if task.score else []
         began = time.perf_counter()
         process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
@@ -178,7 +181,7 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "env": task.env,
         "command": "shoal " + " ".join(command),
         "seed": options.seed,
-        "is_whole": steps == task.steps,
+        "is_whole": steps == task.steps and not summary.get("reason"),
         "steps": summary["step"],
         "score": round(score, 3),
         "return": round(summary["eval"]["return"], 3),
@@ -235,6 +238,8 @@ def main() -> None:
     parser.add_argument("--device", default="", help="cpu or cuda; default: by the machine")
     parser.add_argument("--cores", type=cores, help="the cores that it may use: 0-7 or 1,5")
     parser.add_argument("--steps", type=int, default=0, help="fewer steps than the task has; not counted as a result")
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop training after so long; not a whole run then")
+    parser.add_argument("--runs", type=Path, help="a folder for the run, which is kept; default: a temporary one")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of shoal train, the last")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--baseline", action="store_true", help="only the scripted players of the task")

@@ -421,6 +421,45 @@ def test_crafter_writes_what_each_episode_unlocked(tmp_path):
         framework("crafter").make("Reward", stats=str(tmp_path / "none" / "stats.jsonl"))
 
 
+def test_crafter_is_decided_by_its_seed():
+    """Creatures vanish at random; a set would be read in the order of memory addresses."""
+    pytest.importorskip("crafter")
+
+    def run(env):
+        first, _ = env.reset(seed=3)
+        frames, actions = [first.tobytes()], np.random.default_rng(0).integers(0, 17, 150)
+        for action in actions:
+            obs, _reward, terminated, _truncated, _infos = env.step(action)
+            frames.append(obs.tobytes())
+            if terminated:
+                frames.append(env.reset()[0].tobytes())
+        return frames
+
+    one, other = (framework("crafter").make("Reward") for _ in range(2))
+    found = run(one)
+    kept = [object() for _ in range(997)]  # memory addresses differ from now on
+    assert run(other) == found
+    assert len(kept) == 997
+    grid = one.world._world
+    assert all(type(chunk).__name__ == "Bag" for chunk in grid.chunks.values())
+
+
+def test_crafter_makes_its_worlds_faster_and_equal(monkeypatch):
+    pytest.importorskip("crafter")
+    import opensimplex
+    from crafter import worldgen
+
+    from shoal.integrations.crafter import quicken_worlds
+
+    monkeypatch.setattr(worldgen, "opensimplex", opensimplex)
+    quicken_worlds()
+    quick, plain = worldgen.opensimplex.OpenSimplex(seed=11), opensimplex.OpenSimplex(seed=11)
+    places = np.random.default_rng(0).uniform(-30, 30, (300, 3))
+    for place in places:
+        assert quick.noise3(*place) == plain.noise3(*place)
+    assert type(plain) is opensimplex.OpenSimplex, "the library is as it was"
+
+
 def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
     """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
     pytest.importorskip("pyboy")
