@@ -403,6 +403,72 @@ def test_stacks_write_each_frame_once():
     assert now[:, 0, 0].tolist() == [1, 2, 3]
 
 
+def test_minigrid_cells_are_planes():
+    pytest.importorskip("minigrid")
+    one = framework("minigrid")
+    seen, planes = one.make("Unlock", planes=False), one.make("Unlock")
+    bytes_, _ = seen.reset(seed=4)
+    bits, _ = planes.reset(seed=4)
+    door, key = 4, 5
+    for action in np.random.default_rng(1).integers(0, 7, 200):
+        image, cells = bytes_["image"], bits["image"]
+        assert planes.observation_space.contains(bits)
+        assert (cells[..., :-6].sum(-1) <= 1).all()
+        for kind, state, plane in [(0, 0, 0), (1, 0, 1), (2, 0, 2), (door, 0, 4), (door, 1, 5), (door, 2, 6)]:
+            shown = (image[..., 0] == kind) & ((image[..., 2] == state) | (kind != door))
+            assert np.array_equal(cells[..., plane] == 1, shown), (kind, state)
+        has_color = np.isin(image[..., 0], [door, key])
+        assert np.array_equal(cells[..., -6:].argmax(-1)[has_color], image[..., 1][has_color])
+        assert not cells[..., -6:][~has_color].any()
+        bytes_, _, over, late, _ = seen.step(action)
+        bits, _, *ends, _ = planes.step(action)
+        assert ends == [over, late]
+        if over or late:
+            bytes_, bits = seen.reset()[0], planes.reset()[0]
+
+
+def test_minigrid_full_views_show_where_the_agent_faces():
+    pytest.importorskip("minigrid")
+    env = framework("minigrid").make("Empty-5x5", view="full")
+    env.reset(seed=1)
+    faces = [tuple(env.step(0)[0]["image"].sum((0, 1))) for _ in range(4)]
+    assert len(set(faces)) == 4
+
+
+def test_babyai_prints_nothing(capfd):
+    pytest.importorskip("minigrid")
+    env = framework("babyai").make("GoToLocal")
+    for seed in range(30):
+        env.reset(seed=seed)
+    assert capfd.readouterr().out == ""
+
+
+def test_atari_is_evaluated_in_whole_games():
+    pytest.importorskip("ale_py")
+    from shoal.train.env_params import evaluated
+
+    one = framework("atari")
+    assert evaluated("atari:Breakout", {"episodic_life": True, "skip": 2}) == {
+        "episodic_life": False,
+        "fire_lives": True,
+        "skip": 2,
+    }
+    assert evaluated("atari:Breakout", {"skip": 2}) == {"skip": 2}
+    assert evaluated("ale:Breakout", {"episodic_life": True}) == {"episodic_life": False}
+    lengths = {}
+    for fire_lives in (False, True):  # one who never presses FIRE
+        env = one.make("Breakout", noops=0, fire_lives=fire_lives, max_frames=4000)
+        env.reset(seed=1)
+        lengths[fire_lives] = 0
+        over = False
+        while not over:
+            _, _, terminated, truncated, _ = env.step(0)
+            lengths[fire_lives] += 1
+            over = terminated or truncated
+    assert lengths[False] == 1000, "the next ball never comes"
+    assert lengths[True] < 600
+
+
 def test_crafter_writes_what_each_episode_unlocked(tmp_path):
     pytest.importorskip("crafter")
     file = tmp_path / "stats.jsonl"

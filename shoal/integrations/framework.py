@@ -126,6 +126,10 @@ class Framework:
         """Default options of a run with this env, as the tables of a TOML file."""
         return self.options
 
+    def evaluation_params(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Params that evaluations have in place of those that are given for training; empty: the same."""
+        return {}
+
     def params(self, name: str) -> dict[str, str] | None:
         """The env's params and their defaults as text; None where they are not known before it is made."""
         maker = partial(self.make, name)
