@@ -49,6 +49,7 @@ class Task:
     episodes: int = 100  # of the final evaluation
     score: Callable[[list[dict[str, Any]]], float] | None = None  # of the episodes of training; None: the evaluation's
     baseline: Callable[[], dict[str, float]] | None = None  # scripted players; the bar is that of the best
+    against: tuple[str, ...] = ()  # players of a match afterwards; the score is the points in % against the last
 
 
 def crafter_score(lines: list[dict[str, Any]]) -> float:
@@ -117,18 +118,43 @@ def spread_players() -> dict[str, float]:
 
 # ---- tasks ----
 
+# 16 envs and minibatches of 256, as 8 envs and 4 minibatches have: the same updates for each step
+ATARI = ("--vec.num-envs", "16", "--train.minibatches", "8", "--train.learning-rate", "5e-4")
+
 TASKS = {
-    "pong": Task("atari:Pong", 18.0, "points of 21 more than the game's player", 10_000_000, episodes=20),
-    "breakout": Task("atari:Breakout", 30.0, "points, after 4M frames", 1_000_000, episodes=20),
+    "pong": Task(
+        "atari:Pong",
+        18.0,
+        "points of 21 more than the game's player",
+        2_400_000,
+        ("--vec.num-envs", "32", "--train.horizon", "64", *ATARI[2:]),
+        episodes=20,
+    ),
+    "breakout": Task(
+        "atari:Breakout",
+        30.0,
+        "points of whole games, after 4M frames",
+        1_000_000,
+        (*ATARI, "--env.episodic-life", "True"),
+        episodes=20,
+    ),
     "coinrun": Task("procgen:coinrun", 7.5, "return, easy levels", 5_000_000),
     "unlock": Task("minigrid:Unlock", 0.6, "return", 2_000_000),
     "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 2_000_000),
-    "nethack": Task("nethack:Score", 400.0, "points of the game", 5_000_000),
+    "nethack": Task(
+        "nethack:Score",
+        400.0,
+        "points of the game",
+        5_000_000,
+        ("--vec.num-envs", "256", "--train.horizon", "32", "--train.learning-rate", "5e-4"),
+        episodes=32,
+    ),
     "crafter": Task(
         "crafter:Reward",
         4.6,
         "score in % over the episodes of training; PPO's is 4.6 (Hafner 2021)",
         1_000_000,
+        episodes=16,
         score=crafter_score,
     ),
     "kaz": Task(
@@ -145,6 +171,14 @@ TASKS = {
         1_000_000,
         baseline=spread_players,
     ),
+    "connect4": Task(
+        "jax:pgx/connect_four",
+        50.0,
+        "points in % against a player that wins or blocks at once",
+        2_000_000,
+        ("--league", "--nn.hidden", "256"),
+        against=("random", "./benchmarks/connect4_agent.py:OnePly"),
+    ),
 }
 
 
@@ -153,7 +187,9 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
     steps = options.steps or task.steps
     episodes = min(10, task.episodes) if options.steps else task.episodes
     bar, players = task.bar, {}
-    if task.baseline is not None:
+    if options.bar is not None:
+        bar = options.bar
+    elif task.baseline is not None:
         players = task.baseline()
         bar = max(players.values())
     with tempfile.TemporaryDirectory() as temporary:
@@ -174,8 +210,10 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in found.metrics() if m.get("episode/n")]
         trained = sum(int(m.get("episode/n") or 0) for m in found.metrics())
         lines = [json.loads(text) for text in stats.read_text().splitlines()] if task.score else []
+        matches = match(found.folder, task.against, folder) if task.against else {}
     # the lines after those of training are of the evaluation
     score = task.score(lines[:trained]) if task.score else float(summary["eval"]["return"])
+    score = 100.0 * list(matches.values())[-1] if matches else score
     return {
         "task": name,
         "env": task.env,
@@ -189,6 +227,7 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "bar": round(bar, 3),
         "what": task.what,
         "is_reached": score >= bar,
+        "matches": matches,
         "scripted": {who: round(value, 3) for who, value in players.items()},
         "train_s": round(summary["wall_s"], 1),
         "seconds": round(seconds, 1),
@@ -197,6 +236,16 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "machine": describe_machine(),
         "commit": commit(),
     }
+
+
+def match(run: Path, against: tuple[str, ...], folder: str, games: int = 400) -> dict[str, float]:
+    """The share of the points of a run against each of these players."""
+    file = Path(folder) / "match.json"
+    words = ["match", str(run), *against, "--games", str(games), "--json", str(file)]
+    subprocess.run([sys.executable, "-m", "shoal", *words], check=True, cwd=ROOT)
+    facts = json.loads(file.read_text())
+    own = facts["players"][0]["name"]
+    return {line["opponent"]: line["score"] for line in facts["results"] if line["player"] == own}
 
 
 def results() -> list[dict[str, Any]]:
@@ -239,6 +288,7 @@ def main() -> None:
     parser.add_argument("--cores", type=cores, help="the cores that it may use: 0-7 or 1,5")
     parser.add_argument("--steps", type=int, default=0, help="fewer steps than the task has; not counted as a result")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop training after so long; not a whole run then")
+    parser.add_argument("--bar", type=float, help="the score of scripted players, if it is known (--baseline)")
     parser.add_argument("--runs", type=Path, help="a folder for the run, which is kept; default: a temporary one")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of shoal train, the last")
     parser.add_argument("--list", action="store_true")

@@ -43,6 +43,7 @@ class Atari(Framework):
             "normalize_reward": False,
             "normalize_obs": False,
         },
+        "eval": {"greedy": False},  # as published scores: actions are sampled
         "vec": {"num_envs": 8},
         "nn": {"encoder": "nature", "hidden": 512, "layers": 1, "activation": "relu", "separate": False},
         "dqn": {

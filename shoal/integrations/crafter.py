@@ -29,9 +29,22 @@ class Crafter(Framework):
     preprocessing = "64x64 pixels in colour"
     network = "NatureCNN, 512"
     options = {
-        "train": {"total_steps": 1_000_000, "normalize_obs": False, "normalize_reward": False},
-        "vec": {"num_envs": 8},
+        "train": {  # those of PPO in Moon et al. 2023 (arXiv 2307.03486), whose network is larger
+            "total_steps": 1_000_000,
+            "horizon": 256,
+            "epochs": 3,
+            "minibatches": 8,
+            "learning_rate": 3e-4,
+            "gamma": 0.95,
+            "gae_lambda": 0.65,
+            "clip": 0.2,
+            "entropy_coef": 0.01,
+            "normalize_obs": False,
+            "normalize_reward": False,
+        },
+        "vec": {"num_envs": 16},
         "nn": {"encoder": "nature"},
+        "eval": {"greedy": False},
     }
     references = (
         Reference("Reward", 4.6, "PPO, 1M steps: score in % (geometric mean of success rates)", "Hafner 2021, table 1"),

@@ -30,7 +30,7 @@ class MiniGrid(Framework):
 
     packages = {"minigrid": "minigrid>=3"}
     extra = "minigrid"
-    options = {"train": {"total_steps": 2_000_000, "normalize_obs": False}}
+    options = {"train": {"total_steps": 2_000_000, "normalize_obs": False}, "eval": {"greedy": False}}
     preprocessing = (
         "7x7 cells as planes of 0 and 1: the kind of each, a door's state, colors; direction; the mission as word ids, "
         "embedded"

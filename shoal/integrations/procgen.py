@@ -45,6 +45,7 @@ class Procgen(Framework):
             "normalize_obs": False,
             "normalize_reward": True,
         },
+        "eval": {"greedy": False},  # as published scores: actions are sampled
         "vec": {"num_envs": 64},
         "nn": {"encoder": "impala", "hidden": 256, "layers": 1, "activation": "relu", "separate": False},
     }
