@@ -510,6 +510,26 @@ def test_crafter_is_decided_by_its_seed():
     assert all(type(chunk).__name__ == "Bag" for chunk in grid.chunks.values())
 
 
+def test_crafter_draws_the_same_frames_faster(monkeypatch):
+    pytest.importorskip("crafter")
+    from shoal.integrations import crafter
+
+    quick = framework("crafter").make("Reward", render_mode="rgb_array")
+    monkeypatch.setattr(crafter, "quicken_views", lambda env: None)
+    plain = framework("crafter").make("Reward", render_mode="rgb_array")
+    assert type(quick.world._local_view) is not type(plain.world._local_view)
+    frames = [env.reset(seed=5)[0] for env in (quick, plain)]
+    for k, action in enumerate(np.random.default_rng(2).integers(0, 17, 60)):
+        assert np.array_equal(*frames)
+        if k == 30:  # at night, in a corner of the world, with things and asleep
+            for env in (quick, plain):
+                env.world._world.move(env.world._player, (63, 0) if env.world._world[63, 0][1] is None else (62, 0))
+                env.world._player.inventory.update(wood=3, stone=12, iron_pickaxe=1)
+                env.world._player.sleeping, env.world._step = True, 290
+        frames = [env.step(action)[0] for env in (quick, plain)]
+    assert np.array_equal(quick.render(), plain.render())
+
+
 def test_crafter_makes_its_worlds_faster_and_equal(monkeypatch):
     pytest.importorskip("crafter")
     import opensimplex
