@@ -403,6 +403,15 @@ def test_stacks_write_each_frame_once():
     assert now[:, 0, 0].tolist() == [1, 2, 3]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
+def test_a_missing_library_is_named_with_its_command(monkeypatch):
+    one = framework("procgen")
+    monkeypatch.setattr(type(one), "packages", {})
+    monkeypatch.setattr(type(one), "libraries", {"libc.so.6": "never", "libnone.so.1": "apt-get install libnone1"})
+    with pytest.raises(ConfigError, match=r"libnone\.so\.1 is not on this machine. Install it: apt-get install"):
+        one.check()
+
+
 def test_minigrid_cells_are_planes():
     pytest.importorskip("minigrid")
     one = framework("minigrid")
