@@ -4,6 +4,10 @@
     python benchmarks/framework_learning.py unlock --seed 1 --steps 100000     a short run: does the return rise?
     python benchmarks/framework_learning.py --list                             the tasks, their bars, what was reached
     python benchmarks/framework_learning.py spread --baseline                  the scripted players that it must beat
+    python benchmarks/framework_learning.py --suite --missing [--seconds 540]  all that has no whole run
+
+`--suite` runs tasks side by side, each on cores of its own. With `--seconds` all of it ends in time: a run that is cut
+off is evaluated and recorded with its curve, but does not count as a whole run.
 
 A run is a process of its own: its command is in its line of benchmarks/results/framework_learning.jsonl, with the
 curve, the score of 100 held-out episodes (fewer for long ones) and whether it reached the bar. `scripts/frameworks
@@ -16,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,7 +53,10 @@ class Task:
     flags: tuple[str, ...] = ()
     episodes: int = 100  # of the final evaluation
     score: Callable[[list[dict[str, Any]]], float] | None = None  # of the episodes of training; None: the evaluation's
-    baseline: Callable[[], dict[str, float]] | None = None  # scripted players; the bar is that of the best
+    baseline: Callable[[], dict[str, float]] | None = None  # scripted players, whose best score is the bar
+    cores: int = 1  # that a run of the suite has
+    device: str = "cpu"  # of the suite; empty: a GPU if there is one
+    against: tuple[str, ...] = ()  # players of a match afterwards; the score is the points in % against the last
 
 
 def crafter_score(lines: list[dict[str, Any]]) -> float:
@@ -117,33 +125,74 @@ def spread_players() -> dict[str, float]:
 
 # ---- tasks ----
 
+# 16 envs and minibatches of 256, as 8 envs and 4 minibatches have: the same updates for each step
+ATARI = ("--vec.num-envs", "16", "--train.minibatches", "8", "--train.learning-rate", "5e-4")
+
 TASKS = {
-    "pong": Task("atari:Pong", 18.0, "points of 21 more than the game's player", 10_000_000, episodes=20),
-    "breakout": Task("atari:Breakout", 30.0, "points, after 4M frames", 1_000_000, episodes=20),
-    "coinrun": Task("procgen:coinrun", 7.5, "return, easy levels", 5_000_000),
-    "unlock": Task("minigrid:Unlock", 0.6, "return", 2_000_000),
+    "pong": Task(
+        "atari:Pong",
+        18.0,
+        "points of 21 more than the game's player",
+        2_400_000,
+        ("--vec.num-envs", "32", "--train.horizon", "64", *ATARI[2:]),
+        episodes=20,
+        cores=4,
+        device="",
+    ),
+    "breakout": Task(
+        "atari:Breakout",
+        30.0,
+        "points of whole games, after 4M frames",
+        1_000_000,
+        (*ATARI, "--env.episodic-life", "True"),
+        episodes=20,
+        cores=2,
+        device="",
+    ),
+    "coinrun": Task("procgen:coinrun", 7.5, "return, easy levels", 5_000_000, cores=2, device=""),
+    "unlock": Task("minigrid:Unlock", 0.6, "return", 300_000),
     "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 2_000_000),
-    "nethack": Task("nethack:Score", 400.0, "points of the game", 5_000_000),
+    "nethack": Task(
+        "nethack:Score",
+        400.0,
+        "points of the game",
+        5_000_000,
+        ("--vec.num-envs", "256", "--train.horizon", "32", "--train.learning-rate", "5e-4"),
+        episodes=32,
+        cores=2,
+        device="",
+    ),
     "crafter": Task(
         "crafter:Reward",
         4.6,
         "score in % over the episodes of training; PPO's is 4.6 (Hafner 2021)",
         1_000_000,
+        episodes=16,
+        cores=4,
+        device="",
         score=crafter_score,
     ),
     "kaz": Task(
         "pettingzoo:butterfly/knights_archers_zombies",
-        0.0,
+        0.75,  # 30 episodes: random 0.617, always attack 0.75, the others 0
         "zombies of each agent; the best of random and constant actions",
-        2_000_000,
+        500_000,
         baseline=lambda: constant_players("pettingzoo:butterfly/knights_archers_zombies", 30),
     ),
     "spread": Task(
         "pettingzoo:mpe2/simple_spread_v3",
-        0.0,
+        -19.207,  # 200 episodes; random -26.374
         "return of each agent; agents that walk to the nearest landmark",
         1_000_000,
         baseline=spread_players,
+    ),
+    "connect4": Task(
+        "jax:pgx/connect_four",
+        50.0,
+        "points in % against a player that wins or blocks at once",
+        2_000_000,
+        ("--league", "--nn.hidden", "256"),
+        against=("random", "./benchmarks/connect4_agent.py:OnePly"),
     ),
 }
 
@@ -152,15 +201,15 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
     """One run of `shoal train`, and its line of the results."""
     steps = options.steps or task.steps
     episodes = min(10, task.episodes) if options.steps else task.episodes
-    bar, players = task.bar, {}
-    if task.baseline is not None:
-        players = task.baseline()
-        bar = max(players.values())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = str(options.runs or temporary)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         command = ["train", task.env, "--seed", str(options.seed), "--train.total-steps", str(steps), *task.flags]
         command += ["--eval.episodes", str(episodes), *(["--device", options.device] if options.device else [])]
+        command += ["--callback", f"stop_after(seconds={options.seconds:g})"] if options.seconds else []
         command += options.flags
-        stats = Path(folder) / "stats.jsonl"
+        stats = Path(folder).resolve() / "stats.jsonl"
+        stats.unlink(missing_ok=True)
         command += ["--env.stats", str(stats)] if task.score else []
         began = time.perf_counter()
         process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
@@ -171,22 +220,25 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in found.metrics() if m.get("episode/n")]
         trained = sum(int(m.get("episode/n") or 0) for m in found.metrics())
         lines = [json.loads(text) for text in stats.read_text().splitlines()] if task.score else []
+        matches = match(found.folder, task.against, folder) if task.against else {}
+    evaluation = summary.get("eval") or {}  # none: the run was interrupted
+    value = float(evaluation["return"] if evaluation else mean([point[2] for point in curve[-1 - len(curve) // 10 :]]))
     # the lines after those of training are of the evaluation
-    score = task.score(lines[:trained]) if task.score else float(summary["eval"]["return"])
+    score = task.score(lines[:trained]) if task.score else 100.0 * list(matches.values())[-1] if matches else value
     return {
         "task": name,
         "env": task.env,
         "command": "shoal " + " ".join(command),
         "seed": options.seed,
-        "is_whole": steps == task.steps,
+        "is_whole": steps == task.steps and not summary.get("reason") and bool(evaluation),
         "steps": summary["step"],
         "score": round(score, 3),
-        "return": round(summary["eval"]["return"], 3),
-        "ci95": summary["eval"]["ci95"],
-        "bar": round(bar, 3),
+        "return": round(value, 3),
+        "ci95": evaluation.get("ci95"),
+        "bar": task.bar,
         "what": task.what,
-        "is_reached": score >= bar,
-        "scripted": {who: round(value, 3) for who, value in players.items()},
+        "is_reached": score >= task.bar,
+        "matches": matches,
         "train_s": round(summary["wall_s"], 1),
         "seconds": round(seconds, 1),
         "curve": curve[:: max(1, len(curve) // POINTS)],
@@ -196,18 +248,91 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def match(run: Path, against: tuple[str, ...], folder: str, games: int = 400) -> dict[str, float]:
+    """The share of the points of a run against each of these players."""
+    file = Path(folder) / "match.json"
+    words = ["match", str(run), *against, "--games", str(games), "--json", str(file)]
+    subprocess.run([sys.executable, "-m", "shoal", *words], check=True, cwd=ROOT)
+    facts = json.loads(file.read_text())
+    own = facts["players"][0]["name"]
+    return {line["opponent"]: line["score"] for line in facts["results"] if line["player"] == own}
+
+
 def results() -> list[dict[str, Any]]:
     """All lines of the results."""
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+
+
+# ---- all of them, side by side ----
+
+RESERVE_S = 50.0  # of a run that must end in time: for what comes before and after training
+LEAST_S = 30.0  # of training: with less time a run is not started
+
+
+@dataclass
+class Job:
+    """A run of the suite that is under way."""
+
+    name: str
+    process: subprocess.Popen[str]
+    cores: list[int]
+    log: Path
+
+
+def suite(options: argparse.Namespace) -> None:
+    """Runs tasks and seeds side by side, each on cores of its own."""
+    done = {(line["task"], line["seed"]) for line in results() if line["is_whole"]}
+    chosen = options.suite or list(TASKS)
+    waiting = [(name, seed) for seed in options.seeds for name in sorted(chosen, key=lambda name: -TASKS[name].cores)]
+    waiting = [one for one in waiting if not (options.missing and one in done)]
+    free, running = sorted(os.sched_getaffinity(0)), list[Job]()
+    ends = time.monotonic() + options.seconds if options.seconds else math.inf
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.runs or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            while waiting or running:
+                for one in list(waiting):
+                    left = ends - time.monotonic() - RESERVE_S
+                    wanted = min(TASKS[one[0]].cores, len(free) + sum(len(job.cores) for job in running))
+                    if left < LEAST_S:
+                        waiting.remove(one)
+                        print(f"{one[0]}, seed {one[1]}: no time left")
+                    elif wanted <= len(free):
+                        waiting.remove(one)
+                        running.append(start(*one, [free.pop(0) for _ in range(wanted)], left, folder))
+                time.sleep(0.5)
+                for job in [job for job in running if job.process.poll() is not None]:
+                    running.remove(job)
+                    free = sorted([*free, *job.cores])
+                    print(f"{job.log.read_text().strip()[-600:]}\n", flush=True)
+                if time.monotonic() > ends:
+                    break
+        finally:
+            for job in running:
+                print(f"{job.name}: stopped", flush=True)
+                os.killpg(job.process.pid, signal.SIGTERM)
+            for job in running:
+                job.process.wait()
+
+
+def start(name: str, seed: int, cores: list[int], left: float, folder: Path) -> Job:
+    """Starts this script for one task and seed."""
+    words = [sys.executable, __file__, name, "--seed", str(seed), "--cores", ",".join(map(str, cores))]
+    words += ["--runs", str(folder / f"{name}-{seed}"), "--device", TASKS[name].device]
+    words += ["--seconds", f"{left:.0f}"] if math.isfinite(left) else []
+    log = folder / f"{name}-{seed}.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    return Job(f"{name}, seed {seed}", process, cores, log)
 
 
 def show_list() -> None:
     """The tasks, and the newest whole run of each seed."""
     done = {(line["task"], line["seed"]): line for line in results() if line["is_whole"]}
     for name, task in TASKS.items():
-        bar = "of scripted players" if task.baseline else f"{task.bar:g}"
         reached = ", ".join(f"{line['score']:g} (seed {seed})" for (other, seed), line in done.items() if other == name)
-        print(f"{name:10} {task.env:46} {task.steps:>11,} steps   bar {bar:20} {reached or 'not run'}")
+        print(f"{name:10} {task.env:46} {task.steps:>11,} steps   bar {task.bar:<8g} {reached or 'not run'}")
 
 
 def show(line: dict[str, Any]) -> None:
@@ -235,15 +360,25 @@ def main() -> None:
     parser.add_argument("--device", default="", help="cpu or cuda; default: by the machine")
     parser.add_argument("--cores", type=cores, help="the cores that it may use: 0-7 or 1,5")
     parser.add_argument("--steps", type=int, default=0, help="fewer steps than the task has; not counted as a result")
+    parser.add_argument("--seconds", type=float, default=0.0, help="stop training after so long; of a suite: all of it")
+    parser.add_argument("--runs", type=Path, help="a folder for the run, which is kept; default: a temporary one")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of shoal train, the last")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument(
+        "--suite", nargs="*", choices=[*TASKS], metavar="TASK", help="these tasks, or all, side by side"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of the suite (default 1 2)")
+    parser.add_argument("--missing", action="store_true", help="of the suite only what has no whole run")
     parser.add_argument("--baseline", action="store_true", help="only the scripted players of the task")
     options = parser.parse_args()
     if options.list:
         show_list()
         return
+    if options.suite is not None:
+        suite(options)
+        return
     if options.task is None:
-        parser.error("name a task, or --list")
+        parser.error("name a task, or --list, or --suite")
     task = TASKS[options.task]
     if options.cores:
         os.sched_setaffinity(0, options.cores)

@@ -320,6 +320,12 @@ def framework_options(env: str) -> dict[str, Any]:
     return dict(_frameworks().framework(prefix).options_for(rest)) if prefix else {}
 
 
+def evaluation_params(env: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that evaluations of a framework's env have in place of those that are given for training."""
+    prefix, _ = ("", "") if registry.is_native(env) else _split_prefix(env)
+    return dict(_frameworks().framework(prefix).evaluation_params(given)) if prefix else {}
+
+
 def _find_maker(env: Any) -> Callable[..., Any]:
     maker = find_python(str(env)) if isinstance(env, (str, Path)) else env
     if not callable(maker):

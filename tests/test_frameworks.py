@@ -403,6 +403,81 @@ def test_stacks_write_each_frame_once():
     assert now[:, 0, 0].tolist() == [1, 2, 3]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names of Linux")
+def test_a_missing_library_is_named_with_its_command(monkeypatch):
+    one = framework("procgen")
+    monkeypatch.setattr(type(one), "packages", {})
+    monkeypatch.setattr(type(one), "libraries", {"libc.so.6": "never", "libnone.so.1": "apt-get install libnone1"})
+    with pytest.raises(ConfigError, match=r"libnone\.so\.1 is not on this machine. Install it: apt-get install"):
+        one.check()
+
+
+def test_minigrid_cells_are_planes():
+    pytest.importorskip("minigrid")
+    one = framework("minigrid")
+    seen, planes = one.make("Unlock", planes=False), one.make("Unlock")
+    bytes_, _ = seen.reset(seed=4)
+    bits, _ = planes.reset(seed=4)
+    door, key = 4, 5
+    for action in np.random.default_rng(1).integers(0, 7, 200):
+        image, cells = bytes_["image"], bits["image"]
+        assert planes.observation_space.contains(bits)
+        assert (cells[..., :-6].sum(-1) <= 1).all()
+        for kind, state, plane in [(0, 0, 0), (1, 0, 1), (2, 0, 2), (door, 0, 4), (door, 1, 5), (door, 2, 6)]:
+            shown = (image[..., 0] == kind) & ((image[..., 2] == state) | (kind != door))
+            assert np.array_equal(cells[..., plane] == 1, shown), (kind, state)
+        has_color = np.isin(image[..., 0], [door, key])
+        assert np.array_equal(cells[..., -6:].argmax(-1)[has_color], image[..., 1][has_color])
+        assert not cells[..., -6:][~has_color].any()
+        bytes_, _, over, late, _ = seen.step(action)
+        bits, _, *ends, _ = planes.step(action)
+        assert ends == [over, late]
+        if over or late:
+            bytes_, bits = seen.reset()[0], planes.reset()[0]
+
+
+def test_minigrid_full_views_show_where_the_agent_faces():
+    pytest.importorskip("minigrid")
+    env = framework("minigrid").make("Empty-5x5", view="full")
+    env.reset(seed=1)
+    faces = [tuple(env.step(0)[0]["image"].sum((0, 1))) for _ in range(4)]
+    assert len(set(faces)) == 4
+
+
+def test_babyai_prints_nothing(capfd):
+    pytest.importorskip("minigrid")
+    env = framework("babyai").make("GoToLocal")
+    for seed in range(30):
+        env.reset(seed=seed)
+    assert capfd.readouterr().out == ""
+
+
+def test_atari_is_evaluated_in_whole_games():
+    pytest.importorskip("ale_py")
+    from shoal.train.env_params import evaluated
+
+    one = framework("atari")
+    assert evaluated("atari:Breakout", {"episodic_life": True, "skip": 2}) == {
+        "episodic_life": False,
+        "fire_lives": True,
+        "skip": 2,
+    }
+    assert evaluated("atari:Breakout", {"skip": 2}) == {"skip": 2}
+    assert evaluated("ale:Breakout", {"episodic_life": True}) == {"episodic_life": False}
+    lengths = {}
+    for fire_lives in (False, True):  # one who never presses FIRE
+        env = one.make("Breakout", noops=0, fire_lives=fire_lives, max_frames=4000)
+        env.reset(seed=1)
+        lengths[fire_lives] = 0
+        over = False
+        while not over:
+            _, _, terminated, truncated, _ = env.step(0)
+            lengths[fire_lives] += 1
+            over = terminated or truncated
+    assert lengths[False] == 1000, "the next ball never comes"
+    assert lengths[True] < 600
+
+
 def test_crafter_writes_what_each_episode_unlocked(tmp_path):
     pytest.importorskip("crafter")
     file = tmp_path / "stats.jsonl"
@@ -419,6 +494,65 @@ def test_crafter_writes_what_each_episode_unlocked(tmp_path):
     assert sum(count > 0 for name, count in last.items() if name.startswith("achievement_")) == infos["achievements"]
     with pytest.raises(ConfigError, match="there is no folder"):
         framework("crafter").make("Reward", stats=str(tmp_path / "none" / "stats.jsonl"))
+
+
+def test_crafter_is_decided_by_its_seed():
+    """Creatures vanish at random; a set would be read in the order of memory addresses."""
+    pytest.importorskip("crafter")
+
+    def run(env):
+        first, _ = env.reset(seed=3)
+        frames, actions = [first.tobytes()], np.random.default_rng(0).integers(0, 17, 150)
+        for action in actions:
+            obs, _reward, terminated, _truncated, _infos = env.step(action)
+            frames.append(obs.tobytes())
+            if terminated:
+                frames.append(env.reset()[0].tobytes())
+        return frames
+
+    one, other = (framework("crafter").make("Reward") for _ in range(2))
+    found = run(one)
+    kept = [object() for _ in range(997)]  # memory addresses differ from now on
+    assert run(other) == found
+    assert len(kept) == 997
+    grid = one.world._world
+    assert all(type(chunk).__name__ == "Bag" for chunk in grid.chunks.values())
+
+
+def test_crafter_draws_the_same_frames_faster(monkeypatch):
+    pytest.importorskip("crafter")
+    from shoal.integrations import crafter
+
+    quick = framework("crafter").make("Reward", render_mode="rgb_array")
+    monkeypatch.setattr(crafter, "quicken_views", lambda env: None)
+    plain = framework("crafter").make("Reward", render_mode="rgb_array")
+    assert type(quick.world._local_view) is not type(plain.world._local_view)
+    frames = [env.reset(seed=5)[0] for env in (quick, plain)]
+    for k, action in enumerate(np.random.default_rng(2).integers(0, 17, 60)):
+        assert np.array_equal(*frames)
+        if k == 30:  # at night, in a corner of the world, with things and asleep
+            for env in (quick, plain):
+                env.world._world.move(env.world._player, (63, 0) if env.world._world[63, 0][1] is None else (62, 0))
+                env.world._player.inventory.update(wood=3, stone=12, iron_pickaxe=1)
+                env.world._player.sleeping, env.world._step = True, 290
+        frames = [env.step(action)[0] for env in (quick, plain)]
+    assert np.array_equal(quick.render(), plain.render())
+
+
+def test_crafter_makes_its_worlds_faster_and_equal(monkeypatch):
+    pytest.importorskip("crafter")
+    import opensimplex
+    from crafter import worldgen
+
+    from shoal.integrations.crafter import quicken_worlds
+
+    monkeypatch.setattr(worldgen, "opensimplex", opensimplex)
+    quicken_worlds()
+    quick, plain = worldgen.opensimplex.OpenSimplex(seed=11), opensimplex.OpenSimplex(seed=11)
+    places = np.random.default_rng(0).uniform(-30, 30, (300, 3))
+    for place in places:
+        assert quick.noise3(*place) == plain.noise3(*place)
+    assert type(plain) is opensimplex.OpenSimplex, "the library is as it was"
 
 
 def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from pathlib import Path
 
+import cloudpickle
+import gymnasium
 import pytest
 
 import shoal
@@ -168,3 +171,16 @@ def test_workers_share_one_import_of_torch(tmp_path, imports_torch):
     """
     done = run_script(tmp_path, script.format(folder=str(tmp_path)))
     assert done.stdout.split("\n")[0] == f"forkserver {[imports_torch] * 2} {imports_torch}", done.stderr
+
+
+def test_a_library_may_register_the_ids_of_the_parent_again():
+    """Workers of atari: printed 700 warnings each."""
+    spec = gymnasium.envs.registration.EnvSpec("Shoal-Twice-v0", entry_point="somewhere:Env")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            start_methods.add_ids({spec.id: cloudpickle.dumps(spec)})
+            assert spec.id in gymnasium.registry
+            gymnasium.register(spec.id, entry_point="somewhere:Env")
+        finally:
+            gymnasium.registry.pop(spec.id, None)

@@ -55,6 +55,8 @@ def test_specs_are_read(text, args, kwargs):
         ("stop_at('high')", "score='high' must be a number"),
         ("stop_at(nan)", "is not a literal"),
         ("stop_at(1, window=0)", "window=0 must be an int of at least 1"),
+        ("stop_after(0)", "seconds=0 must be above 0"),
+        ("stop_after('1h')", "seconds='1h' must be a number"),
         ("early_stop(0)", "patience=0 must be a number of steps"),
         ("early_stop(1k, min_delta=-1)", "must be a number of at least 0"),
         ("param_schedule('a b', 0, 1)", "must be the name of an env param"),
@@ -69,7 +71,7 @@ def test_specs_that_are_wrong_are_refused(text, message):
 
 
 def test_all_stock_callbacks_are_in_the_help(capsys):
-    assert set(CALLBACKS.stock()) == {"stop_at", "early_stop", "param_schedule", "video"}
+    assert set(CALLBACKS.stock()) == {"stop_at", "stop_after", "early_stop", "param_schedule", "video"}
     assert main(["train", "cartpole", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name in CALLBACKS.stock():
@@ -151,6 +153,23 @@ def test_early_stop_counts_steps_without_progress(tmp_path):
         train_tiny("cartpole", tmp_path, callbacks=[Level(), EarlyStop(patience, metric="mine/levl")])
     patient = train_tiny("cartpole", tmp_path, callbacks=[Level(), f"early_stop({4 * STEPS}, metric='mine/level')"])
     assert summary(patient)["step"] == 6 * STEPS
+
+
+def test_stop_after_counts_the_seconds_of_all_parts_of_a_run(tmp_path, monkeypatch):
+    run = train_tiny("cartpole", tmp_path, callbacks=["stop_after(seconds=1e-9)"])
+    assert summary(run)["reason"].startswith("stop_after: ")
+    assert summary(run)["step"] == STEPS, "the first iteration is finished"
+    assert summary(train_tiny("cartpole", tmp_path, callbacks=["stop_after(seconds=1e6)"]))["reason"] == ""
+    before, after = specs.find("stop_after(10)"), specs.find("stop_after(10)")
+    now = [100.0]
+    monkeypatch.setattr(f"{type(before).__module__}.time.monotonic", lambda: now[0])
+    before.on_start(None)
+    now[0] += 7.0
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+    assert after.state_dict() == {"seconds": 7.0}, "before its first iteration"
+    after.on_start(None)
+    now[0] += 2.0
+    assert after.state_dict() == {"seconds": 9.0}
 
 
 def test_early_stop_keeps_its_best_value_over_a_resume():

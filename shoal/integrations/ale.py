@@ -6,7 +6,7 @@ places before the first frame are black, and pixels are resampled by ALE.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,10 @@ class Ale(Atari):
         "Returns are of the game: rewards are clipped for the learner alone.",
         "`num_threads` is the number of its threads; default: one for each core.",
     )
+
+    def evaluation_params(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Scores are of whole games."""
+        return {"episodic_life": False} if given.get("episodic_life") else {}
 
     def make(self, name: str, *, render_mode: str | None = None, **params: Any) -> Any:
         """Not called: a batch is one vector env."""

@@ -6,6 +6,7 @@ Machado et al. 2018 ("Revisiting the Arcade Learning Environment") describe them
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
@@ -42,6 +43,7 @@ class Atari(Framework):
             "normalize_reward": False,
             "normalize_obs": False,
         },
+        "eval": {"greedy": False},  # as published scores: actions are sampled
         "vec": {"num_envs": 8},
         "nn": {"encoder": "nature", "hidden": 512, "layers": 1, "activation": "relu", "separate": False},
         "dqn": {
@@ -54,7 +56,8 @@ class Atari(Framework):
     )
     notes: ClassVar[tuple[str, ...]] = (
         "Steps count decisions: 4 frames each.",
-        "`--env.episodic-life true` ends an episode for the learner with each life. Returns are then of one life.",
+        "`--env.episodic-life True` ends an episode for the learner with each life. Returns of training are then of a "
+        "life; evaluations play whole games, and press FIRE after each life as training did.",
         "`--env.sticky 0.25` repeats actions as ALE's v5 ids do.",
         "`ale:` steps the same games in ALE's own vector env.",
     )
@@ -69,6 +72,10 @@ class Atari(Framework):
         """`Breakout` also for `ALE/Breakout-v5` and `BreakoutNoFrameskip-v4`."""
         return super().canonical(re.sub(r"^ALE/|(NoFrameskip|Deterministic)?-v\d+$", "", name))
 
+    def evaluation_params(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Scores are of whole games."""
+        return {"episodic_life": False, "fire_lives": True} if given.get("episodic_life") else {}
+
     def make(
         self,
         name: str,
@@ -81,6 +88,7 @@ class Atari(Framework):
         noops: int = 30,
         sticky: float = 0.0,
         fire: bool = True,
+        fire_lives: bool = False,
         clip_reward: bool = True,
         episodic_life: bool = False,
         full_action_space: bool = False,
@@ -100,6 +108,7 @@ class Atari(Framework):
             noops=noops,
             sticky=sticky,
             fire=fire,
+            fire_lives=fire_lives,
             clip_reward=clip_reward,
             episodic_life=episodic_life,
             full_action_space=full_action_space,
@@ -146,6 +155,7 @@ class Game(gymnasium.Env[Any, Any]):
         noops: int,
         sticky: float,
         fire: bool,
+        fire_lives: bool,
         clip_reward: bool,
         episodic_life: bool,
         full_action_space: bool,
@@ -168,7 +178,7 @@ class Game(gymnasium.Env[Any, Any]):
         self.skip, self.noops, self.max_frames = skip, noops, max_frames
         self.clip_reward, self.episodic_life = clip_reward, episodic_life
         self._fire = ale_py.Action.FIRE if fire and ale_py.Action.FIRE in self.actions else None
-        self._noop = ale_py.Action.NOOP
+        self._noop, self.fire_lives = ale_py.Action.NOOP, fire_lives
         height, width = self.ale.getScreenDims()
         shape = (height, width) if grey else (height, width, 3)
         self._screens: list[Array] = [np.zeros(shape, np.uint8) for _ in range(2)]
@@ -223,6 +233,8 @@ class Game(gymnasium.Env[Any, Any]):
                 break
             if k == self.skip - 2:
                 self._read(self._screens[0])
+        if self.fire_lives and self._fire is not None and ale.lives() < self._lives and not ale.game_over():
+            total += ale.act(self._noop) + ale.act(self._fire)  # as `reset` does
         self._read(self._screens[1])
         screen = np.maximum(*self._screens) if self.skip > 1 and k == self.skip - 1 else self._screens[1]
         self.unshaped_return += total

@@ -25,6 +25,8 @@ functions alone: Shoal reads the declarations of frameworks that are not install
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -63,6 +65,7 @@ class Framework:
     title: str = ""  # one line: what envs these are
     packages: ClassVar[Mapping[str, str]] = {}  # modules that must be importable: "ale-py>=0.11", as pip names them
     programs: ClassVar[Mapping[str, str]] = {}  # programs that must be on the PATH, and the command that installs each
+    libraries: ClassVar[Mapping[str, str]] = {}  # Linux: shared libraries, and the command that installs each
     extra: str = ""  # the extra of Shoal that installs it; empty where pip's resolver cannot
     install: ClassVar[tuple[str, ...]] = ()  # the commands, where there is no extra
     is_separate: bool = False  # its pins conflict with Shoal's: it has an environment of its own (`shoal env add`)
@@ -126,6 +129,10 @@ class Framework:
         """Default options of a run with this env, as the tables of a TOML file."""
         return self.options
 
+    def evaluation_params(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Params that evaluations have in place of those that are given for training; empty: the same."""
+        return {}
+
     def params(self, name: str) -> dict[str, str] | None:
         """The env's params and their defaults as text; None where they are not known before it is made."""
         maker = partial(self.make, name)
@@ -174,6 +181,9 @@ class Framework:
         for program, command in self.programs.items():
             if shutil.which(program) is None:
                 return f"the program {program} is not on the PATH. Install it: {command}"
+        for library, command in self.libraries.items() if sys.platform == "linux" else ():
+            if not _can_load(library):
+                return f"the library {library} is not on this machine. Install it: {command}"
         return ""
 
     @property
@@ -287,6 +297,15 @@ def _is_importable(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # its parent is missing
         return False
+
+
+@functools.cache
+def _can_load(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _takes_any(maker: Callable[..., Any]) -> bool:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.framework import Framework, newest, plain
 from shoal.integrations.text import EncodeText, Vocabulary
+from shoal.spec import Array
 
 # every word of MiniGrid's and BabyAI's missions, so that a policy can be moved between their envs
 WORDS = Vocabulary(
@@ -23,12 +30,17 @@ class MiniGrid(Framework):
 
     packages = {"minigrid": "minigrid>=3"}
     extra = "minigrid"
-    options = {"train": {"total_steps": 2_000_000}}
-    preprocessing = "image (7x7x3) and direction; the mission as word ids, embedded"
+    options = {"train": {"total_steps": 2_000_000, "normalize_obs": False}, "eval": {"greedy": False}}
+    preprocessing = (
+        "7x7 cells as planes of 0 and 1: the kind of each, a door's state, colors; direction; the mission as word ids, "
+        "embedded"
+    )
     network = "layers of 64; missions as embedded words, convolved"
     notes = (
         "`--env.mission false` leaves the mission out: most MiniGrid envs have one mission only.",
         "`--env.view full` observes the whole grid, `--env.view pixels` the picture of it.",
+        "`--env.planes False` observes MiniGrid's own bytes (kind, color and state of a cell), which are learned from "
+        "more slowly: FourRooms returned 0.32 after 1M steps, and 0.57 with planes (one seed each, our native copy).",
     )
 
     def __init__(self, prefix: str, title: str, stem: str, example: str) -> None:
@@ -53,13 +65,14 @@ class MiniGrid(Framework):
         render_mode: str | None = None,
         mission: bool | None = None,
         view: str = "agent",
+        planes: bool = True,
         **params: Any,
     ) -> Any:
         """One env. mission: whether the mission is observed; default: where the env has more than one.
 
+        planes: whether cells are planes of 0 and 1, or MiniGrid's bytes.
         view: `agent` (7x7 cells before the agent), `full` (the whole grid), `pixels` (a picture of the agent's view).
         """
-        import gymnasium
         from minigrid import wrappers
 
         views = {"agent": None, "full": wrappers.FullyObsWrapper, "pixels": wrappers.RGBImgPartialObsWrapper}
@@ -68,6 +81,8 @@ class MiniGrid(Framework):
         env: Any = gymnasium.make(self._id(name), render_mode=render_mode, disable_env_checker=True, **params)
         wrapper = views[view]
         env = env if wrapper is None else wrapper(env)
+        env = Planes(env, has_agent=view == "full") if planes and view != "pixels" else env
+        env = Quiet(env) if self.prefix == "babyai" else env
         is_varied = self.prefix == "babyai" or getattr(env.observation_space["mission"], "ordered_placeholders", None)
         if mission or (mission is None and is_varied):
             return EncodeText(env, "mission", WORDS, LENGTH)
@@ -82,9 +97,54 @@ class MiniGrid(Framework):
         return newest(matching) if matching else self.unknown(name, self.names())
 
 
+class Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Cells as planes of 0 and 1 in place of three numbers, which are names: (height, width, planes).
+
+    The planes: each kind of cell, with doors by their state; then the color, of cells that an agent can tell apart by
+    it. Walls and empty cells have none.
+    """
+
+    def __init__(self, env: Any, *, has_agent: bool) -> None:
+        super().__init__(env)
+        from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+        kinds, states = max(OBJECT_TO_IDX.values()) + 1, 4  # 4 states: an agent's is where it faces
+        door, agent = OBJECT_TO_IDX["door"], OBJECT_TO_IDX["agent"]
+        colored = {OBJECT_TO_IDX[name] for name in ("door", "key", "ball", "box", "floor")}
+        colors = max(COLOR_TO_IDX.values()) + 1
+        first = np.zeros((kinds, states), np.intp)  # the plane of a kind and its state
+        count = 0
+        for kind in range(kinds):
+            several = len(STATE_TO_IDX) if kind == door else states * has_agent if kind == agent else 1
+            first[kind] = count + np.minimum(np.arange(states), max(several, 1) - 1)
+            count += several
+        self._table = np.zeros((kinds, colors, states, count + colors), np.uint8)
+        for kind in range(kinds):
+            for color in range(colors):
+                for state in range(states):
+                    self._table[kind, color, state, first[kind, state]] = 1
+                    self._table[kind, color, state, count + color] = kind in colored
+        inner: Any = env.observation_space
+        shape = (*inner["image"].shape[:2], count + colors)
+        self.observation_space = spaces.Dict({**inner.spaces, "image": spaces.Box(0, 1, shape, np.uint8)})
+
+    def observation(self, observation: Any) -> Any:
+        """The observation with planes in place of the image."""
+        image: Array = observation["image"]
+        return {**observation, "image": self._table[image[..., 0], image[..., 1], image[..., 2]]}
+
+
+class Quiet(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """BabyAI prints each layout that it rejects: here nobody reads it."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            return self.env.reset(seed=seed, options=options)
+
+
 def _registry() -> list[str]:
     """The ids that minigrid registers when it is imported."""
-    import gymnasium
     import minigrid  # noqa: F401
 
     return [id for id in gymnasium.registry if id.startswith(("MiniGrid-", "BabyAI-"))]

@@ -41,6 +41,7 @@ class NetHack(Framework):
             "normalize_obs": True,
             "normalize_reward": True,
         },
+        "eval": {"greedy": False},  # as published scores: actions are sampled
         "vec": {"num_envs": 32},
         "nn": {"hidden": 256, "layers": 1, "core": "lstm", "activation": "relu", "separate": False, "head_layers": 0},
     }

@@ -28,6 +28,10 @@ class Procgen(Framework):
         "pip install --no-deps procgen-mirror==0.10.7 gym3==0.3.3 gym==0.26.2 gym_notices",
         "pip install moderngl glfw filelock cffi",
     )
+    libraries = {  # of Qt, which draws the games
+        "libGL.so.1": "apt-get install libgl1",
+        "libgthread-2.0.so.0": "apt-get install libglib2.0-0",
+    }
     example = "coinrun"
     pattern = "GAME"
     preprocessing = "64x64 pixels in colour, rewards as they are"
@@ -45,6 +49,7 @@ class Procgen(Framework):
             "normalize_obs": False,
             "normalize_reward": True,
         },
+        "eval": {"greedy": False},  # as published scores: actions are sampled
         "vec": {"num_envs": 64},
         "nn": {"encoder": "impala", "hidden": 256, "layers": 1, "activation": "relu", "separate": False},
     }

@@ -196,7 +196,7 @@ def check_robot(name: str, spec: EnvSpec | None, count: int) -> None:
 def _options_without_runs(env: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The env options of a match without runs: the env's tuned ones, overridden by those that are given."""
     options = options_for(env, {"env": dict(given)})
-    return dataclasses.replace(options, env=env_params.at(env, options.env, 1.0)).env_options
+    return dataclasses.replace(options, env=env_params.evaluated(env, options.env)).env_options
 
 
 def _without_robots(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal import distributions, registry, schedules
 from shoal.distributions import Distribution
+from shoal.entry import evaluation_params
 from shoal.errors import ConfigError, ShoalError, did_you_mean
 from shoal.native import lib
 from shoal.registry import is_native
@@ -56,7 +57,7 @@ def as_text(value: Any) -> Any:
 def at(env: Any, env_options: Mapping[str, Any], done: float) -> dict[str, Any]:
     """The env options after the fraction `done` of the run: a number for each schedule.
 
-    Evaluations take those at the end of the run, 1. Distributions stay: the envs draw from them. A schedule that a
+    Distributions stay: the envs draw from them. A schedule that a
     native env does not accept raises.
     """
     scheduled, kinds = schedules_of(env_options), {}
@@ -66,6 +67,12 @@ def at(env: Any, env_options: Mapping[str, Any], done: float) -> dict[str, Any]:
         kinds = {param.name: param.kind for param in spec.params}
     numbers = {name: schedule.number(done, kinds.get(name)) for name, schedule in scheduled.items()}
     return {**env_options, **numbers}
+
+
+def evaluated(env: Any, env_options: Mapping[str, Any]) -> dict[str, Any]:
+    """The env options of an evaluation: schedules have their last value, and params that only help to learn are off."""
+    given = at(env, env_options, 1.0)
+    return {**given, **(evaluation_params(env, given) if isinstance(env, str) else {})}
 
 
 def spec_of(env: Any, env_options: Mapping[str, Any]) -> EnvSpec | None:

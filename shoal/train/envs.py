@@ -58,9 +58,9 @@ def resolve_train(options: Options, vec: VecEnv, rows: int) -> Any:
 def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) -> VecEnv:
     """Envs for evaluation. Python envs use the backend of training, and at most as many envs.
 
-    Params with a schedule have their last value.
+    Params with a schedule have their last value; what a framework changes for training alone is off.
     """
-    options = dataclasses.replace(options, env=env_params.at(env, options.env, 1.0))
+    options = dataclasses.replace(options, env=env_params.evaluated(env, options.env))
     if is_native(env):
         return make(env, num_envs, seed=seed, **options.env_options)
     count = min(num_envs, options.vec.num_envs or PYTHON_ENVS)
@@ -69,7 +69,7 @@ def make_evaluation_vec(env: Any, options: Options, num_envs: int, seed: int) ->
 
 def make_filmed_vec(env: Any, options: Options) -> VecEnv:
     """One env that can be drawn, in this process, as `evaluate.record` needs it."""
-    options = dataclasses.replace(options, env=env_params.at(env, options.env, 1.0))
+    options = dataclasses.replace(options, env=env_params.evaluated(env, options.env))
     choices = {"backend": "serial", "autoreset": "disabled", "render_mode": "rgb_array"}
     return make(env, 1, **{**options.env_options, **choices})
 

@@ -164,8 +164,7 @@ def load_player(
         )
     check_env_options(run, env)
     options = options_for(name, run.config)
-    # evaluations take the last values of schedules
-    options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
+    options = dataclasses.replace(options, env=env_params.evaluated(name, options.env))
     options = dataclasses.replace(options, env=params.override(name, options.env, env or {}))
     files, _ = checkpoint.load(path, ("weights",))
     learned = seated = seats.parse(options.opponents)

@@ -81,7 +81,7 @@ def from_env(run: Run, options: Options) -> PolicyFile:
             f"{run.folder} has no {FILE}, and its env {name} is a function, which a folder does not hold. Resume the "
             f"run for one more iteration with that function: train({name}, resume={str(run.folder)!r}) writes the file."
         )
-    options = dataclasses.replace(options, env=env_params.at(name, options.env, 1.0))
+    options = dataclasses.replace(options, env=env_params.evaluated(name, options.env))
     with contextlib.closing(make(name, 1, **{**options.env_options, "backend": "serial"})) as vec:
         opponents = seats.parse(options.opponents)
         all_roles = assign_roles(vec, options.nn.policies, options.nn.groups)

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -75,7 +76,11 @@ def registered_ids() -> dict[str, bytes]:
 
 
 def add_ids(specs: Mapping[str, bytes]) -> None:
-    """Registers ids of another process with Gymnasium, those that are not known here."""
+    """Registers ids of another process with Gymnasium, those that are not known here.
+
+    A library that registers its ids when it is imported does so again: Gymnasium's warning of each is left out.
+    """
+    warnings.filterwarnings("ignore", message=".*Overriding environment .* already in registry")
     for name, spec in specs.items():
         if name not in gymnasium.registry:
             with contextlib.suppress(Exception):  # this worker's env may not need it
