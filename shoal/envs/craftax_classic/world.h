@@ -81,8 +81,9 @@ ENV_FN void keep_levels(World *w, int32_t field, int32_t row, const float *noise
         }
         for (int32_t k = 0; k < side; k++) line[k % 16 * 4 + k / 16] |= (uint8_t)bits[k];
     } else {
+        const int32_t is_far = distance(row, 0, side / 2, 0) >= 5;  // then `away` is 1 in all of the row
         for (int32_t col = 0; col < side; col++) {
-            float away = m_min((float)distance(row, col, side / 2, side / 2) / 5.0f, 1.0f);
+            float away = is_far ? 1.0f : m_min((float)distance(row, col, side / 2, side / 2) / 5.0f, 1.0f);
             float level = (noise[col] - w->low) * scale + lift + away - 1.0f;
             bits[col] = ((level > a ? 1 : 0) + (level > b ? 1 : 0) + (level > c ? 1 : 0)) << shift;
         }
