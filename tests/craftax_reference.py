@@ -22,7 +22,11 @@ LUCK = np.dtype(
     [("sapling", "u1"), ("zombies", "u1", (3, 3)), ("cows", "u1", 3), ("skeletons", "u1", (2, 3)), ("spawn", "f2", 3)]
 )
 SMALL = np.dtype(
-    [(name, *STATE.fields[name][:1]) for name in STATE.names if name not in ("map", "ahead", "dice", "unused")]
+    [
+        (name, *STATE.fields[name][:1])
+        for name in STATE.names
+        if name not in ("map", "key", "dice", "is_unmade", "unused")
+    ]
 )
 BUSY = {"spawn_cow": 0.1, "spawn_zombie": 0.06, "spawn_zombie_night": 0.1, "spawn_skeleton": 0.4}
 

@@ -45,19 +45,10 @@ PARAMS = {
 }
 
 MOB = [(name, "i1") for name in "row col health cooldown".split()] + [("alive", "u1"), ("way", "i1")]
-WORLD = [
-    ("ground", "u1", (SIDE, SIDE)),
-    ("tunnels", "u8", SIDE),
-    ("key", "u8"),
-    ("low", "f4"),
-    ("high", "f4"),
-    ("best", "u4"),
-    ("part", "i4"),
-]
 STATE = np.dtype(  # the header's State
     [
         ("map", "u1", (SIDE, SIDE)),
-        ("ahead", WORLD),
+        ("key", "u8"),
         ("dice", "u4", 4),
         ("clock", "u4"),
         ("achieved", "u4"),
@@ -66,8 +57,9 @@ STATE = np.dtype(  # the header's State
         ("items", "u1", 12),
         ("num_plants", "u1"),
         ("asleep", "u1"),
+        ("is_unmade", "u1"),
         *[(name, "i1") for name in "row col facing health food drink energy hunger thirst fatigue recover".split()],
-        ("unused", "u1", 13),
+        ("unused", "u1", 28),
     ]
 )
 
@@ -429,7 +421,7 @@ class Twin:
     # ---- the header's bytes ----
 
     def write(self, state: Any) -> None:
-        """Into a State of the header; its `ahead` and `dice` stay as they are."""
+        """Into a State of the header; its `key` and `dice` stay as they are."""
         state["map"] = self.map + 128 * self.mob_map
         state["clock"] = self.clock
         state["achieved"] = sum(1 << ACHIEVEMENTS.index(name) for name in self.done)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from shoal.native import cuda
+from shoal.native import build, cuda
 from shoal.native.lib import Batch, Module
 from shoal.vector.base import VecEnv
 from shoal.vector.cuda import CudaVec
@@ -88,6 +91,29 @@ class HostKernels:
         getattr(self.module, name)(ctypes.addressof(batch), 0, batch.num_envs)
 
 
+class ThreadKernels:
+    """The CUDA kernels of an env, each thread of a block as one of the CPU's: tests/cuda_on_cpu.cpp."""
+
+    def __init__(self, header: Path, folder: Path, block: int, row_bytes: int) -> None:
+        core = folder / "core"
+        shutil.copytree(build.CORE, core)
+        device = (core / "device.h").read_text()
+        (core / "device.h").write_text(
+            device.replace("extern __shared__", "extern")
+        )  # memory of a block is static here
+        source, library = Path(__file__).with_name("cuda_on_cpu.cpp"), folder / "kernels.so"
+        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-pthread"]
+        flags += [f'-DENV_HEADER="{header}"', f"-I{core}", f"-I{build.NATIVE}"]
+        subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
+        self.block, self.stage_bytes = block, block * row_bytes
+        self.library = ctypes.CDLL(str(library))
+
+    def launch(self, name: str, count: int, batch: Batch, *arguments: Any, **sizes: Any) -> None:
+        ids, _, records = arguments if name in ("save", "load") else (None, None, None)
+        staged = int(sizes.get("shared", 0) > 0)
+        self.library.launch(name.encode(), ctypes.byref(batch), ctypes.c_int64(count), ids, records, self.block, staged)
+
+
 class CudaVecOnHost(CudaVec):
     """The `cuda` backend with the CPU's memory and functions. `make_cuda_vec_on_host` makes one."""
 
@@ -99,9 +125,11 @@ class CudaVecOnHost(CudaVec):
         return super()._to_device(array).clone()  # a GPU's memory is never the host's
 
 
-def make_cuda_vec_on_host(monkeypatch: Any, module: Module, num_envs: int, **options: Any) -> CudaVec:
+def make_cuda_vec_on_host(
+    monkeypatch: Any, module: Module, num_envs: int, kernels: Any = None, **options: Any
+) -> CudaVec:
     monkeypatch.setattr(cuda, "require_gpu", lambda: None)
-    monkeypatch.setattr(cuda, "load", lambda *arguments: HostKernels(module))
+    monkeypatch.setattr(cuda, "load", lambda *arguments: kernels or HostKernels(module))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 30))
     return CudaVecOnHost(module, num_envs, **options)
 

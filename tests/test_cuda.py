@@ -5,6 +5,7 @@ What needs a GPU is in benchmarks/gpu.py: there, every env gives the bytes of th
 
 from __future__ import annotations
 
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from shoal.errors import CompileFailed, ConfigError, CudaMissing
 from shoal.native import build, cuda, lib
 from shoal.native.lib import Batch
 from shoal.train import device_of, options_for
-from tests.fake_gpu import make_cuda_vec_on_host
+from tests.fake_gpu import ThreadKernels, make_cuda_vec_on_host
 
 from .checks import ALL, with_slow
 
@@ -57,6 +58,38 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
     path.write_text(text)
     with pytest.raises(CompileFailed, match="nowhere"):
         cuda.cubin(build.Source.env(path), "sm_90")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_a_block_finishes_resets_together(tmp_path, monkeypatch):
+    """The kernels of craftax_classic with a CPU's threads, whose envs begin episodes at different steps."""
+    header, count = registry.find("craftax_classic"), 40  # two blocks of 32, one not full
+    params = {"max_steps": [3 + k % 11 for k in range(count)], "always_diamond": [k % 2 for k in range(count)]}
+    cpu = shoal.make("craftax_classic", count, backend="serial", **params)
+    kernels = ThreadKernels(header, tmp_path / "kernels", 32, 145)
+    gpu = make_cuda_vec_on_host(monkeypatch, lib.load(header), count, kernels, params=params)
+    assert np.array_equal(gpu.reset(seed=4)[0].numpy(), cpu.reset(seed=4)[0])
+    rng = np.random.default_rng(0)
+    for step in range(24):
+        actions = rng.integers(0, 17, count)
+        gpu.actions.copy_(torch.from_numpy(actions))
+        gpu.launch_step()
+        _, _, terminated, truncated, _ = cpu.step(actions)
+        done, last = terminated | truncated, cpu.memory.arrays["final_obs"]
+        for name in ("obs", "rewards", "terminated", "truncated", "done", "tick", "returns"):
+            assert gpu.tensors[name].numpy().tobytes() == cpu.memory.arrays[name].tobytes(), (step, name)
+        assert np.array_equal(gpu.tensors["final_obs"].numpy()[done], last[done]), step
+    assert cpu.snapshot() == gpu.snapshot()
+    gpu.restore(cpu.snapshot())
+    assert cpu.snapshot() == gpu.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "room", "block", "staged"),
+    [(145, 49152, 128, 18560), (500, 49152, 64, 32000), (1345, 49152, 32, 43040), (1345, 38240, 32, 0)],
+)
+def test_observations_are_staged_where_they_fit_beside_a_kernels_own_memory(row_bytes, room, block, staged):
+    assert cuda.block_of(row_bytes, room) == (block, staged)
 
 
 @pytest.mark.parametrize("first", [3.0, [1.0, 2.0, 3.0, 4.0]], ids=["one for all", "one for each env"])

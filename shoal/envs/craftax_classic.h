@@ -29,6 +29,7 @@
 #define ENV_ACTION ACT_DISCRETE(17)
 #define ENV_MAX_STEPS 10000
 #define ENV_HAS_CHECK
+#define ENV_HAS_FINISH
 #define ENV_KEEPS_STATE
 #define ENV_CONSTS(X) X(flat, 0, "1: the observation is the reference's vector of 1345 numbers, times 255")
 #define ENV_PARAMS(X)                                                                                                  \
@@ -82,31 +83,30 @@
 #include "craftax_classic/mobs.h"
 #include "craftax_classic/picture.h"
 
-// The world of an episode depends on two numbers of `rng` alone, which nothing else draws from. So the next episode's
-// world is known from the start, and every step makes parts of it: env_reset has to make it all only at first, or after
-// an episode of fewer than 18 steps. On a GPU one thread would need long for a world, and all others would wait for it.
-enum { PARTS_OF_STEP = 4 };
-ENV_FN uint64_t next_key(Rng *rng) {
+// The world of an episode depends on two numbers of `rng` alone, which nothing else draws from.
+ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     uint64_t high = rng_u32(rng);
-    return high << 32 | rng_u32(rng);
+    s->key = high << 32 | rng_u32(rng);
+    s->is_unmade = 1;
+    begin_life(s, p, rng_seed(s->key));
 }
 
-ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
-    uint64_t key = next_key(rng);
-    if (s->ahead.key != key || s->ahead.part < 0 || s->ahead.part > PARTS) begin_world(&s->ahead, key);
-    while (s->ahead.part < PARTS) make_part(&s->ahead);
-    memcpy(s->map, s->ahead.ground, cells);
-    if (p->always_diamond && s->ahead.best) s->map[s->ahead.best % cells] = DIAMOND;
-    Rng peek = *rng;
-    begin_world(&s->ahead, next_key(&peek));
-    begin_life(s, p, rng_seed(key));
+ENV_FN int env_is_unfinished(const State *s) { return s->is_unmade; }
+ENV_FN void env_finish(State *s, const Params *p) {
+    make_world(s->map, s->key, p->always_diamond);
+    s->is_unmade = 0;
 }
+#ifdef TEAM_WAIT
+TEAM_FN void env_finish_together(State *s, const Params *p, int32_t rank, int32_t count) {
+    make_world_together(s->map, s->key, p->always_diamond, rank, count);
+    if (rank == 0) s->is_unmade = 0;
+}
+#endif
 
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     (void)rng;
     uint32_t before = s->achieved;
     int32_t health = s->health, action = s->asleep ? NOOP : *a;
-    for (int32_t k = 0; k < PARTS_OF_STEP && s->ahead.part < PARTS; k++) make_part(&s->ahead);
     craft(s, action);
     if (action == DO) interact(s);
     place(s, action);
@@ -200,9 +200,6 @@ ENV_FN int env_check(const State *s, const Params *p) {
     for (int32_t k = 0; k < PLANTS; k++) {
         if (s->plants[k].at >= cells) return 0;
     }
-    if (s->ahead.part < 0 || s->ahead.part > PARTS) return 0;
-    for (int32_t k = 0; k < i_max(s->ahead.part - NOISE_PARTS, 0) * (cells / DECODE_PARTS); k++) {
-        if (!is_block(s->ahead.ground[k])) return 0;
-    }
+    if (s->is_unmade) return 0;
     return is_inside(s->row, s->col) && s->facing >= 1 && s->facing <= 4 && s->num_plants <= PLANTS;
 }

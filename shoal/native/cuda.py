@@ -125,6 +125,15 @@ def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, .
         bindings.nvrtcDestroyProgram(program)
 
 
+def block_of(row_bytes: int, room: int) -> tuple[int, int]:
+    """Threads of a block, and bytes of its observations: the most that fit into `room` bytes of shared memory.
+
+    If not even 32 fit, observations are not staged (0 bytes).
+    """
+    block = next((size for size in (128, 64, 32) if size * row_bytes <= room), 32)
+    return block, block * row_bytes if block * row_bytes <= room else 0
+
+
 class Kernels:
     """The kernels of one env on one GPU."""
 
@@ -145,9 +154,9 @@ class Kernels:
                 name: succeed(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode()))
                 for name in KERNELS
             }
-        # the largest block whose observations fit in its shared memory
-        self.block = next((size for size in (128, 64, 32) if size * row_bytes <= SHARED_BYTES), 32)
-        self.stage_bytes = self.block * row_bytes if self.block * row_bytes <= SHARED_BYTES else 0
+            shared = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+            used = succeed(driver.cuFuncGetAttribute(shared, self._functions["step"]))
+        self.block, self.stage_bytes = block_of(row_bytes, SHARED_BYTES - used)
 
     def launch(self, name: str, count: int, batch: Batch, *arguments: Any, block: int = 0, shared: int = 0) -> None:
         """Starts a kernel with `count` threads on torch's current stream and returns at once."""

@@ -117,12 +117,21 @@ enum {
 };  // cells of a window; cells that it shows on both sides of the player, at least
 
 // A bit for each free cell of blocks `a` or `b` in 32 cells of a row. `from` is a multiple of 4.
+#if defined(__AVX2__) && !defined(__CUDACC__)
+typedef char Cells __attribute__((vector_size(WINDOW)));
+ENV_FN uint32_t window_of(const State *s, int32_t row, int32_t from, uint32_t a, uint32_t b) {
+    Cells own;
+    memcpy(&own, &s->map[at(row, from)], WINDOW);
+    return (uint32_t)__builtin_ia32_pmovmskb256((Cells)((own == (char)a) | (own == (char)b)));
+}
+#else
 ENV_FN uint32_t window_of(const State *s, int32_t row, int32_t from, uint32_t a, uint32_t b) {
     uint32_t words[WINDOW / 4], found = 0;
     memcpy(words, &s->map[at(row, from)], WINDOW);
     for (uint32_t k = 0; k < WINDOW / 4; k++) found |= (cells_equal(words[k], a) | cells_equal(words[k], b)) << 4 * k;
     return found;
 }
+#endif
 
 // The bits `low` to `high`; bits beyond the 32 are left out.
 ENV_FN uint32_t bits_between(int32_t low, int32_t high) {

@@ -50,17 +50,17 @@ typedef struct {
 
 typedef struct {
     uint8_t map[cells];
-    World ahead;  // the next episode's
-    Rng dice;     // all that is random in the episode
+    uint64_t key;  // of the world
+    Rng dice;      // all that is random in the episode
     uint32_t clock, achieved;
     Plant plants[PLANTS];
     Mob mobs[MOBS];        // zombies, cows, skeletons, arrows. One that is not alive is a ghost: it moves unseen
     uint8_t items[ITEMS];  // wood, stone, coal, iron, diamonds, saplings, 3 pickaxes, 3 swords
-    uint8_t num_plants, asleep;
+    uint8_t num_plants, asleep, is_unmade;  // is_unmade: env_finish has yet to make the map
     int8_t row, col, facing;
     int8_t health, food, drink, energy;
     int8_t hunger, thirst, fatigue, recover;  // towards the next point of each; halves of the reference's, less fatigue
-    int8_t unused[13];                        // 64 * 139 bytes: rows of the map are lines of the cache
+    int8_t unused[28];                        // 64 * 67 bytes: rows of the map are lines of the cache
 } State;
 
 ENV_FN int32_t row_step(int32_t way) { return (way == DOWN) - (way == UP); }

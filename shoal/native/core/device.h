@@ -28,6 +28,39 @@ static __device__ int64_t shoal_step_frame(ShoalBatch *b, int64_t lo, int64_t hi
 }
 #endif
 
+#ifdef ENV_HAS_FINISH
+static __device__ State *shoal_state_of(const ShoalBatch *b, int64_t i) { return (State *)b->state + i; }
+
+// Finishes the episodes that the block's envs have begun, one after the other, and writes their observations again.
+// All threads of the block call it.
+static __device__ void shoal_finish_together(ShoalBatch *b, int64_t first, int64_t i, Obs *obs) {
+    __shared__ uint32_t begun[32];  // by warp: a bit for each env
+    int32_t own = i < b->num_envs && env_is_unfinished(shoal_state_of(b, i));
+    uint32_t bits = __ballot_sync(0xffffffffu, own);
+    if (threadIdx.x % 32 == 0) begun[threadIdx.x / 32] = bits;
+    __syncthreads();
+    for (uint32_t warp = 0; warp < blockDim.x / 32; warp++) {
+        for (uint32_t left = begun[warp]; left; left &= left - 1) {
+            int64_t env = first + 32 * warp + __ffs((int)left) - 1;
+            env_finish_together(shoal_state_of(b, env), shoal_params_of(b, env), (int32_t)threadIdx.x,
+                                (int32_t)blockDim.x);
+        }
+    }
+    if (own) shoal_observe_env(b, i, shoal_state_of(b, i), obs);
+}
+
+// The same for one env, by one thread: in a kernel in which all threads do it at once.
+static __device__ void shoal_finish_env(ShoalBatch *b, int64_t i, Obs *obs) {
+    State *s = shoal_state_of(b, i);
+    if (!env_is_unfinished(s)) return;
+    env_finish(s, shoal_params_of(b, i));
+    shoal_observe_env(b, i, s, obs);
+}
+#else
+static __device__ void shoal_finish_together(ShoalBatch *, int64_t, int64_t, Obs *) {}
+static __device__ void shoal_finish_env(ShoalBatch *, int64_t, Obs *) {}
+#endif
+
 // stage: whether the launch has enough shared memory for the block's observations.
 SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
 #if SHOAL_EXTRAS
@@ -40,6 +73,7 @@ SHOAL_API __global__ void shoal_step_kernel(ShoalBatch b, int32_t stage) {
     int64_t first = (int64_t)blockIdx.x * blockDim.x, i = first + threadIdx.x;
     Obs *obs = stage ? (Obs *)(shoal_stage + (int64_t)threadIdx.x * SHOAL_ENV_OBS_BYTES) : shoal_obs_of(&b, i);
     if (i < b.num_envs) shoal_step_env(&b, i, obs);
+    shoal_finish_together(&b, first, i, obs);
     if (stage) shoal_write_stage(b.obs, first, b.num_envs);
 }
 
@@ -48,6 +82,7 @@ SHOAL_API __global__ void shoal_reset_kernel(ShoalBatch b) {
     if (i >= b.num_envs || (b.reset_mask && !b.reset_mask[i])) return;
     ShoalBatch frames = shoal_frames_of(&b);
     shoal_reset_env(&frames, i, b.seeds, shoal_obs_of(&frames, i));
+    shoal_finish_env(&frames, i, shoal_obs_of(&frames, i));
     if (SHOAL_EXTRAS && b.frames) shoal_show(&b, i);
 }
 
@@ -59,7 +94,9 @@ SHOAL_API __global__ void shoal_save_kernel(ShoalBatch b, const int64_t *ids, in
 SHOAL_API __global__ void shoal_load_kernel(ShoalBatch b, const int64_t *ids, int64_t count,
                                             const ShoalRecord *records) {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < count) shoal_load_wrapped(&b, ids[k], &records[k]);
+    if (k >= count) return;
+    shoal_load_wrapped(&b, ids[k], &records[k]);
+    shoal_finish_env(&b, ids[k], shoal_obs_of(&b, ids[k]));
 }
 
 static __device__ __forceinline__ int32_t shoal_choices(int32_t element) {

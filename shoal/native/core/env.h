@@ -21,8 +21,9 @@
 //   #define ENV_STATS(X)  X(mean, tilt, "mean |tilt|, rad")      per episode: mean, sum or last of a step's value
 //   #define ENV_STATE(X)  X(float, x) X(float, v)                for a few scalars: kept as one array per
 //                                                                field and stepped many envs at a time
-//   #define ENV_KEEPS_STATE                  env_reset finds the State of the episode before, not zeros: for what was
-//                                            prepared there. What it leaves must not depend on what it finds
+//   #define ENV_KEEPS_STATE                  env_reset finds the State of the episode before, not zeros: it and
+//                                            env_finish write all of it
+//   #define ENV_HAS_FINISH                   env_reset leaves what takes long to env_finish: see below
 //   #define ENV_CURVES(X) X(paths, 2, 31, "where it may go")     curves for viewers: 2 of 31 points each
 //   #include "core/env.h"
 //   typedef struct { ... } State;                                without ENV_STATE: any plain struct
@@ -34,6 +35,11 @@
 //   ENV_FN void env_mask(const State *s, const Params *p, int agent, uint8_t *mask);  if ENV_HAS_MASK
 //   ENV_FN int env_check(const State *s, const Params *p);                       if ENV_HAS_CHECK
 //   ENV_FN void env_curves(const State *s, const Params *p, int agent, float *out);   if ENV_CURVES
+//
+// ENV_HAS_FINISH, for a State without ENV_STATE: env_is_unfinished(s) is 1 after env_reset and 0 after env_finish(s,
+// p). On a GPU one thread would need long for it, and those beside it would wait. So all threads of a block do it
+// together, with the same result: env_finish_together(s, p, rank, count), under #ifdef TEAM_WAIT and by all `count` of
+// them, at most 128. A TEAM_SHARED variable is memory of the block; TEAM_WAIT() waits until all threads are there.
 //
 // env_check returns whether a State that was read from a file is safe to step and to observe: every number that is used
 // as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
@@ -55,6 +61,19 @@
 #define ENV_FN static inline __attribute__((always_inline))  // needed for gcc to vectorize across envs
 #else
 #define ENV_FN static inline __attribute__((unused))
+#endif
+
+// A large function that is called rarely: kernels that call it in several places would have a copy at each.
+#ifdef __CUDACC__
+#define ENV_RARE static __host__ __device__ __noinline__
+#else
+#define ENV_RARE static inline __attribute__((unused))
+#endif
+
+#ifdef __CUDACC__
+#define TEAM_FN static __device__ __noinline__
+#define TEAM_SHARED __shared__
+#define TEAM_WAIT() __syncthreads()
 #endif
 
 // Read-only data that all envs share. On a GPU it is in the memory of the device, cached; __constant__ memory would

@@ -217,6 +217,13 @@ SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
     b->final_length[row] = shoal_length(b, i);
 }
 
+// Whether the kernel that begins an episode calls env_finish in the end, or env_finish_together.
+#ifdef __CUDACC__
+#define SHOAL_FINISHES_LATE(b) (!SHOAL_EXTRAS || !(b)->wraps)
+#else
+#define SHOAL_FINISHES_LATE(b) 0
+#endif
+
 SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
 #ifdef ENV_KEEPS_STATE
     if (b->poison)
@@ -224,6 +231,9 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
         memset(s, b->poison, sizeof *s);
     if (SHOAL_EXTRAS && b->num_rules > 0) shoal_randomize(b, i);
     env_reset(s, shoal_params_of(b, i), &b->rng[i]);
+#ifdef ENV_HAS_FINISH
+    if (!SHOAL_FINISHES_LATE(b)) env_finish(s, shoal_params_of(b, i));
+#endif
     b->tick[i] = 0;
     b->ended[i] = 0;
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
