@@ -213,9 +213,12 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         command += ["--env.stats", str(stats)] if task.score else []
         began = time.perf_counter()
         process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
-        subprocess.run(process, check=True, cwd=ROOT)
+        code = subprocess.run(process, cwd=ROOT).returncode
         seconds = time.perf_counter() - began
-        found = all_runs(Path(folder))[-1]
+        made = all_runs(Path(folder))
+        if not made or not made[-1].metrics():
+            sys.exit(f"{name}, seed {options.seed}: shoal train ended with code {code}, without a result.")
+        found = made[-1]
         summary = found.summary or {}
         curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in found.metrics() if m.get("episode/n")]
         trained = sum(int(m.get("episode/n") or 0) for m in found.metrics())

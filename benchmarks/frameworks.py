@@ -6,14 +6,19 @@
 Every row steps the same envs with the same preprocessing: those that `shoal train NAME` trains on. EnvPool's rows are
 its own C++ envs with settings as close as it has them. SuperSuit steps PettingZoo's envs in processes. Frameworks that
 are not installed are left out. Env steps per second; appended to benchmarks/results/framework_speed.jsonl.
+
+On a machine that others use, a row of 64 processes gets a larger part of the cores than one of 2. CPU time, that of all
+processes of a row for one env step, does not depend on that.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import itertools
 import json
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +28,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -122,6 +128,44 @@ def supersuit(case: Case, count: int, workers: int) -> Stepper:
     return Stepper(lambda: vec.step(actions()), count, 1, vec.close)
 
 
+class CpuClock:
+    """Adds up the CPU seconds and the env steps of one row, over all its slices."""
+
+    def __init__(self, make: Callable[[], Stepper]) -> None:
+        self.make, self.seconds, self.steps = make, 0.0, 0
+
+    def __call__(self) -> Stepper:
+        """Makes the row; its processes are counted from now on until it is closed."""
+        stepper = self.make()
+        began = cpu_seconds()
+
+        def step() -> None:
+            stepper.step()
+            self.steps += stepper.envs
+
+        def close() -> None:
+            self.seconds += cpu_seconds() - began
+            stepper.close()
+
+        return Stepper(step, stepper.envs, stepper.agents, close)
+
+    @property
+    def us_per_step(self) -> float:
+        """CPU microseconds of an env step."""
+        return 1e6 * self.seconds / max(1, self.steps)
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of those that it started, as long as they live."""
+    total = 0.0
+    this = psutil.Process()
+    for process in [this, *this.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
 def plain_loop(case: Case, count: int) -> Stepper:
     """One core, no processes: what parallel stepping must beat."""
     return ours(case, count, backend="serial")
@@ -166,10 +210,16 @@ def main() -> None:
             own = Case(f"envpool:{case.envpool}", envpool_params=case.envpool_params)
             rows["EnvPool, by itself"] = partial(ours, own, count)
         if case.ale:
-            rows["ALE's vector env, by itself"] = partial(ours, Case(case.ale), count)
+            rows["shoal ale:"] = partial(ours, Case(case.ale), count)  # ALE's own vector env behind our VecEnv
+        clocks = {row: CpuClock(make) for row, make in rows.items()}
+        load = os.getloadavg()[0]
         with console.status(name):
-            samples = measure(rows, options.seconds, options.repeats, fresh=True)
-        results[name] = show(console, f"{name} ({case.env}, {count} envs)", samples)
+            samples = measure(clocks, options.seconds, options.repeats, fresh=True)
+        cpu = {row: clock.us_per_step for row, clock in clocks.items()}
+        title = (
+            f"{name} ({case.env}, {count} envs; load of the machine {load:.1f} before, {os.getloadavg()[0]:.1f} after)"
+        )
+        results[name] = show(console, title, samples, cpu) | {"load": [load, os.getloadavg()[0]]}
         with_bar = results[name]["best_process_peer"]
         if with_bar is not None:
             console.print(f"against the best process-based peer {with_bar:.2f}x (bar {BAR}x)\n")
@@ -185,9 +235,9 @@ def _divisor(count: int, workers: int) -> int:
     return max(k for k in range(1, workers + 1) if count % k == 0)
 
 
-def show(console: Console, title: str, samples: dict[str, Sample]) -> dict[str, Any]:
+def show(console: Console, title: str, samples: dict[str, Sample], cpu: dict[str, float]) -> dict[str, Any]:
     table = Table(title=title, box=None, title_justify="left")
-    for column in ("", "steps/s", "least .. most", "Shoal is faster by"):
+    for column in ("", "steps/s", "least .. most", "Shoal is faster by", "CPU us/step", "CPU, to Shoal's"):
         table.add_column(column, justify="left" if not column else "right")
     best = max((row for row in samples if row.startswith("shoal")), key=lambda row: samples[row].median)
     ratios: dict[str, float] = {}
@@ -195,12 +245,16 @@ def show(console: Console, title: str, samples: dict[str, Sample]) -> dict[str, 
         rates = sample.steps_per_s
         ratios[row] = float(np.median([a / b for a, b in zip(samples[best].steps_per_s, rates)]))
         text = "" if row.startswith("shoal") else f"{ratios[row]:.2f}x"
-        table.add_row(row, f"{sample.median:,.0f}", f"{min(rates):,.0f} .. {max(rates):,.0f}", text)
+        ours = "" if row == best else f"{cpu[row] / cpu[best]:.2f}x"
+        spread = f"{min(rates):,.0f} .. {max(rates):,.0f}"
+        table.add_row(row, f"{sample.median:,.0f}", spread, text, f"{cpu[row]:,.0f}", ours)
     console.print(table)
     against = [ratios[row] for row in PROCESSES if row in ratios]
     return {
         "rates": {row: [round(rate) for rate in sample.steps_per_s] for row, sample in samples.items()},
         "ratios": ratios,
+        "best": {row: round(max(sample.steps_per_s)) for row, sample in samples.items()},
+        "cpu_us_per_step": {row: round(value, 1) for row, value in cpu.items()},
         "best_process_peer": min(against) if against else None,
     }
 
