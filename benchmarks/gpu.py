@@ -213,26 +213,20 @@ def envs(names: list[str] | None = None) -> dict[str, Any]:
             host: Any = shoal.make(env, num_envs, backend="threads", seed=0)
             host.module.sample(host._address, 1, 0, num_envs)
             vec.actions.copy_(torch.from_numpy(host.actions).cuda())
-            row: dict[str, Any] = {}
-            for stage in (True, False):
-                stage_bytes = vec.kernels.stage_bytes
-                if not stage:
-                    vec.kernels.stage_bytes = 0
-                for _ in range(300):
+            for _ in range(300):
+                vec.launch_step()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(64):
                     vec.launch_step()
-                torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    for _ in range(64):
-                        vec.launch_step()
-                rates = sorted(64 * num_envs / s for s in device_times(graph.replay, 9))
-                row["staged" if stage else "direct"] = rates[len(rates) // 2]
-                vec.kernels.stage_bytes = stage_bytes
+            rates = sorted(64 * num_envs / s for s in device_times(graph.replay, 9))
+            row: dict[str, Any] = {"steps_per_s": rates[len(rates) // 2]}
             floor = bytes_per_step(vec)
             row |= {"bytes_per_step": floor, "floor_rate": results["bandwidth_GBps"] * 1e9 / floor}
             results[f"{env} x{num_envs}"] = row
             print(
-                f"{env:9} x{num_envs:<6} staged {row['staged'] / 1e6:8.0f} M/s  direct {row['direct'] / 1e6:8.0f} M/s  "
+                f"{env:9} x{num_envs:<6} {row['steps_per_s'] / 1e6:8.0f} M/s  "
                 f"floor {row['floor_rate'] / 1e6:8.0f} M/s ({floor} B)",
                 flush=True,
             )
@@ -509,12 +503,11 @@ def startup() -> dict[str, Any]:
 
         start("bytecode is written", 9)
         for number in range(2):
-            for name in ("cold", "warm", "warm", "warm, no bytecode"):
-                results[name].append(start(name, number))
-            for name in ("cold, 95 %", "warm, 95 %"):
-                results[name].append(start(name, 2 + number))
-    for name, seconds in results.items():
-        print(f"startup {name}: {', '.join('never' if s is None else f'{s:.2f}' for s in seconds)} s", flush=True)
+            for first, names in ((2, ("cold, 95 %", "warm, 95 %")), (0, ("cold", "warm", "warm", "warm, no bytecode"))):
+                for name in names:
+                    seconds = start(name, first + number)
+                    results[name].append(seconds)
+                    print(f"startup {name}: {'never' if seconds is None else f'{seconds:.2f} s'}", flush=True)
     return results
 
 

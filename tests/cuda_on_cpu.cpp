@@ -7,6 +7,7 @@
 #define __host__
 #define __device__
 #define __global__
+#define __grid_constant__
 #define __shared__ static
 #define __forceinline__ inline __attribute__((unused))
 #define __noinline__ __attribute__((noinline, unused))
@@ -54,7 +55,7 @@ struct Launch {
     const int64_t *ids;
     int64_t count;
     ShoalRecord *records;
-    int32_t stage;
+    int32_t stage, spread;
 };
 struct Thread {
     const Launch *launch;
@@ -68,7 +69,10 @@ static void *run(void *own) {
     for (uint32_t block = 0; block < thread->blocks; block++) {
         if (threadIdx.x == 0) blockIdx.x = block;
         __syncthreads();
-        if (!strcmp(launch->name, "step")) shoal_step_kernel(*launch->batch, launch->stage);
+        if (!strcmp(launch->name, "step")) shoal_step_kernel(*launch->batch, launch->stage, launch->spread);
+#ifdef ENV_HAS_FINISH
+        if (!strcmp(launch->name, "finish")) shoal_finish_kernel(*launch->batch);
+#endif
         if (!strcmp(launch->name, "reset")) shoal_reset_kernel(*launch->batch);
         if (!strcmp(launch->name, "save")) {
             shoal_save_kernel(*launch->batch, launch->ids, launch->count, launch->records);
@@ -83,8 +87,8 @@ static void *run(void *own) {
 
 extern "C" __attribute__((visibility("default"))) void launch(const char *name, void *batch, int64_t total,
                                                               const int64_t *ids, void *records, uint32_t block,
-                                                              int32_t stage) {
-    Launch one = {name, (ShoalBatch *)batch, ids, total, (ShoalRecord *)records, stage};
+                                                              int32_t stage, int32_t spread) {
+    Launch one = {name, (ShoalBatch *)batch, ids, total, (ShoalRecord *)records, stage, spread};
     Thread threads[128];
     pthread_t handles[128];
     blockDim.x = block;

@@ -77,10 +77,13 @@ class GpuLikeVec(VecEnv):
 class HostKernels:
     """The kernels of an env, by the C functions of the CPU's module."""
 
-    stage_bytes = 0
+    finishes = False
 
     def __init__(self, module: Module) -> None:
         self.module = module
+
+    def step_shape(self, num_envs: int) -> cuda.Shape:
+        return cuda.Shape(32, 0, 0)
 
     def launch(self, name: str, count: int, batch: Batch, *arguments: Any, **sizes: Any) -> None:
         if name in ("save", "load"):
@@ -94,7 +97,9 @@ class HostKernels:
 class ThreadKernels:
     """The CUDA kernels of an env, each thread of a block as one of the CPU's: tests/cuda_on_cpu.cpp."""
 
-    def __init__(self, header: Path, folder: Path, block: int, row_bytes: int) -> None:
+    def __init__(
+        self, header: Path, folder: Path, block: int, row_bytes: int, extras: bool = False, spread: int = 0
+    ) -> None:
         core = folder / "core"
         shutil.copytree(build.CORE, core)
         device = (core / "device.h").read_text()
@@ -103,15 +108,23 @@ class ThreadKernels:
         )  # memory of a block is static here
         source, library = Path(__file__).with_name("cuda_on_cpu.cpp"), folder / "kernels.so"
         flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-pthread"]
-        flags += [f'-DENV_HEADER="{header}"', f"-I{core}", f"-I{build.NATIVE}"]
+        flags += [f'-DENV_HEADER="{header}"', f"-I{core}", f"-I{build.NATIVE}", *(cuda.EXTRAS if extras else ())]
         subprocess.run(["g++", *flags, str(source), "-o", str(library)], check=True)
-        self.block, self.stage_bytes = block, block * row_bytes
+        self.block, self.row_bytes, self.spread = block, row_bytes, spread
         self.library = ctypes.CDLL(str(library))
+        self.finishes = "ENV_HAS_FINISH" in header.read_text()
+
+    launch_finish = cuda.Kernels.launch_finish
+
+    def step_shape(self, num_envs: int) -> cuda.Shape:
+        return cuda.Shape(self.block, self.spread, (self.block >> self.spread) * self.row_bytes)
 
     def launch(self, name: str, count: int, batch: Batch, *arguments: Any, **sizes: Any) -> None:
         ids, _, records = arguments if name in ("save", "load") else (None, None, None)
-        staged = int(sizes.get("shared", 0) > 0)
-        self.library.launch(name.encode(), ctypes.byref(batch), ctypes.c_int64(count), ids, records, self.block, staged)
+        staged, spread = (number.value for number in arguments) if name == "step" else (0, 0)
+        block = cuda.TEAM if name == cuda.FINISH else self.block
+        launch = self.library.launch
+        launch(name.encode(), ctypes.byref(batch), ctypes.c_int64(count), ids, records, block, staged, spread)
 
 
 class CudaVecOnHost(CudaVec):

@@ -320,7 +320,16 @@ def check_spread() -> None:
     for weights in (None, counts):
         moments, metrics = torch.zeros(4, 4), torch.ones(9)
         kernels.advantage_stats[(4,)](
-            advantages, weights, order, moments, metrics, edges, COUNTED=weights is not None, STANDARDIZE=True, PART=64
+            advantages,
+            weights,
+            order,
+            moments,
+            metrics,
+            edges,
+            None,
+            COUNTED=weights is not None,
+            STANDARDIZE=True,
+            PART=64,
         )
         assert metrics.tolist() == [0.0] * 8 + [1.0]
         for k in range(4):
@@ -417,7 +426,7 @@ def check_compiles() -> None:
     from triton.compiler import ASTSource
 
     number, pointer, whole = "fp32", "*fp32", {"rows", "count", "size", "blocks", "tiles", "parts", "steps"}
-    whole |= {"plane", "part_size", "L"}
+    whole |= {"plane", "part_size", "row_size", "L"}
     halves = {"inputs", "first", "second", "out", "gates", "acts", "hidden_in", "planes", "d_heads"}
     halves |= {"d_out", "d_gates", "d_skip", "d_first", "d_second"}
     numbers = {
@@ -457,7 +466,7 @@ def check_compiles() -> None:
         (ours.layers_backward, {**body, "SKIP": True, "BM": 64}, 4),
         (ours.weight_grads, {**sizes, **gates, **{name: k for k, name in enumerate(planes)}, "A": 3, "BM": 64}, 8),
         (kernels.act, {**shape, **head, "WIDTH": 1, "BM": 64, "masks": None}, 4),
-        (kernels.learn, {**shape, **head, **loss, **later, "BM": 128}, 8),
+        (kernels.learn, {**shape, **head, **loss, **later, "BM": 128, "ROW": 32288}, 8),
         (kernels.reduce, {**later, "BEGIN": True, "END": True, "BLOCKS": 128, "PART": 32}, 4),
         (
             kernels.adam,
@@ -469,7 +478,11 @@ def check_compiles() -> None:
             {**sizes, **gates, **half, **muon_options, **later},
             8,
         ),
-        (kernels.advantage_stats, {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None}, 8),
+        (
+            kernels.advantage_stats,
+            {"COUNTED": False, "STANDARDIZE": True, "PART": 2048, "counts": None, "moments": None},
+            8,
+        ),
         (kernels.advantages, {"PART": 32, "HELD": False, "rho": None, "c": None}, 1),
         (kernels.running_returns, {"PART": 32, "HELD": False}, 1),
         (kernels.carry, {"TRUNCATES": True, "ALIVE": True, "S": 128, "PART": 256}, 4),

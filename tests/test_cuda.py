@@ -60,36 +60,70 @@ def test_a_header_that_does_not_compile_is_told_by_its_own_lines(tmp_path):
         cuda.cubin(build.Source.env(path), "sm_90")
 
 
+# registers, images copied from State, columns, several agents with masks, a State that a whole block finishes
+CASES = {
+    "breakout": (120, 0),
+    "maze": (40, 2),
+    "cartpole": (40, 1),
+    "forage": (30, 0),
+    "craftax_classic": (24, 1),
+}
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize("env", with_slow(ALL, CASES))
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-def test_a_block_finishes_resets_together(tmp_path, monkeypatch):
-    """The kernels of craftax_classic with a CPU's threads, whose envs begin episodes at different steps."""
-    header, count = registry.find("craftax_classic"), 40  # two blocks of 32, one not full
-    params = {"max_steps": [3 + k % 11 for k in range(count)], "always_diamond": [k % 2 for k in range(count)]}
-    cpu = shoal.make("craftax_classic", count, backend="serial", **params)
-    kernels = ThreadKernels(header, tmp_path / "kernels", 32, 145)
-    gpu = make_cuda_vec_on_host(monkeypatch, lib.load(header), count, kernels, params=params)
+def test_kernels_give_the_bytes_of_the_cpu(tmp_path, monkeypatch, env, autoreset):
+    """The kernels with a CPU's threads, whose envs begin episodes at different steps."""
+    header, count = registry.find(env), 40  # two blocks of 32, one not full
+    params = {"max_steps": [3 + k % 11 for k in range(count)]}
+    if env == "craftax_classic":
+        params["always_diamond"] = [k % 2 for k in range(count)]
+    cpu = shoal.make(env, count, backend="serial", autoreset=autoreset, **params)
+    spec = cpu.native_spec
+    row_bytes = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize * spec.agents
+    steps, spread = CASES.get(env, (30, next(k for k in range(6) if (32 >> k) * row_bytes <= cuda.SHARED_BYTES)))
+    kernels = ThreadKernels(header, tmp_path / "kernels", 32, row_bytes, autoreset != "same_step", spread)
+    gpu = make_cuda_vec_on_host(monkeypatch, lib.load(header), count, kernels, params=params, autoreset=autoreset)
     assert np.array_equal(gpu.reset(seed=4)[0].numpy(), cpu.reset(seed=4)[0])
-    rng = np.random.default_rng(0)
-    for step in range(24):
-        actions = rng.integers(0, 17, count)
+    arrays = cpu.memory.arrays
+    for step in range(steps):
+        cpu.module.sample(cpu._address, step + 1, 0, count)
+        actions = arrays["actions"].copy()
         gpu.actions.copy_(torch.from_numpy(actions))
         gpu.launch_step()
-        _, _, terminated, truncated, _ = cpu.step(actions)
-        done, last = terminated | truncated, cpu.memory.arrays["final_obs"]
-        for name in ("obs", "rewards", "terminated", "truncated", "done", "tick", "returns"):
-            assert gpu.tensors[name].numpy().tobytes() == cpu.memory.arrays[name].tobytes(), (step, name)
-        assert np.array_equal(gpu.tensors["final_obs"].numpy()[done], last[done]), step
+        cpu.step(actions)
+        done = arrays["done"].astype(bool)
+        for name in ("obs", "rewards", "terminated", "truncated", "done", "alive", "masks", "tick", "returns", "sums"):
+            assert gpu.tensors[name].numpy().tobytes() == arrays[name].tobytes(), (step, name)
+        for name in ("final_obs", "final_return", "final_length"):
+            assert np.array_equal(gpu.tensors[name].numpy()[done], arrays[name][done]), (step, name)
     assert cpu.snapshot() == gpu.snapshot()
     gpu.restore(cpu.snapshot())
     assert cpu.snapshot() == gpu.snapshot()
 
 
 @pytest.mark.parametrize(
-    ("row_bytes", "room", "block", "staged"),
-    [(145, 49152, 128, 18560), (500, 49152, 64, 32000), (1345, 49152, 32, 43040), (1345, 38240, 32, 0)],
+    ("num_envs", "row_bytes", "room", "shape"),
+    [
+        (1 << 20, 145, 49152, (128, 0, 18560)),
+        (1 << 20, 500, 49152, (64, 0, 32000)),
+        (1 << 20, 1345, 49152, (32, 0, 43040)),
+        (1 << 20, 1345, 38240, (32, 1, 21520)),
+        (1 << 20, 20000, 49152, (32, 0, 0)),
+        (16384, 145, 49152, (128, 0, 18560)),
+        (16384, 472, 49152, (128, 1, 30208)),
+        (16384, 1345, 49152, (128, 2, 43040)),
+        (16384, 4000, 49152, (64, 3, 32000)),
+    ],
 )
-def test_observations_are_staged_where_they_fit_beside_a_kernels_own_memory(row_bytes, room, block, staged):
-    assert cuda.block_of(row_bytes, room) == (block, staged)
+def test_observations_are_staged_where_they_fit_beside_a_kernels_own_memory(num_envs, row_bytes, room, shape):
+    """With 132 processors. Few envs with large observations have more threads each."""
+    assert cuda.step_shape(num_envs, row_bytes, room, 132) == shape
+
+
+def test_an_env_whose_observation_is_copied_has_one_thread():
+    assert cuda.step_shape(16384, 675, 49152, 132, spreads=False) == (64, 0, 43200)
 
 
 @pytest.mark.parametrize("first", [3.0, [1.0, 2.0, 3.0, 4.0]], ids=["one for all", "one for each env"])

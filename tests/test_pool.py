@@ -1,11 +1,15 @@
-"""core/pool.c under ThreadSanitizer: submits, helps, groups and closes with no data race."""
+"""core/pool.c under ThreadSanitizer: submits, helps, groups and closes with no data race. Its threads take actions."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 
+import numpy as np
 import pytest
 
+import shoal
+from shoal.errors import ActionError
 from shoal.native import build
 
 PROGRAM = r"""
@@ -55,3 +59,26 @@ def test_pool_is_clean(sanitizer, tmp_path):
     subprocess.run([*command, str(source), "-o", str(program), "-lpthread"], check=True)
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("env", ["cartpole", "pendulum", "forage"])  # integers, floats, several agents and numbers
+def test_threads_take_the_actions_of_many_envs_together(env, monkeypatch):
+    """The same steps, and the same first bad action before any env is stepped."""
+    monkeypatch.setattr("shoal.vector.threads.TAKE_TOGETHER", 64)
+    serial = shoal.make(env, 500, backend="serial", seed=1)
+    threads = shoal.make(env, 500, backend="threads", num_threads=3, seed=1)
+    assert threads._takes
+    serial.reset()
+    threads.reset()
+    for step in range(3):
+        serial.module.sample(serial._address, step, 0, 500)
+        actions = serial.actions.copy()
+        for ours, theirs in zip(threads.step(actions)[:4], serial.step(actions)[:4]):
+            assert np.array_equal(ours, theirs)
+    before, wrong = threads.snapshot(), actions.astype(np.float32 if env == "pendulum" else np.int64)
+    wrong.reshape(-1)[[wrong.size - 3, wrong.size // 2]] = np.nan if env == "pendulum" else 99
+    with pytest.raises(ActionError) as told:
+        serial.step(wrong)
+    with pytest.raises(ActionError, match=re.escape(str(told.value))):
+        threads.step(wrong)
+    assert threads.snapshot() == before

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import shoal
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.runs import find
 from shoal.train.callbacks import CALLBACKS, specs
 from shoal.train.callbacks.early_stop import EarlyStop
 from shoal.train.recent import LatestReturns
+from shoal.watch.worker import NOT_NATIVE
 from tests.envs import CounterEnv, ImageEnv
 from tests.recorder import Recorder
 from tests.training import SERIAL, STEPS, summary, train_tiny
@@ -63,11 +67,23 @@ def test_specs_are_read(text, args, kwargs):
         ("param_schedule('wind', 0, 1, fraction=2)", "must be a number in"),
         ("video(1k, episodes=0)", "episodes=0 must be an int"),
         ("nowhere_at_all:Class", "nowhere_at_all"),
+        ("video:every=1M", r"options stand in brackets. Write it as \"video\(every=1M\)\""),
     ],
 )
 def test_specs_that_are_wrong_are_refused(text, message):
     with pytest.raises(ConfigError, match=message):
         specs.find(text)
+
+
+def test_callbacks_that_docs_and_messages_name_can_be_used():
+    root = Path(shoal.__file__).parent
+    files = [*(root.parent / "docs").glob("*.md"), root / "watch/page/run.js"]
+    texts = [NOT_NATIVE, *(file.read_text() for file in files)]
+    named = [found[2] for text in texts for found in re.finditer(r"--callback (['\"])(\w.*?\))\1", text)]
+    assert len(named) >= 5
+    for text in named:
+        specs.find(text)
+    assert not [text for text in texts if re.search(r"--callback \w+:\w+=", text)]
 
 
 def test_all_stock_callbacks_are_in_the_help(capsys):

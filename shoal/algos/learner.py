@@ -17,7 +17,7 @@ from shoal.algos.actor import Actor
 from shoal.algos.optimizers import make_optimizer
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
-from shoal.nn.launch import has_triton
+from shoal.nn.launch import fresh, has_triton, launch
 from shoal.schedules import Schedule
 from shoal.seeds import stream_seed
 
@@ -262,9 +262,22 @@ def clip_gradient(gradient: Tensor, limit: Any) -> Tensor:
 
 def random_order(count: int, generator: torch.Generator) -> Tensor:
     """0 .. count - 1 in random order."""
-    if generator.device.type == "cuda":  # a CUDA graph cannot capture randperm
+    if generator.device.type != "cuda":
+        return torch.randperm(count, generator=generator)
+    if not has_triton():  # a CUDA graph cannot capture randperm
         return torch.rand(count, device=generator.device, generator=generator).argsort()
-    return torch.randperm(count, generator=generator)
+    keys = torch.randint(0, 1 << 32, (8,), device=generator.device, generator=generator)
+    return ordered_by(keys, count)
+
+
+def ordered_by(keys: Tensor, count: int) -> Tensor:
+    """0 .. count - 1 in an order that eight random 32-bit numbers choose (on a GPU)."""
+    from shoal.algos.fast import kernels
+
+    order, part = fresh(keys, count), 1024
+    bits = max(1, (count - 1).bit_length())
+    launch(kernels.shuffle, (-(-count // part),), keys, order, count, BITS=bits, PART=part, num_warps=4)
+    return order
 
 
 @torch.no_grad()

@@ -202,6 +202,9 @@ class Batch:
     masks: Tensor | None
     counts: Tensor | None  # 1.0 where the agent was in the game, else 0.0
     native_inputs: Any = None  # what C reads in place of obs (fast/ppo_native.py)
+    # of GPU kernels (`KernelPPO.make_batch` in fast/base.py): mean of all advantages, 1 / their standard deviation, and
+    # the explained variance. Their advantages are not normalized yet
+    moments: Tensor | None = None
 
 
 def update(learner: Learner) -> dict[str, Tensor]:
@@ -218,7 +221,10 @@ def update(learner: Learner) -> dict[str, Tensor]:
             if kl > config.target_kl:
                 break
     metrics = dict(zip(STEP_METRICS, sums / (epochs * config.minibatches)))
-    metrics["explained_variance"] = ops.explained_variance(batch.values, batch.returns, batch.counts, learner.shards)
+    explained = None if batch.moments is None else batch.moments[2]
+    if explained is None:
+        explained = ops.explained_variance(batch.values, batch.returns, batch.counts, learner.shards)
+    metrics["explained_variance"] = explained
     update_obs_moments(learner)
     return metrics
 
@@ -230,6 +236,9 @@ def update(learner: Learner) -> dict[str, Tensor]:
 def make_batch(learner: Learner) -> Batch:
     """Turns rewards into advantages and returns: scale, bootstrap truncated episodes, sum backwards in time."""
     rollout, config = learner.rollout, learner.config
+    if learner.fused is not None and learner.fused.makes_batches:
+        batch: Batch = learner.fused.make_batch(Batch)
+        return batch
     rewards = scale_rewards(learner)
 
     def value(truncation: Truncation) -> Tensor:

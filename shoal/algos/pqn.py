@@ -138,6 +138,9 @@ def compute_returns(learner: Learner) -> Tensor:
     def value(truncation: Truncation) -> Tensor:
         """Max Q of the last observations. Networks of agents need a row for every agent: the others are zeros."""
         rows = truncation.rows
+        if learner.fused is not None and isinstance(rows, slice):
+            values: Tensor = learner.fused.values_of(truncation.obs[0])
+            return values
         if actor.networks == 1 or isinstance(rows, slice):
             return actor.step(rollout.observations(truncation.obs), ())[1]
         all_rows = [leaf.new_zeros((rollout.rows, *leaf.shape[1:])) for leaf in truncation.obs]

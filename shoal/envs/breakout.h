@@ -100,19 +100,45 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
     serve(s, p, rng);
 }
 
+// Rounded down, both are the same for |y| < 1,548. A GPU takes longer for floats, a CPU for integers.
+ENV_FN int32_t row_of(float y) {
+#ifdef __CUDACC__
+    return (int32_t)y / (int32_t)BRICK_HEIGHT - ROWS_ABOVE;
+#else
+    return (int32_t)(y / BRICK_HEIGHT) - ROWS_ABOVE;
+#endif
+}
+ENV_FN int32_t column_of(float x) { return (int32_t)(x / BRICK_WIDTH); }
+
+// The bricks of a row; of a row without bricks, 0. A GPU keeps State in registers if no index is a variable.
+ENV_FN uint32_t bricks_of(const State *s, int32_t row) {
+#ifdef __CUDACC__
+    uint32_t bricks = 0;
+    for (int32_t k = 0; k < ROWS; k++) bricks |= s->rows[k] & (0u - (uint32_t)(k == row));
+    return bricks;
+#else
+    return row >= 0 && row < ROWS ? s->rows[row] : 0;
+#endif
+}
+ENV_FN void remove_bricks(State *s, int32_t row, uint32_t broken) {
+#ifdef __CUDACC__
+    for (int32_t k = 0; k < ROWS; k++) s->rows[k] ^= broken & (0u - (uint32_t)(k == row));
+#else
+    s->rows[row] ^= broken;
+#endif
+}
+
 // Breaks the brick that a ball at (x, y) would enter, if there is one. A ball is smaller than a brick, so it is in two
 // rows and two columns at most; of several bricks it breaks the one nearest to its centre.
 ENV_FN int32_t break_brick(State *s, float x, float y, Step *out) {
-    int32_t row = (int32_t)(y / BRICK_HEIGHT), column = (int32_t)(x / BRICK_WIDTH);
-    int32_t other_row = (int32_t)((y - BALL) / BRICK_HEIGHT) + (int32_t)((y + BALL) / BRICK_HEIGHT) - row;
-    int32_t other_column = (int32_t)((x - BALL) / BRICK_WIDTH) + (int32_t)((x + BALL) / BRICK_WIDTH) - column;
+    int32_t row = row_of(y), other_row = row_of(y - BALL) + row_of(y + BALL) - row;
+    int32_t column = column_of(x), other_column = column_of(x - BALL) + column_of(x + BALL) - column;
     for (int32_t k = 0; k < 2; k++) {
-        int32_t at = (k == 0 ? row : other_row) - ROWS_ABOVE;
-        uint32_t bricks = at >= 0 && at < ROWS ? s->rows[at] : 0;
-        uint32_t near = bricks & (1u << column), beside = bricks & (1u << other_column);
+        int32_t at = k == 0 ? row : other_row;
+        uint32_t bricks = bricks_of(s, at), near = bricks & (1u << column), beside = bricks & (1u << other_column);
         if (!(near | beside)) continue;
         int32_t points = 7 - at / 2 * 3;
-        s->rows[at] ^= near ? near : beside;
+        remove_bricks(s, at, near ? near : beside);
         s->bricks--;
         s->points += points;
         s->broke_red |= points == 7;
@@ -165,7 +191,7 @@ ENV_FN void advance(State *s, const Params *p, float paddle_move, float move, St
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     float paddle_move = (float)((*a == 2) - (*a == 1)) * p->paddle_speed * FRAME;
     int32_t left = i_clamp(p->frame_skip, 1, 60);
-    while (left > 0 && !out->terminated) {
+    do {
         // Frame by frame, unless the ball is far from bricks and paddle: then all remaining frames at once.
         float move = ball_move(s, p), y = s->y + s->dy * move * (float)left;
         int32_t is_free = (m_min(s->y, y) > WALL_BOTTOM + BALL + MAX_MOVE) & (y <= PADDLE_TOP - BALL);
@@ -178,7 +204,7 @@ ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng 
         }
         out->terminated = s->balls == 0 || (s->bricks == 0 && s->walls >= p->walls);
         left -= frames;
-    }
+    } while (left > 0 && !out->terminated);
     out->stats.score = out->reward;
 }
 

@@ -97,8 +97,8 @@ ENV_FN void env_finish(State *s, const Params *p) {
     s->is_unmade = 0;
 }
 #ifdef TEAM_WAIT
-TEAM_FN void env_finish_together(State *s, const Params *p, int32_t rank, int32_t count) {
-    make_world_together(s->map, s->key, p->always_diamond, rank, count);
+TEAM_FN void env_finish_together(State *s, const Params *p, int32_t rank) {
+    make_world_together(s->map, s->key, p->always_diamond, rank);
     if (rank == 0) s->is_unmade = 0;
 }
 #endif
@@ -154,6 +154,38 @@ ENV_FN void see_blocks(const State *s, uint8_t *seen) {
     }
 }
 
+// The row may begin at any address: a GPU's memset would write it byte by byte, in 1345 instructions.
+ENV_FN void clear_row(Obs *row) {
+#ifdef __CUDA_ARCH__
+    Obs *end = row + OBS_SIZE;
+    while ((uint64_t)row % 4) *row++ = 0;
+#pragma unroll 8
+    for (; end - row >= 4; row += 4) *(uint32_t *)row = 0;
+    while (row < end) *row++ = 0;
+#else
+    memset(row, 0, OBS_SIZE);
+#endif
+}
+
+// The reference's numbers, from the bytes of the view.
+ENV_RARE void see_flat(const State *s, const uint8_t *seen, uint8_t light, Obs *obs) {
+    enum { VIEW = view_rows * view_cols };
+    const int8_t vitals[] = {s->health, s->food, s->drink, s->energy};
+    clear_row(obs);
+    for (int32_t k = 0; k < VIEW; k++) {
+        Obs *cell = obs + 21 * k;
+        cell[seen[k]] = 255;
+        for (int32_t kind = 0; seen[VIEW + k] && kind < 4; kind++)
+            cell[17 + kind] = seen[VIEW + k] >> kind & 1 ? 255 : 0;
+    }
+    obs += 21 * VIEW;
+    for (int32_t k = 0; k < ITEMS; k++) obs[k] = (uint8_t)((51 * s->items[k] + 1) / 2);
+    for (int32_t k = 0; k < 4; k++) obs[ITEMS + k] = (uint8_t)((51 * vitals[k] + 1) / 2);
+    obs[ITEMS + 4 + s->facing - 1] = 255;
+    obs[ITEMS + 8] = light;
+    obs[ITEMS + 9] = s->asleep ? 255 : 0;
+}
+
 ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     (void)agent;
     enum { VIEW = view_rows * view_cols };
@@ -164,19 +196,7 @@ ENV_FN void env_observe(const State *s, const Params *p, int agent, Obs *obs) {
     const int8_t vitals[] = {s->health, s->food, s->drink, s->energy};
     uint8_t light = (uint8_t)(int32_t)(255.0f * light_of(s, p) + 0.5f);
     if (flat) {
-        memset(obs, 0, OBS_SIZE);
-        for (int32_t k = 0; k < VIEW; k++) {
-            Obs *cell = obs + 21 * k;
-            cell[seen[k]] = 255;
-            for (int32_t kind = 0; seen[VIEW + k] && kind < 4; kind++)
-                cell[17 + kind] = seen[VIEW + k] >> kind & 1 ? 255 : 0;
-        }
-        obs += 21 * VIEW;
-        for (int32_t k = 0; k < ITEMS; k++) obs[k] = (uint8_t)((51 * s->items[k] + 1) / 2);
-        for (int32_t k = 0; k < 4; k++) obs[ITEMS + k] = (uint8_t)((51 * vitals[k] + 1) / 2);
-        obs[ITEMS + 4 + s->facing - 1] = 255;
-        obs[ITEMS + 8] = light;
-        obs[ITEMS + 9] = s->asleep ? 255 : 0;
+        see_flat(s, seen, light, obs);
         return;
     }
     memcpy(obs, seen, 2 * VIEW);

@@ -10,6 +10,8 @@
 #define ENV_OBS OBS_U8(side, side, 3)
 #define ENV_ACTION ACT_DISCRETE(4)
 #define ENV_HAS_CHECK
+#define ENV_KEEPS_STATE
+#define ENV_OBS_FIELD pixels
 #define ENV_MAX_STEPS ((side - 1) * (side - 1))
 #define ENV_CONSTS(X) X(side, 15, "cells per side, outer walls included; odd")
 #define ENV_PARAMS(X)                                                                                                  \
@@ -24,7 +26,7 @@
 
 enum { FLOOR, WALL, SEEN };                         // a cell: SEEN is floor that was walked on
 enum { rooms = (side - 1) / 2, ring = rooms + 2 };  // room (0, 0) is cell (1, 1), the next is cell (1, 3)
-ENV_REQUIRE(side >= 5 && side % 2 == 1, "side must be odd and at least 5");
+ENV_REQUIRE(side >= 5 && side % 2 == 1 && side < 180, "side must be odd, at least 5 and below 180");
 
 typedef struct {
     uint8_t pixels[side * side * 3];  // the observation, kept up to date: a copy is fast
@@ -32,11 +34,8 @@ typedef struct {
     int32_t at, goal, path, visited;
 } State;
 
-// From a cell to the next one; way ^ 1 is the way back.
-ENV_FN int32_t ahead(int32_t way) {
-    const int32_t steps[] = {-side, side, -1, 1};
-    return steps[way];
-}
+// From a cell to the next one: up, down, left, right; way ^ 1 is the way back.
+ENV_FN int32_t ahead(int32_t way, int32_t width) { return (2 * (way & 1) - 1) * (way < 2 ? width : 1); }
 
 ENV_FN int32_t room_cell(int32_t room) { return (2 * (room / rooms) + 1) * side + 2 * (room % rooms) + 1; }
 
@@ -44,7 +43,6 @@ ENV_FN int32_t room_cell(int32_t room) { return (2 * (room / rooms) + 1) * side 
 ENV_FN void carve(uint8_t *cells, Rng *rng) {
     enum { NEW = 4, OUTSIDE };     // else: the way by which a room was entered
     uint8_t entered[ring * ring];  // the rooms with one ring of outside around them
-    const int32_t hop[] = {-ring, ring, -1, 1};
     for (int32_t k = 0; k < side * side; k++) cells[k] = WALL;
     for (int32_t k = 0; k < ring * ring; k++) entered[k] = OUTSIDE;
     for (int32_t k = 0; k < rooms * rooms; k++) entered[(k / rooms + 1) * ring + k % rooms + 1] = NEW;
@@ -53,15 +51,21 @@ ENV_FN void carve(uint8_t *cells, Rng *rng) {
     entered[room] = OUTSIDE;
     cells[cell] = FLOOR;
     for (int32_t left = rooms * rooms - 1; left > 0;) {
-        int32_t ways[4], count = 0;
+        uint32_t ways = 0;  // a bit for each that leads to a new room
+        int32_t count = 0;
         for (int32_t way = 0; way < 4; way++) {
-            ways[count] = way;
-            count += entered[room + hop[way]] == NEW;
+            int32_t is_new = entered[room + ahead(way, ring)] == NEW;
+            ways |= (uint32_t)is_new << way;
+            count += is_new;
         }
-        int32_t way = count ? ways[rng_int(rng, count)] : entered[room] ^ 1;
-        room += hop[way];
-        cells[cell + ahead(way)] = cells[cell + 2 * ahead(way)] = FLOOR;
-        cell += 2 * ahead(way);
+        int32_t way = entered[room] ^ 1;
+        if (count) {
+            for (int32_t skip = rng_int(rng, count); skip > 0; skip--) ways &= ways - 1;
+            way = (int32_t)((ways & 1) ? 0 : (ways & 2) ? 1 : (ways & 4) ? 2 : 3);
+        }
+        room += ahead(way, ring);
+        cells[cell + ahead(way, side)] = cells[cell + 2 * ahead(way, side)] = FLOOR;
+        cell += 2 * ahead(way, side);
         if (count) entered[room] = (uint8_t)way;
         left -= count > 0;
     }
@@ -70,22 +74,27 @@ ENV_FN void carve(uint8_t *cells, Rng *rng) {
 // Puts the agent into a random room. Breadth-first search then finds the rooms in order of distance: the goal is one of
 // the later ones.
 ENV_FN void place(State *s, const Params *p, Rng *rng) {
-    int32_t distance[side * side], found[rooms * rooms], count = 0;
-    for (int32_t k = 0; k < side * side; k++) distance[k] = -1;
-    s->at = room_cell(rng_int(rng, rooms * rooms));
-    distance[s->at] = 0;
-    found[count++] = s->at;
-    for (int32_t k = 0; k < count; k++) {
+    enum { COUNT = rooms * rooms };
+    int16_t found[COUNT], distance[COUNT];  // in this order
+    uint8_t is_found[side * side];
+    memset(is_found, 0, sizeof is_found);
+    s->at = room_cell(rng_int(rng, COUNT));
+    int32_t nearer = i_clamp((int32_t)((float)COUNT * m_clamp(p->far, 0.0f, 1.0f)), 1, COUNT - 1);
+    int32_t rank = nearer + rng_int(rng, COUNT - nearer), last = 0;  // of the goal, and of the room found last
+    found[0] = (int16_t)s->at;
+    distance[0] = 0;
+    is_found[s->at] = 1;
+    for (int32_t k = 0; last < rank; k++) {
         for (int32_t way = 0; way < 4; way++) {
-            int32_t step = ahead(way), next = found[k] + 2 * step;
-            if (s->cells[found[k] + step] == WALL || distance[next] >= 0) continue;
-            distance[next] = distance[found[k]] + 2;
-            found[count++] = next;
+            int32_t step = ahead(way, side), next = found[k] + 2 * step;
+            if (s->cells[found[k] + step] == WALL || is_found[next]) continue;
+            is_found[next] = 1;
+            found[++last] = (int16_t)next;
+            distance[last] = (int16_t)(distance[k] + 2);
         }
     }
-    int32_t nearer = i_clamp((int32_t)((float)count * m_clamp(p->far, 0.0f, 1.0f)), 1, count - 1);
-    s->goal = found[nearer + rng_int(rng, count - nearer)];
-    s->path = distance[s->goal];
+    s->goal = found[rank];
+    s->path = distance[rank];
 }
 
 ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
@@ -108,7 +117,7 @@ ENV_FN void env_reset(State *s, const Params *p, Rng *rng) {
 
 ENV_FN void env_step(State *s, const Params *p, const Action *a, Step *out, Rng *rng) {
     (void)rng;
-    int32_t next = s->at + ahead(*a & 3);
+    int32_t next = s->at + ahead(*a & 3, side);
     next = s->cells[next] == WALL ? s->at : next;
     s->visited += s->cells[next] == FLOOR;
     s->cells[next] = SEEN;

@@ -128,7 +128,7 @@ class Source:
 
 
 C_FILES = {
-    "core": ("learn.c", "policy.c", "pool.c", "raster.c", "wait.c"),
+    "core": ("learn.c", "policy.c", "pool.c", "raster.c", "simplex.c", "wait.c"),
     "qlearn": ("qlearn.c",),
     "ppo": ("ppo.c", "noise.c"),
 }

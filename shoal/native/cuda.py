@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.errors import CompileFailed, CudaMissing
 from shoal.native import build
@@ -24,8 +24,11 @@ from shoal.native.lib import Batch
 
 FLAGS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "-default-device")
 KERNELS = ("reset", "step", "take_i32", "take_i64", "take_f32", "save", "load", "drain")
-EXTRAS = ("-DSHOAL_EXTRAS=1",)  # kernels with wrappers and params drawn per episode are larger: a build of their own
+FINISH, TEAM, FINISHED = "finish", 128, 16  # of envs with ENV_HAS_FINISH; its threads and envs of a block (device.h)
+# kernels with wrappers, params drawn per episode or other autoreset modes than same_step are larger: their own build
+EXTRAS = ("-DSHOAL_EXTRAS=1",)
 SHARED_BYTES = 48 << 10  # shared memory that a block has by default
+FEW, MAX_SPREAD = 128, 3  # envs of a processor that are few (measured with 16,384 on an H200); at most 8 threads an env
 _compiling = threading.Lock()
 
 
@@ -125,13 +128,29 @@ def _compile(bindings: Any, source: build.Source, arch: str, extra: tuple[str, .
         bindings.nvrtcDestroyProgram(program)
 
 
-def block_of(row_bytes: int, room: int) -> tuple[int, int]:
-    """Threads of a block, and bytes of its observations: the most that fit into `room` bytes of shared memory.
-
-    If not even 32 fit, observations are not staged (0 bytes).
+class Shape(NamedTuple):
+    """How the step kernel is launched: threads of a block, threads of an env as a power of two, and bytes of shared
+    memory for the observations of the block's envs (0: they are not staged).
     """
-    block = next((size for size in (128, 64, 32) if size * row_bytes <= room), 32)
-    return block, block * row_bytes if block * row_bytes <= room else 0
+
+    block: int
+    spread: int
+    stage_bytes: int
+
+
+def step_shape(num_envs: int, row_bytes: int, room: int, processors: int, spreads: bool = True) -> Shape:
+    """The launch of `num_envs` envs on a GPU of so many processors, with `room` bytes of shared memory for a block.
+
+    With few envs, each has as many threads as let a block of 128 stage the observations of its envs; with many, of 32.
+    `spreads`: not so for envs that stage nothing.
+    """
+    threads = 128 if num_envs <= processors * FEW else 32
+    fits = (spread for spread in range(MAX_SPREAD) if (threads >> spread) * row_bytes <= room)
+    spread = next(fits, MAX_SPREAD) if spreads else 0
+    for block in (128, 64, 32):
+        if (stage_bytes := (block >> spread) * row_bytes) <= room:
+            return Shape(block, spread, stage_bytes)
+    return Shape(32, 0, 0)
 
 
 class Kernels:
@@ -154,19 +173,32 @@ class Kernels:
                 name: succeed(driver.cuModuleGetFunction(self._module, f"shoal_{name}_kernel".encode()))
                 for name in KERNELS
             }
+            code, finish = driver.cuModuleGetFunction(self._module, b"shoal_finish_kernel")
+            if int(code) == 0:
+                self._functions[FINISH] = finish
+            self._stages = int(driver.cuModuleGetGlobal(self._module, b"shoal_stages_nothing")[0]) != 0
             shared = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
             used = succeed(driver.cuFuncGetAttribute(shared, self._functions["step"]))
-        self.block, self.stage_bytes = block_of(row_bytes, SHARED_BYTES - used)
+        self._row_bytes, self._room = row_bytes, SHARED_BYTES - used
+        self._processors = torch.cuda.get_device_properties(device).multi_processor_count
+        self.finishes = FINISH in self._functions
 
-    def launch(self, name: str, count: int, batch: Batch, *arguments: Any, block: int = 0, shared: int = 0) -> None:
+    def launch_finish(self, num_envs: int, batch: Batch) -> None:
+        """Finishes the episodes that the last step has begun, in envs whose env_reset leaves something to do."""
+        self.launch(FINISH, -(-num_envs // FINISHED) * TEAM, batch, block=TEAM)
+
+    def step_shape(self, num_envs: int) -> Shape:
+        """How the step kernel is launched for so many envs."""
+        return step_shape(num_envs, self._row_bytes, self._room, self._processors, self._stages)
+
+    def launch(self, name: str, count: int, batch: Batch, *arguments: Any, block: int = 128, shared: int = 0) -> None:
         """Starts a kernel with `count` threads on torch's current stream and returns at once."""
-        size = block or self.block
         values = [batch, *arguments]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         stream = self._torch.cuda.current_stream(self.device).cuda_stream
-        grid = -(-count // size)
+        grid = -(-count // block)
         code = self._driver.cuLaunchKernel(
-            self._functions[name], grid, 1, 1, size, 1, 1, shared, stream, ctypes.addressof(pointers), 0
+            self._functions[name], grid, 1, 1, block, 1, 1, shared, stream, ctypes.addressof(pointers), 0
         )[0]
         if int(code) != 0:
             raise RuntimeError(f"the {name} kernel could not be launched: {getattr(code, 'name', code)}")
@@ -176,5 +208,5 @@ class Kernels:
 def load(
     header: Path, consts: tuple[tuple[str, int], ...], device: int, row_bytes: int, extras: bool = False
 ) -> Kernels:
-    """The kernels of an env on a GPU, loaded once. `extras`: with wrappers and with params drawn per episode."""
+    """The kernels of an env on a GPU, loaded once. `extras`: with wrappers, drawn params, all autoreset modes."""
     return Kernels(header, dict(consts), device, row_bytes, extras)

@@ -128,6 +128,8 @@ class Core(Channels):
         self.pool_submit = declare(lib.shoal_pool_submit, None, c_void_p, c_int32, *job)
         self.pool_wait = declare(lib.shoal_pool_wait, c_int64, c_void_p, c_int32, c_int32)
         self.pool_run = declare(lib.shoal_pool_run, c_int64, c_void_p, *job)
+        take = [c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_int32, c_int32]
+        self.pool_take = declare(lib.shoal_pool_take, c_int64, *take)
         self.pool_threads = declare(lib.shoal_pool_threads, c_int32, c_void_p)
         self.raster = declare(lib.shoal_raster, None, POINTER(Draw), c_void_p, c_int32, c_int32)
         sums = [c_float, c_float, c_int64, c_int64, c_void_p]
@@ -136,6 +138,7 @@ class Core(Channels):
         floats = [c_float] * 5 + [c_void_p] * 3
         self.choice_loss = declare(lib.shoal_choice_loss, None, *[c_void_p] * 8, c_int64, c_int64, *floats)
         self.running_returns = declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
+        self.simplex = declare(lib.shoal_simplex, None, *[c_void_p] * 4, c_double, c_int64, c_void_p)
 
 
 class Module:

@@ -68,7 +68,7 @@ class CudaVec(NativeVecBase):
         row_bytes = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize * spec.agents
         assert module.source.header is not None
         self._load = partial(cuda.load, module.source.header, tuple(module.source.consts), device, row_bytes)
-        self.kernels = self._load(bool(self.wrap))
+        self.kernels = self._load(bool(self.wrap) or autoreset != "same_step")
         layout = Memory._layout(module, self.num_envs, self.wrap)
         if self.wrap.changes_obs:  # a step may write `obs` into a rollout: the frames to come are stacked on these
             layout["history"] = layout["obs"]
@@ -168,8 +168,12 @@ class CudaVec(NativeVecBase):
             struct = Batch.from_buffer_copy(self.struct)
             for name, tensor in places.items():
                 setattr(struct, name, tensor.data_ptr())
-        staged = 0 if struct.wraps else self.kernels.stage_bytes
-        self.kernels.launch("step", self.num_envs, struct, ctypes.c_int32(1 if staged else 0), shared=staged)
+        shape = cuda.Shape(128, 0, 0) if struct.wraps else self.kernels.step_shape(self.num_envs)
+        numbers = ctypes.c_int32(shape.stage_bytes > 0), ctypes.c_int32(shape.spread)
+        threads = self.num_envs << shape.spread
+        self.kernels.launch("step", threads, struct, *numbers, block=shape.block, shared=shape.stage_bytes)
+        if self.kernels.finishes and not struct.wraps:  # a wrapped step has finished them itself
+            self.kernels.launch_finish(self.num_envs, struct)
 
     def render(self) -> tuple[Array, ...]:
         """A frame of every env. `frame(env)` draws one."""

@@ -85,8 +85,9 @@ class EnvRange:
             }
             over = done  # stats belong to a game: an agent that is out before its end has none
             if self.agents > 1 and self.stat_names:
-                games = self.tick == 0 if self.has_final_obs else self.ended
-                over = np.repeat(games, self.agents) & done
+                games = np.flatnonzero(self.tick == 0 if self.has_final_obs else self.ended)
+                over = np.zeros_like(done)
+                over.reshape(-1, self.agents)[games] = done.reshape(-1, self.agents)[games]
                 stats_by_game = self.row_stats.reshape(len(self.stat_names), -1, self.agents)
                 stats_by_game[:, games] = self.final_stats[:, games, None]
             for name, values in zip(self.stat_names, self.row_stats):
@@ -416,9 +417,13 @@ class NativeVec(NativeVecBase):
         take = self._take.get(actions.dtype)
         if take is None or actions.shape != envs.action_shape or not actions.flags.carray:
             take, actions = self._coerce_actions(actions, envs)
-        bad = take(self._address, ctypes.addressof(ctypes.c_char.from_buffer(actions)), envs.lo, envs.hi)
+        bad = self._run_take(take, ctypes.addressof(ctypes.c_char.from_buffer(actions)), envs)
         if bad >= 0:
             self._refuse_action(actions, bad, envs)
+
+    def _run_take(self, take: Any, address: int, envs: EnvRange) -> int:
+        """Checks and copies in the actions at an address. Returns the index of the first bad value, or -1."""
+        return int(take(self._address, address, envs.lo, envs.hi))
 
     def _coerce_actions(self, actions: Array, envs: EnvRange) -> tuple[Any, Array]:
         if actions.shape != envs.action_shape:

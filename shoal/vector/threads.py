@@ -17,6 +17,7 @@ from shoal.vector.native import EnvRange, NativeVec
 
 FROM_ENVS = 2048  # threads are the default from this number of native envs on: with fewer, waking them costs more
 
+TAKE_TOGETHER = 32768  # actions from which on all threads check and copy them: one takes 10 us for so many
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -60,6 +61,12 @@ class ThreadsVec(NativeVec):
         _open.add(self)
         self._chunks = [self._chunk(envs.hi - envs.lo) for envs in self._ranges]
         self._chunk_all = self._chunk(self.num_envs)
+        width = self.actions.size // self.num_envs  # numbers in an env's actions
+        self._takes = {  # by function: its address, and the bytes of an env's actions
+            id(take): (ctypes.cast(take, ctypes.c_void_p).value, dtype.itemsize * width)
+            for dtype, take in module.take.items()
+            if threads > 1 and self.actions.size >= TAKE_TOGETHER
+        }
         self._pointers = {id(f): ctypes.cast(f, ctypes.c_void_p).value for f in (module.step, module.reset)}
 
     def _chunk(self, count: int) -> int:
@@ -70,6 +77,14 @@ class ThreadsVec(NativeVec):
     def _run(self, function: Any) -> int:
         pointer = self._pointers[id(function)]
         return int(self._core.pool_run(self._pool, pointer, self._address, 0, self.num_envs, self._chunk_all))
+
+    def _run_take(self, take: Any, address: int, envs: EnvRange) -> int:
+        """Of many envs each thread takes the actions of its own."""
+        if envs is not self._all or not self._takes:
+            return super()._run_take(take, address, envs)
+        pointer, stride = self._takes[id(take)]
+        together = self._core.pool_take
+        return int(together(self._pool, pointer, self._address, address, stride, 0, self.num_envs, self._chunk_all))
 
     def _submit(self, index: int, envs: EnvRange, function: Any) -> None:
         pointer = self._pointers[id(function)]

@@ -70,9 +70,9 @@ class DeviceCollector:
     def collect(self) -> None:
         """Fills the rollouts with `horizon` steps of every row."""
         for seat, fused in zip(self.seats, self.fused):
-            begin(seat)
             if fused is not None:
                 fused.begin()
+            begin(seat)
         with evaluation_mode(self.seats):
             for t in range(self.horizon):
                 self._step(t)

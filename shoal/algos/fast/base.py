@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -15,15 +16,17 @@ from shoal.algos.optimizers.adam import Adam
 from shoal.algos.optimizers.adamw import AdamW
 from shoal.algos.optimizers.muon import Muon
 from shoal.nn.distributions import ActionHead
-from shoal.nn.launch import launch
+from shoal.nn.launch import fresh, launch
 from shoal.nn.layers import ACTIVATIONS
 from shoal.nn.policy import Policy
 from shoal.nn.recurrent import LSTM, MinGRU, State
 
 ACTIVATION_IDS = {"relu": 0, "tanh": 1}
+FAST_TANH = 3  # one instruction of a GPU, accurate to 11 bits
 # the exact types that the kernels compute: a subclass may compute something else
 OPTIMIZERS = (Adam, AdamW, Muon)
 CORES = (LSTM, MinGRU)
+TARGET_ROWS = 32  # rows of a block of batch_kernels.py
 COEFS = ("clip", "value_clip", "value_coef", "entropy_coef", "max_grad_norm")  # on the device: they may have schedules
 
 
@@ -69,13 +72,20 @@ def activation_of(policy: Policy) -> str:
     return next(name for name, call in ACTIVATIONS.items() if call is policy.body.layers._activation)
 
 
+def activation_id(name: str, dtype: torch.dtype, device: torch.device) -> int:
+    """The constant ACT of kernels. Where tanh is rounded to bfloat16 anyway, a GPU computes it in one instruction."""
+    if name == "tanh" and dtype == torch.bfloat16 and device.type == "cuda":
+        return FAST_TANH
+    return ACTIVATION_IDS[name]
+
+
 class KernelPPO:
     """Acts and learns for a learner, and owns the memory that its kernels share."""
 
     def __init__(self, learner: Any, columns: int, exact: bool) -> None:
-        from shoal.algos.fast import kernels
+        from shoal.algos.fast import batch_kernels, kernels
 
-        self.learner, self.kernels, device = learner, kernels, learner.device
+        self.learner, self.kernels, self.batch_kernels, device = learner, kernels, batch_kernels, learner.device
         actor, config, rollout = learner.actor, learner.config, learner.rollout
         self.dtype = torch.float32 if exact else torch.bfloat16  # of matrix products
         self.weights: Tensor = learner.weights
@@ -95,7 +105,8 @@ class KernelPPO:
         dtype = torch.float32 if actor.head.has_box else torch.int32
         self.unused_env_actions = torch.empty((rollout.rows, actor.head.size), dtype=dtype, device=device)
         self.metrics, self.stats = zeros(8), zeros((config.minibatches, 4))
-        self.coefs, self._known_coefs = zeros(len(COEFS)), dict[str, float]()
+        self.coefs, self.discounts, self._known_coefs = zeros(len(COEFS)), zeros(2), dict[str, float]()
+        self.reward_scale = zeros(1)
         self._set_coefs()
 
     acts_for_members = False  # whether member_kernels.py acts for such a network
@@ -141,6 +152,69 @@ class KernelPPO:
             env_actions,
         ]
 
+    # ---- rewards to advantages ----
+
+    @property
+    def makes_batches(self) -> bool:
+        """Whether `make_batch` covers the rollout. V-trace and rollouts in parts take that of algos/ppo.py."""
+        rollout = self.learner.rollout
+        return not self.learner.config.vtrace and rollout.ready is None and not rollout.truncations.added
+
+    def make_batch(self, batch_type: Any) -> Any:
+        """As `make_batch` of algos/ppo.py, in a few launches (batch_kernels.py). Advantages are not normalized."""
+        learner, rollout, head = self.learner, self.learner.rollout, self.learner.head
+        truncations, moments, counted = rollout.truncations, learner.reward_moments, rollout.counted()
+        steps, rows = rollout.rewards.shape
+        blocks, grid = -(-rows // TARGET_ROWS), (-(-rows // TARGET_ROWS),)
+        tile = {"COUNTED": counted is not None, "CHUNK": triton_size(min(steps, 32)), "PART": TARGET_ROWS}
+        self._set_numbers(self.discounts, ("gamma", "gae_lambda"))
+        if moments is not None:
+            sums = fresh(rollout.rewards, blocks, 3, dtype=torch.float64)
+            launch(
+                self.batch_kernels.return_sums, grid,
+                rollout.rewards, rollout.dones, counted, learner.running_return, sums, self.discounts, steps, rows,
+                **tile, num_warps=4,
+            )  # fmt: skip
+            own = (moments.mean, moments.var, moments.count, self.reward_scale)
+            launch(self.batch_kernels.reward_scale, (1,), sums, *own, blocks, BLOCKS=512, num_warps=4)
+        last_values = None
+        if truncations.fixed_flags is not None:
+            last_values = fresh(rollout.rewards, len(truncations.obs[0]), rows)
+            for k, truncation in enumerate(truncations):
+                self._last_values(truncation, last_values[k])
+        advantages, returns = fresh(rollout.rewards), fresh(rollout.rewards)
+        sums = fresh(rollout.rewards, blocks, 5, dtype=torch.float64)
+        choices = head.num_noise if head.is_one_choice and head.num_noise <= 16 else 0
+        logits, actions = rollout.logits.flatten(0, 1), rollout.actions.flatten(0, 1)
+        logprobs = fresh(rollout.rewards, steps * rows) if choices else head.log_prob(logits, actions)
+        launch(
+            self.batch_kernels.targets, grid,
+            rollout.rewards, self.reward_scale, rollout.values, rollout.dones, truncations.fixed_flags, last_values,
+            counted, logits, actions, advantages, returns, logprobs, sums, self.discounts, steps, rows,
+            max(truncations.window, 1),
+            SCALED=moments is not None, TRUNCATES=last_values is not None, A=choices, **tile, num_warps=4,
+        )  # fmt: skip
+        out = fresh(rollout.rewards, 3)
+        launch(self.batch_kernels.batch_stats, (1,), sums, out, blocks, BLOCKS=512, num_warps=4)
+        has_core = learner.actor.policy.core is not None
+        return batch_type(
+            obs=[leaf[:-1].flatten(0, 1) for leaf in rollout.obs],
+            actions=actions,
+            logprobs=logprobs,
+            values=rollout.values[:-1].flatten(),
+            advantages=advantages.flatten(),
+            returns=returns.flatten(),
+            resets=rollout.resets().flatten() if has_core else rollout.dones.flatten(),
+            masks=None if rollout.masks is None else rollout.masks[:-1].flatten(0, 1),
+            counts=None if counted is None else counted.flatten().to(torch.float32),
+            moments=out,
+        )
+
+    def _last_values(self, truncation: Any, out: Tensor) -> None:
+        """The values (rows,) of the last observations of truncated episodes."""
+        rollout = self.learner.rollout
+        out.copy_(self.learner.actor.step(rollout.observations(truncation.obs), truncation.state)[1])
+
     # ---- learning ----
 
     def epoch(self, batch: Any, order: Tensor) -> Tensor:
@@ -150,6 +224,7 @@ class KernelPPO:
         launch(
             self.kernels.advantage_stats, (config.minibatches,),
             batch.advantages, batch.counts, order, self.stats, self.metrics, self.edges,
+            batch.moments if config.normalize_advantage == "batch" else None,
             COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
             num_warps=8,
         )  # fmt: skip
@@ -159,13 +234,17 @@ class KernelPPO:
         return self.metrics[:6]
 
     def _set_coefs(self) -> None:
-        """Takes the options that the kernels read. With a schedule an option is a tensor, which a graph can copy."""
-        for k, name in enumerate(COEFS):
+        """Takes the options that the kernels read."""
+        self._set_numbers(self.coefs, COEFS)
+
+    def _set_numbers(self, numbers: Tensor, names: Sequence[str]) -> None:
+        """Copies options to the device. With a schedule an option is a tensor, which a graph can copy."""
+        for k, name in enumerate(names):
             value = getattr(self.learner.config, name)
             if isinstance(value, Tensor):
-                self.coefs[k].copy_(value)
+                numbers[k].copy_(value)
             elif self._known_coefs.get(name) != value:
-                self.coefs[k].fill_(value)
+                numbers[k].fill_(value)
                 self._known_coefs[name] = value
 
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.head_kernels import loss_grads, sample
+from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
 from shoal.algos.fast.kernels import _activate, _activation_grad, _heads, _load_obs, _matrix, finished
 from shoal.nn.kernels import _tanh
 
@@ -310,12 +310,18 @@ def heads_loss(
     live = row < count
     inside, place = live[:, None] & (unit >= 0)[None, :], row[:, None] * H + unit[None, :]
     at = tl.load(order + row, mask=live, other=0)
+    chosen, logprob, advantage, target, old, weight = load_targets(
+        at, live, actions, logprobs, old_values, advantages, returns, counts, SIZE, PARTS, 0, COUNTED, CLIPPED
+    )
+    clip, value_clip, value_coef, entropy_coef = load_coefs(coefs)
+    center, factor, share = load_stats(stats)
     h = tl.load(out + place, mask=inside, other=0.0)
     wo, bo = _heads(weights, narrow, H, A, DTYPE)
     o = tl.dot(h, tl.trans(wo)) + bo[None, :]
     grads, _ = loss_grads(
-        o, o, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs,
-        table, bounds, A, SIZE, PARTS, 0, False, MASKED, COUNTED, CLIPPED, 16, BM,
+        o, o, at, live, block, masks, actions, chosen, logprob, advantage, target, old, weight, center, factor, share,
+        sums, clip, value_clip, value_coef, entropy_coef, table, bounds, A, SIZE, PARTS, 0, False, MASKED,
+        COUNTED, CLIPPED, 16, BM,
     )  # fmt: skip
     grads = grads.to(DTYPE)
     tl.store(d_heads + row[:, None] * 16 + column[None, :], grads, mask=live[:, None] & (column >= 0)[None, :])

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from shoal.algos.fast.base import (
-    ACTIVATION_IDS,
     CORES,
     KernelPPO,
+    activation_id,
     activation_of,
     has_small_shared_memory,
     large_lstm_not_covered,
@@ -43,6 +43,7 @@ CHOICES = 15  # logits and the value are the 16 columns of the last product
 FEW = 64 * 132  # up to this many transitions the tiles have 64 rows (one for each of 132 multiprocessors), above 128
 BLOCKS = 512  # of `learn` at a time: their sums take 70 MB; `reduce` adds them up before the next ones
 REDUCE_PART, ADAM_PART = 32, 256  # weights of one block
+ALIGNED = 32  # rows of `partial` begin at multiples of it: of the 128 bytes that a warp loads at once
 
 
 def not_covered(learner: Any) -> str:
@@ -87,7 +88,7 @@ class Fused(KernelPPO):
             "DP": triton_size(features),
             "H": hidden,
             "A": outputs,
-            "ACT": ACTIVATION_IDS[activation_of(actor.policy)],
+            "ACT": activation_id(activation_of(actor.policy), self.dtype, device),
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
             "MASKED": learner.rollout.masks is not None,
@@ -111,7 +112,8 @@ class Fused(KernelPPO):
     def _allocate(self) -> None:
         """Allocates what `learn` leaves for `reduce`."""
         blocks = min(-(-max(self.counts) // self.tile), BLOCKS)
-        self.partial = torch.zeros((blocks, self.size), device=self.weights.device)
+        self.row_size = -(-self.size // ALIGNED) * ALIGNED
+        self.partial = torch.zeros((blocks, self.row_size), device=self.weights.device)
         self.sums = torch.zeros((blocks, 8), device=self.weights.device)
 
     def _copy_weights(self) -> None:
@@ -122,19 +124,29 @@ class Fused(KernelPPO):
 
     def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
         """As `KernelPPO.act`."""
-        inputs, outputs = self._act_arguments(t, env_actions, rows)
+        self._act(*self._act_arguments(t, env_actions, rows))
+        return ()
+
+    def _act(self, inputs: list[Any], outputs: list[Tensor]) -> None:
         count = len(inputs[0])
         launch(
             self.kernels.act, (-(-count // 64),),
             *inputs, *outputs, self.log_std, self.head.table, self.head.bounds, count,
             **{**self.shape, **self.head.constants}, WIDTH=width_of(outputs[-1]), BM=64, num_warps=4,
         )  # fmt: skip
-        return ()
 
     def _act_arguments(self, t: int, env_actions: Tensor | None, rows: slice) -> tuple[list[Any], list[Tensor]]:
         """Inputs and outputs of the kernel `act`."""
         (obs, noise, allowed), outputs = self._step_tensors(t, env_actions, rows)
         return [obs, self.body, self.narrow, self.mean, self.scale, noise, allowed], outputs
+
+    def _last_values(self, truncation: Any, out: Tensor) -> None:
+        if truncation.state:
+            super()._last_values(truncation, out)
+            return
+        (_, noise, allowed), _ = self._step_tensors(0, None, slice(None))
+        inputs = [truncation.obs[0], self.body, self.narrow, self.mean, self.scale, noise, allowed]
+        self._act(inputs, [self.unused[0], out, self.unused[1], self.unused_env_actions])
 
     def _gradient(self, batch: Any, order: Tensor, first: int, count: int, stats: Tensor) -> None:
         config = self.learner.config
@@ -147,7 +159,8 @@ class Fused(KernelPPO):
                 batch.actions, batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts,
                 stats, self.partial, self.sums, self.coefs, self.log_std, self.head.table, self.head.bounds, size,
                 **{**self.shape, **self.head.constants}, COUNTED=batch.counts is not None,
-                CLIPPED=is_on(config.value_clip), BM=self.tile, num_warps=8, **overlap(self.weights.device),
+                CLIPPED=is_on(config.value_clip), BM=self.tile, ROW=self.row_size, num_warps=8,
+                **overlap(self.weights.device),
             )  # fmt: skip
             self._reduce(blocks, blocks, is_first=lo == 0, is_last=lo + size == count)
 
@@ -156,7 +169,8 @@ class Fused(KernelPPO):
         step = self.learner.optimizer.state["step"]
         launch(
             self.kernels.reduce, (self.parts,),
-            self.partial, self.sums, self.weights.grad, self.squares, self.metrics, step, self.size, blocks, tiles,
+            self.partial, self.sums, self.weights.grad, self.squares, self.metrics, step, self.size,
+            self.partial.shape[1], blocks, tiles,
             BEGIN=is_first, END=is_last, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
             **overlap(self.weights.device),
         )  # fmt: skip

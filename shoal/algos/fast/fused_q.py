@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fast.base import ACTIVATION_IDS, triton_size
-from shoal.algos.fast.fused import ADAM_PART, REDUCE_PART, WIDEST
+from shoal.algos.fast.base import ACTIVATION_IDS, activation_id, triton_size
+from shoal.algos.fast.fused import ADAM_PART, ALIGNED, REDUCE_PART, WIDEST
 from shoal.algos.optimizers.adam import Adam
 from shoal.nn.encoders import Numbers
-from shoal.nn.launch import launch
+from shoal.nn.launch import fresh, launch
 from shoal.nn.qnet import QHead, QNet
 
 CHOICES = 16  # columns of the last product
@@ -76,18 +76,18 @@ class FusedQ:
         self.size = self.weights.numel()
         self.moments = next(iter(learner.actor.moments.values()), None)
         self.mean, self.scale = (torch.zeros(encoder.features, device=device) for _ in range(2))
+        dtype = torch.float32 if exact else torch.bfloat16
         self.shape: dict[str, Any] = {  # constants of the kernels, explained in q_kernels.py
             "D": encoder.features,
             "DP": triton_size(encoder.features),
             "H": policy.layers[0].weight.shape[2],
             "A": policy.choices,
             "LN": int(policy.layer_norm),
-            "ACT": ACTIVATION_IDS[policy.activation],
+            "ACT": activation_id(policy.activation, dtype, device),
             "UNIT": encoder.parts[0].scale,
             "NORM": self.moments is not None,
             "DTYPE": kernels.FLOAT32 if exact else kernels.BFLOAT16,
         }
-        dtype = torch.float32 if exact else torch.bfloat16
         places = self._places()
         room = int(places.max()) + 1
         self.places = places.to(torch.int32).to(device)  # in `narrow`
@@ -95,11 +95,14 @@ class FusedQ:
         self.next_values = torch.zeros(max(minibatches), device=device)
         self.counts, self.starts = minibatches, [0, *accumulate(minibatches)]
         self.tile = tile or (32 if max(minibatches) <= SMALL_TILE else 64)
+        self.warps = 8 if self.tile > 32 or self.shape["H"] > 64 else 4
         self.parts = -(-self.size // REDUCE_PART)
         blocks = -(-max(minibatches) // self.tile)
-        self.partial = torch.zeros((blocks, self.size), device=device)
+        self.row_size = -(-self.size // ALIGNED) * ALIGNED
+        self.partial = torch.zeros((blocks, self.row_size), device=device)
         self.sums = torch.zeros((blocks, 8), device=device)
         self.squares, self.metrics = torch.zeros(self.parts, device=device), torch.zeros(8, device=device)
+        self.share = torch.zeros(1, device=device)
         self.limit = torch.zeros(1, device=device)  # max_grad_norm, which may have a schedule
         self.edges = torch.tensor(self.starts, dtype=torch.int64, device=device)
         self.stats = torch.zeros((len(minibatches), 4), device=device)
@@ -150,15 +153,24 @@ class FusedQ:
         # the same kernel after the last step, so that no second one is compiled: its actions are not used
         noise = rollout.noise[0 if is_last else t, rows]
         logits, actions = self.unused if is_last else (rollout.logits[t], rollout.actions[t])
-        obs, count = rollout.obs[0][t, rows], len(rollout.obs[0][t, rows])
+        env_actions = self.unused_env_actions[rows] if env_actions is None else env_actions
+        allowed, outputs = None if masks is None else masks[t, rows], (rollout.values[t, rows], actions[rows])
+        self._act(rollout.obs[0][t, rows], noise, allowed, logits[rows], *outputs, env_actions)
+        return ()
+
+    def _act(self, obs: Tensor, noise: Tensor, masks: Tensor | None, *outputs: Tensor) -> None:
         launch(
-            self.kernels.act, (-(-count // 64),),
-            obs, self.weights, self.narrow, self.mean, self.scale, noise, None if masks is None else masks[t, rows],
-            logits[rows], rollout.values[t, rows], actions[rows],
-            self.unused_env_actions[rows] if env_actions is None else env_actions, count,
+            self.kernels.act, (-(-len(obs) // 64),),
+            obs, self.weights, self.narrow, self.mean, self.scale, noise, masks, *outputs, len(obs),
             **self.shape, MASKED=masks is not None, BM=64, num_warps=4,
         )  # fmt: skip
-        return ()
+
+    def values_of(self, obs: Tensor) -> Tensor:
+        """The highest Q-value of each of as many observations as there are rows; all choices are allowed."""
+        rollout, out = self.learner.rollout, fresh(obs, len(obs), dtype=torch.float32)
+        allowed = None if rollout.masks is None else torch.ones_like(rollout.masks[0])
+        self._act(obs, rollout.noise[0], allowed, self.unused[0], out, self.unused[1], self.unused_env_actions)
+        return out
 
     # ---- learning ----
 
@@ -184,13 +196,14 @@ class FusedQ:
             obs, self.weights, self.narrow, self.mean, self.scale, order, actions, targets, factors, share,
             self.partial, self.sums, count,
             **self.shape, ORDERED=order is not None, WEIGHTED=factors is not None, HUBER=config.loss == "huber",
-            BM=self.tile, num_warps=8 if self.tile > 32 else 4,
+            BM=self.tile, ROW=self.row_size, num_warps=self.warps,
         )  # fmt: skip
         step, mean, square = optimizer.state.values()
         grad, fixed = self.weights.grad, optimizer.fixed
         launch(
             self.shared.reduce, (self.parts,),
-            self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, blocks, blocks,
+            self.partial, self.sums, grad, self.squares, self.metrics, step, self.size, self.row_size,
+            blocks, blocks,
             BEGIN=True, END=True, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
         )  # fmt: skip
         launch(
@@ -208,7 +221,7 @@ class FusedQ:
         counts = None if counted is None else counted.flatten().to(torch.float32)
         launch(  # 1 / the transitions that count, for each minibatch
             self.shared.advantage_stats, (len(self.counts),),
-            returns, counts, order, self.stats, self.metrics, self.edges,
+            returns, counts, order, self.stats, self.metrics, self.edges, None,
             COUNTED=counts is not None, STANDARDIZE=False, PART=2048, num_warps=8,
         )  # fmt: skip
         obs, actions = rollout.obs[0][:-1].flatten(0, 1), rollout.actions.flatten()
@@ -218,10 +231,12 @@ class FusedQ:
 
     def improve_from_replay(self, batch: Any, is_ready: Tensor) -> Tensor:
         """DQN: one gradient step; returns the means of loss, Q-value and target, and the norm. Not ready: no change."""
-        self.metrics.zero_()
         self.target_values(batch)
-        share = is_ready / torch.count_nonzero(batch.weights).clamp(min=1)
-        self.improve(0, batch.obs[0], batch.actions, self.next_values, share, batch.weights)
+        launch(
+            self.kernels.share_of, (1,),
+            batch.weights, is_ready, self.share, self.metrics, len(batch.weights), PART=2048, num_warps=8,
+        )  # fmt: skip
+        self.improve(0, batch.obs[0], batch.actions, self.next_values, self.share, batch.weights)
         self.learner.optimizer.state["step"] *= is_ready  # its other state stays zero: the gradients were zero
         return torch.cat([self.metrics[:3], self.metrics[5:6]])
 

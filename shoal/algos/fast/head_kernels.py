@@ -8,7 +8,7 @@ Constants of a head (heads.py): A; SIZE columns of an action; PARTS choices; NUM
 tanh squashes them. `table` holds for each choice its first column, its end and its column in actions, then for each
 column of `o` that of the action and that of the stored log standard deviation (-1: no number). `bounds` holds scale,
 center, low, high and log scale of each column. A single choice uses neither. `coefs` holds clip, value_clip,
-value_coef and entropy_coef (fused.py).
+value_coef and entropy_coef (base.py).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -79,29 +79,60 @@ def sample(
 
 
 @triton.jit
+def load_targets(
+    at, live, actions, logprobs, old_values, advantages, returns, counts,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr,
+):  # fmt: skip
+    """What `loss_grads` compares the outputs for the transitions `at` with: actions, log-probabilities, advantages,
+    returns, values, counts.
+
+    Loaded before the network's products, these arrive while it computes. What is not needed is anything.
+    """
+    logprob = tl.load(logprobs + at, mask=live, other=0.0)
+    advantage = tl.load(advantages + at, mask=live, other=0.0)
+    target = tl.load(returns + at, mask=live, other=0.0)
+    chosen, old, count = at, target, target
+    if PARTS == 1 and NUMBERS == 0:
+        chosen = tl.load(actions + at * SIZE, mask=live, other=0).to(tl.int64)
+    if CLIPPED:
+        old = tl.load(old_values + at, mask=live, other=0.0)
+    if COUNTED:
+        count = tl.load(counts + at, mask=live, other=0.0)
+    return chosen, logprob, advantage, target, old, count
+
+
+@triton.jit
+def load_coefs(coefs):
+    """clip, value_clip, value_coef and entropy_coef."""
+    return tl.load(coefs), tl.load(coefs + 1), tl.load(coefs + 2), tl.load(coefs + 3)
+
+
+@triton.jit
+def load_stats(stats):
+    """The mean of the advantages, 1 / their standard deviation, and 1 / the transitions that count."""
+    return tl.load(stats), tl.load(stats + 1), tl.load(stats + 2)
+
+
+@triton.jit
 def loss_grads(
-    o, s, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs, table,
-    bounds,
+    o, s, at, live, block, masks, actions, chosen, old_logprob, advantage, target, old, count, mean, factor, share,
+    sums, clip, value_clip, value_coef, entropy_coef, table, bounds,
     A: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, SQUASH: tl.constexpr,
     MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, OP: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the loss by `o` and by `s`: see choice_loss.py and `clipped_loss` of ppo.py. Stores the sums of
-    metrics.
-
-    `stats` holds the mean of the advantages, 1 / their standard deviation, and 1 / the transitions that count.
+    metrics. `chosen` to `count` are those of `load_targets`, `mean` to `share` and `clip` to `entropy_coef` those of
+    `load_stats` and `load_coefs`.
     """
     column = tl.arange(0, OP)
     is_own, is_value = (column < A)[None, :], (column == A)[None, :]
-    clip, value_clip = tl.load(coefs), tl.load(coefs + 1)
-    value_coef, entropy_coef = tl.load(coefs + 2), tl.load(coefs + 3)
     if MASKED:
         allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=live[:, None] & is_own, other=1)
         o = tl.where(is_own & (allowed == 0), -1e9, o)
 
-    mean, factor, share = tl.load(stats), tl.load(stats + 1), tl.load(stats + 2)
     weight = tl.where(live, share, 0.0)
     if COUNTED:
-        weight = weight * tl.load(counts + at, mask=live, other=0.0)
+        weight = weight * count
 
     # log-probability and entropy of each part; p, log p, chosen and entropy of the part by column
     log_prob, entropy = tl.zeros((BM,), tl.float32), tl.zeros((BM,), tl.float32)
@@ -117,7 +148,8 @@ def loss_grads(
         own_p = e / total[:, None]
         own_logp = tl.where(is_choice, z - tl.log(total)[:, None], 0.0)
         own_entropy = -tl.sum(own_p * own_logp, 1)
-        chosen = tl.load(actions + at * SIZE + to, mask=live, other=0).to(tl.int64)
+        if PARTS > 1 or NUMBERS > 0:
+            chosen = tl.load(actions + at * SIZE + to, mask=live, other=0).to(tl.int64)
         own_chosen = column[None, :] == (first + chosen)[:, None]
         log_prob += tl.sum(tl.where(own_chosen, own_logp, 0.0), 1)
         entropy += own_entropy
@@ -142,17 +174,15 @@ def loss_grads(
         in_range = is_number & (s >= -20.0) & (s <= 4.0)
         d_s = tl.where(in_range, z * z - 1.0, 0.0)
 
-    log_ratio = log_prob - tl.load(logprobs + at, mask=live, other=0.0)
+    log_ratio = log_prob - old_logprob
     ratio = tl.exp(tl.where(live, log_ratio, 0.0))
-    advantage = (tl.load(advantages + at, mask=live, other=0.0) - mean) * factor
+    advantage = (advantage - mean) * factor
     surrogate = advantage * ratio
     clipped = advantage * tl.minimum(tl.maximum(ratio, 1.0 - clip), 1.0 + clip)
     value = tl.sum(tl.where(is_value, o, 0.0), 1)
-    target = tl.load(returns + at, mask=live, other=0.0)
     error = value - target
     square, d_value = error * error, error
     if CLIPPED:
-        old = tl.load(old_values + at, mask=live, other=0.0)
         change = value - old
         clipped_change = tl.minimum(tl.maximum(change, -value_clip), value_clip)
         clipped_error = old + clipped_change - target
@@ -167,9 +197,13 @@ def loss_grads(
         grads -= d_numbers * g[:, None]
         d_s = tl.where(in_range, -d_s * g[:, None] - (entropy_coef * weight)[:, None], 0.0)
     grads = tl.where(is_value, (value_coef * weight * d_value)[:, None], tl.where(is_own, grads, 0.0))
-    tl.store(sums + block * 8 + 0, -tl.sum(tl.minimum(surrogate, clipped) * weight, 0))
-    tl.store(sums + block * 8 + 1, tl.sum(0.5 * square * weight, 0))
-    tl.store(sums + block * 8 + 2, tl.sum(entropy * weight, 0))
-    tl.store(sums + block * 8 + 3, tl.sum((ratio - 1.0 - log_ratio) * weight, 0))
-    tl.store(sums + block * 8 + 4, tl.sum(tl.where(tl.abs(ratio - 1.0) > clip, weight, 0.0), 0))
+    # five sums over the rows in one pass: a column each
+    entry = tl.arange(0, 16)[None, :]
+    metrics = tl.where(entry == 0, -(tl.minimum(surrogate, clipped) * weight)[:, None], 0.0)
+    metrics = tl.where(entry == 1, (0.5 * square * weight)[:, None], metrics)
+    metrics = tl.where(entry == 2, (entropy * weight)[:, None], metrics)
+    metrics = tl.where(entry == 3, ((ratio - 1.0 - log_ratio) * weight)[:, None], metrics)
+    metrics = tl.where(entry == 4, tl.where(tl.abs(ratio - 1.0) > clip, weight, 0.0)[:, None], metrics)
+    entry = tl.arange(0, 16)
+    tl.store(sums + block * 8 + entry, tl.sum(metrics, 0), mask=entry < 5)
     return grads, d_s

@@ -5,7 +5,7 @@ There are no atomic additions: the same inputs give the same bits. Plain torch d
 `running_returns` algos/ops.py. tests/test_fused.py compares them, in Triton's interpreter if there is no GPU.
 
 Sizes: D numbers of an observation, padded to DP; H units of a layer; A choices; G gates of a recurrent core (0: none);
-BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1: tanh, 2: none), NORM whether
+BM rows of a tile; PART elements of a block. Flags: ACT is the activation (0: relu, 1, 3: tanh, 2: none), NORM whether
 observations are normalized, MASKED whether there are action masks, COUNTED whether there are `counts`, CLIPPED whether
 values are clipped. UNIT is a factor of observations, DTYPE the precision of matrix products.
 
@@ -17,7 +17,8 @@ Actions and loss: head_kernels.py.
 
 OVERLAP: a kernel starts before the one before it has ended, and waits for it where it first needs its results or writes
 something (`overlap` of nn/launch.py). `learn` gathers its observations while the optimizer of the minibatch before
-still runs.
+still runs, and `muon` loads its momentum while `reduce` runs: the last kernel that wrote it, `muon` of the minibatch
+before, had ended before `learn` could end.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -27,7 +28,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.head_kernels import loss_grads, sample
+from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -43,7 +44,19 @@ def _activate(x, ACT: tl.constexpr):
         return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if ACT == 2:
         return x
+    if ACT == 3:  # one instruction; its error is a quarter of that of rounding to bfloat16
+        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
     return 2.0 * tl.sigmoid(2.0 * x) - 1.0  # tanh
+
+
+@triton.jit
+def _hidden(z, ACT: tl.constexpr, DTYPE: tl.constexpr):
+    """The activation, rounded to DTYPE."""
+    h = _activate(z, ACT)
+    if ACT == 3:  # two at a time: where the numbers are used one by one too, Triton rounds them one by one
+        convert: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+        return tl.inline_asm_elementwise(convert, "=r,f,f", [h], tl.bfloat16, is_pure=True, pack=2)
+    return h.to(DTYPE)
 
 
 @triton.jit
@@ -160,7 +173,7 @@ def learn(
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, ACT: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr, CLIPPED: tl.constexpr, DTYPE: tl.constexpr,
     SIZE: tl.constexpr, PARTS: tl.constexpr, NUMBERS: tl.constexpr, SQUASH: tl.constexpr, BM: tl.constexpr,
-    OVERLAP: tl.constexpr = False,
+    ROW: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """The gradient on the transitions `order[:count]`. Each block computes BM of them and stores a row of `partial`.
 
@@ -171,27 +184,32 @@ def learn(
     row = block * BM + tl.arange(0, BM)
     live = row < count
     at = tl.load(order + row, mask=live, other=0)
+    chosen, logprob, advantage, target, old, weight = load_targets(
+        at, live, actions, logprobs, old_values, advantages, returns, counts, SIZE, PARTS, NUMBERS, COUNTED, CLIPPED
+    )
+    clip, value_clip, value_coef, entropy_coef = load_coefs(coefs)
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
     if OVERLAP:
         gdc_wait()
+    center, factor, share = load_stats(stats)
     w1 = _matrix(narrow, H, DP, DTYPE)
     b1 = tl.load(weights + H * D + tl.arange(0, H))
     w2 = _matrix(narrow + H * DP + H, H, H, DTYPE)
     b2 = tl.load(weights + H * D + H + H * H + tl.arange(0, H))
     after: tl.constexpr = H + H * H + H
     wo, bo = _heads(weights + H * D + after, narrow + H * DP + after, H, A, DTYPE)
-    h1 = _activate(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT).to(DTYPE)
-    h2 = _activate(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT).to(DTYPE)
+    h1 = _hidden(tl.dot(x, tl.trans(w1)) + b1[None, :], ACT, DTYPE)
+    h2 = _hidden(tl.dot(h1, tl.trans(w2)) + b2[None, :], ACT, DTYPE)
     o = tl.dot(h2, tl.trans(wo)) + bo[None, :]
     s = _log_stds(log_std, table, PARTS, NUMBERS, BM)
     grads, d_s = loss_grads(
-        o, s, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs,
-        table, bounds, A, SIZE, PARTS, NUMBERS, SQUASH, MASKED, COUNTED, CLIPPED, 16, BM,
+        o, s, at, live, block, masks, actions, chosen, logprob, advantage, target, old, weight, center, factor, share,
+        sums, clip, value_clip, value_coef, entropy_coef, table, bounds, A, SIZE, PARTS, NUMBERS, SQUASH, MASKED,
+        COUNTED, CLIPPED, 16, BM,
     )  # fmt: skip
 
     # backward through the network
-    size: tl.constexpr = NUMBERS + H * D + H + H * H + H + (A + 1) * (H + 1)
-    out_1 = partial + block.to(tl.int64) * size + NUMBERS
+    out_1 = partial + block.to(tl.int64) * ROW + NUMBERS
     out_2 = out_1 + H * D + H
     out_o = out_2 + H * H + H
     unit, place, column = tl.arange(0, H), tl.arange(0, DP), tl.arange(0, 16)
@@ -228,7 +246,7 @@ def add_metrics(sums, metrics, step, tiles, END: tl.constexpr, BLOCKS: tl.conste
 
 @triton.jit
 def reduce(
-    partial, sums, gradient, squares, metrics, step, size, blocks, tiles,
+    partial, sums, gradient, squares, metrics, step, size, row_size, blocks, tiles,
     BEGIN: tl.constexpr, END: tl.constexpr, BLOCKS: tl.constexpr, PART: tl.constexpr, OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """Adds the blocks' rows of `partial` to the gradient (BEGIN: starts from zero), and sums its squares.
@@ -236,13 +254,14 @@ def reduce(
     Also adds the metrics of `tiles` tiles, and with END counts the optimizer step.
     """
     if OVERLAP:
+        gdc_launch_dependents()
         gdc_wait()
     part = tl.program_id(0)
     at, block = part * PART + tl.arange(0, PART), tl.arange(0, BLOCKS)
     rows = tl.zeros((BLOCKS, PART), tl.float32)
     for first in range(0, blocks, BLOCKS):
         inside = (first + block < blocks)[:, None] & (at < size)[None, :]
-        place = (first + block).to(tl.int64)[:, None] * size + at[None, :]
+        place = (first + block).to(tl.int64)[:, None] * row_size + at[None, :]
         rows += tl.load(partial + place, mask=inside, other=0.0)
     grads = tl.sum(rows, 0)
     if not BEGIN:
@@ -323,11 +342,10 @@ def adam(
     if OVERLAP:
         gdc_wait()
         gdc_launch_dependents()
-    index = tl.arange(0, PARTS)
-    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
     _adam_part(
-        tl.program_id(0), weights, narrow, gradient, mean, square, metrics, step, rate, limit, norm, size,
-        beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, True, DECOUPLED, PART,
+        tl.program_id(0), weights, narrow, gradient, mean, square, metrics, step, rate, limit,
+        _norm(squares, parts, PARTS), size, beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, True, DECOUPLED,
+        PART,
     )  # fmt: skip
 
 
@@ -342,30 +360,53 @@ def muon(
     """Clips the gradient, then Muon for the two hidden matrices and a core's gates, one block each, and AdamW for the
     other weights in the blocks after those: see optimizers/muon.py.
     """
-    if OVERLAP:
-        gdc_wait()
-        gdc_launch_dependents()
-    which, index = tl.program_id(0), tl.arange(0, PARTS)
-    norm = tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+    which = tl.program_id(0)
     if which < MATRICES:
         _muon_matrix(
-            which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
-            NUMBERS, D, DP, H, G, MOMENTUM, STEPS, DTYPE,
+            which, weights, narrow, gradient, momentum, squares, rate, limit, polynomials, parts, decay, scale_1,
+            scale_2, NUMBERS, D, DP, H, G, MOMENTUM, STEPS, PARTS, DTYPE, OVERLAP,
         )  # fmt: skip
     else:
+        if OVERLAP:
+            gdc_wait()
+            gdc_launch_dependents()
         _adam_part(
-            which - MATRICES, weights, narrow, gradient, momentum, square, metrics, step, rate, limit, norm, size,
-            beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, False, True, PART,
+            which - MATRICES, weights, narrow, gradient, momentum, square, metrics, step, rate, limit,
+            _norm(squares, parts, PARTS), size, beta1, beta2, eps, decay, NUMBERS, D, DP, H, G, RECURRENT, False, True,
+            PART,
         )  # fmt: skip
 
 
 @triton.jit
+def _norm(squares, parts, PARTS: tl.constexpr):
+    """The gradient's norm, from the sums of squares of its parts."""
+    index = tl.arange(0, PARTS)
+    return tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
+
+
+@triton.jit
+def _polynomial(x, coefs, DTYPE: tl.constexpr):
+    """For a Newton-Schulz step x -> a x + (b x x^T + c (x x^T)^2) x: what multiplies x, and x rounded.
+
+    Terms are where sums of products begin: that takes no registers beside the sums.
+    """
+    rounded, b, c = x.to(DTYPE), tl.load(coefs + 1), tl.load(coefs + 2)
+    square = tl.dot(rounded, tl.trans(rounded))
+    factor = square.to(DTYPE)
+    return (c * tl.dot(factor, factor, square * (b / c))).to(DTYPE), rounded
+
+
+@triton.jit
 def _muon_matrix(
-    which, weights, narrow, gradient, momentum, rate, limit, norm, polynomials, decay, scale_1, scale_2,
+    which, weights, narrow, gradient, momentum, squares, rate, limit, polynomials, parts, decay, scale_1, scale_2,
     NUMBERS: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, G: tl.constexpr,
-    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, DTYPE: tl.constexpr,
+    MOMENTUM: tl.constexpr, STEPS: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """Muon's update of matrix number `which`."""
+    """Muon's update of matrix number `which`.
+
+    Loads are placed where they take no time of their own: the momentum before the gradient is there, the weights
+    before the last product.
+    """
     start, width = tl.where(which == 0, 0, H * D + H), tl.where(which == 0, D, H)
     if which >= 2:
         start += H * H + H + (which - 2) * (H * H) + tl.where(which >= 2 + G, G * H, 0)
@@ -375,21 +416,24 @@ def _muon_matrix(
     row, column = tl.arange(0, H), tl.arange(0, W)
     at = NUMBERS + start + row[:, None] * width + column[None, :]
     inside = (column < width)[None, :] & (row >= 0)[:, None]
-    g = tl.load(gradient + at, mask=inside, other=0.0)
-    g *= clip_factor(limit, norm)
     m = tl.load(momentum + at, mask=inside, other=0.0)
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
+    g = tl.load(gradient + at, mask=inside, other=0.0)
+    g *= clip_factor(limit, _norm(squares, parts, PARTS))
     m += (1.0 - MOMENTUM) * (g - m)
     tl.store(momentum + at, m, mask=inside)
-    x = (g + MOMENTUM * (m - g)).to(DTYPE).to(tl.float32)
-    x = x / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
-    for k in range(STEPS):
-        a, b, c = tl.load(polynomials + 3 * k), tl.load(polynomials + 3 * k + 1), tl.load(polynomials + 3 * k + 2)
-        rounded = x.to(DTYPE)
-        square = tl.dot(rounded, tl.trans(rounded)).to(DTYPE)
-        polynomial = (b * square.to(tl.float32) + c * tl.dot(square, square)).to(DTYPE)
-        x = a * rounded.to(tl.float32) + tl.dot(polynomial, rounded)
+    x = g + MOMENTUM * (m - g)
+    x *= 1.0 / tl.maximum(tl.sqrt(tl.sum(tl.sum(x * x, 1), 0)), 1e-7)
     lr = tl.load(rate)
-    w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
+    for k in range(STEPS - 1):
+        polynomial, rounded = _polynomial(x, polynomials + 3 * k, DTYPE)
+        x = tl.dot(polynomial, rounded, x * tl.load(polynomials + 3 * k))
+    polynomial, rounded = _polynomial(x, polynomials + 3 * STEPS - 3, DTYPE)
+    w = tl.load(weights + at, mask=inside, other=0.0)
+    x = tl.dot(polynomial, rounded, x * tl.load(polynomials + 3 * STEPS - 3))
+    w *= 1.0 - lr * decay
     w -= x * (lr * tl.where(which == 0, scale_1, scale_2))
     tl.store(weights + at, w, mask=inside)
     copy = tl.where(which == 0, row[:, None] * DP + column[None, :], at - NUMBERS + H * (DP - D))
@@ -397,16 +441,25 @@ def _muon_matrix(
 
 
 @triton.jit
-def advantage_stats(advantages, counts, order, stats, metrics, edges, COUNTED: tl.constexpr,
-                    STANDARDIZE: tl.constexpr, PART: tl.constexpr):  # fmt: skip
+def advantage_stats(
+    advantages, counts, order, stats, metrics, edges, moments,
+    COUNTED: tl.constexpr, STANDARDIZE: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
     """For each minibatch `order[edges[k]:edges[k + 1]]`: mean and 1 / std of its advantages, and 1 / its count.
 
-    Also sets the eight metrics to zero.
+    Without STANDARDIZE mean and 1 / std are those of `moments`, or 0 and 1 if that is None. Also sets the eight metrics
+    to zero.
     """
     k = tl.program_id(0)
     if k == 0:
         tl.store(metrics + tl.arange(0, 8), tl.zeros((8,), tl.float32))
     first, last = tl.load(edges + k), tl.load(edges + k + 1)
+    if not STANDARDIZE:
+        tl.store(stats + k * 4, 0.0 if moments is None else tl.load(moments))
+        tl.store(stats + k * 4 + 1, 1.0 if moments is None else tl.load(moments + 1))
+    if not STANDARDIZE and not COUNTED:  # nothing to add up
+        tl.store(stats + k * 4 + 2, 1.0 / tl.maximum((last - first).to(tl.float32), 1.0))
+        return
     pivot = tl.load(advantages + tl.load(order + first))  # subtracted: sums of numbers far from 0 lose precision
     ones, sums, squares = tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32)
     for start in range(first, last, PART):
@@ -421,11 +474,12 @@ def advantage_stats(advantages, counts, order, stats, metrics, edges, COUNTED: t
         sums += a * n
         squares += a * a * n
     total = tl.maximum(tl.sum(ones, 0), 1.0)
-    mean = tl.sum(sums, 0) / total
-    std = tl.sqrt(tl.maximum(tl.sum(squares, 0) / total - mean * mean, 0.0))
-    tl.store(stats + k * 4, pivot + mean if STANDARDIZE else 0.0)
-    tl.store(stats + k * 4 + 1, 1.0 / (std + 1e-8) if STANDARDIZE else 1.0)
     tl.store(stats + k * 4 + 2, 1.0 / total)
+    if STANDARDIZE:
+        mean = tl.sum(sums, 0) / total
+        std = tl.sqrt(tl.maximum(tl.sum(squares, 0) / total - mean * mean, 0.0))
+        tl.store(stats + k * 4, pivot + mean)
+        tl.store(stats + k * 4 + 1, 1.0 / (std + 1e-8))
 
 
 @triton.jit
@@ -487,3 +541,28 @@ def running_returns(
         tl.store(out + at, returns, mask=live)
         previous = tl.where(tl.load(dones + at, mask=live, other=0) != 0, 0.0, returns)
     tl.store(carry + row, previous, mask=live)
+
+
+@triton.jit
+def _mixed(x, keys, BITS: tl.constexpr):
+    """A permutation of the numbers below 2^BITS (uint32), drawn by eight keys."""
+    mask: tl.constexpr = (1 << BITS) - 1
+    half: tl.constexpr = (BITS + 1) // 2
+    for k in tl.static_range(4):  # each of these can be undone, so no two numbers become one
+        x = (x ^ tl.load(keys + 2 * k).to(tl.uint32)) & mask
+        x = (x * (tl.load(keys + 2 * k + 1).to(tl.uint32) | 1)) & mask
+        x = x ^ (x >> half)
+    return x
+
+
+@triton.jit
+def shuffle(keys, out, count, BITS: tl.constexpr, PART: tl.constexpr):
+    """0 .. count - 1 in random order: `out[k]` is the first number below `count` that follows k in a permutation of
+    2^BITS, which is a permutation again. It takes 3 us for 524,288 numbers; sorting random ones takes some 65.
+    """
+    at = tl.program_id(0) * PART + tl.arange(0, PART)
+    limit = count.to(tl.uint32)
+    x = _mixed(tl.minimum(at, count - 1).to(tl.uint32), keys, BITS)
+    while tl.max((x >= limit).to(tl.int32), 0) > 0:
+        x = tl.where(x >= limit, _mixed(x, keys, BITS), x)
+    tl.store(out + at, x.to(tl.int64), mask=at < count)

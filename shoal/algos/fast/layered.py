@@ -29,6 +29,7 @@ from shoal.algos.fast.base import (
     ACTIVATION_IDS,
     CORES,
     KernelPPO,
+    activation_id,
     activation_of,
     has_small_shared_memory,
     large_lstm_not_covered,
@@ -187,7 +188,7 @@ class Layered(KernelPPO):
             channels = convolutions[-1].out_channels
             order = torch.full((last.pixels, last.width), -1)
             order[:, :channels] = torch.arange(channels * last.pixels).view(channels, last.pixels).T
-        act = ACTIVATION_IDS[activation_of(policy)]
+        act = activation_id(activation_of(policy), self.dtype, self.learner.device)
         for layer in body.layers.layers:
             if layers and layer is not body.layers.layers[0]:
                 order = torch.full((1, layers[-1].width), -1)
@@ -344,7 +345,11 @@ class Layered(KernelPPO):
 
     def act(self, t: int, env_actions: Tensor | None = None, rows: slice = slice(None)) -> State:
         """As `KernelPPO.act`."""
-        (obs, noise, masks), outputs = self._step_tensors(t, env_actions, rows)
+        self._act(*self._step_tensors(t, env_actions, rows), rows)
+        return self._new_state(rows)
+
+    def _act(self, inputs_of_step: list[Any], outputs: list[Tensor], rows: slice) -> None:
+        obs, noise, masks = inputs_of_step
         for lo in range(0, len(obs), self.chunk):
             own = slice(lo, lo + self.chunk)
             count = len(obs[own])
@@ -358,7 +363,14 @@ class Layered(KernelPPO):
                 None if masks is None else masks[own], *to, self.head.table, self.head.bounds, count,
                 **constants, WIDTH=width_of(to[-1]), BM=self.head_rows, num_warps=4,
             )  # fmt: skip
-        return self._new_state(rows)
+
+    def _last_values(self, truncation: Any, out: Tensor) -> None:
+        if truncation.state:
+            super()._last_values(truncation, out)
+            return
+        (_, noise, masks), _ = self._step_tensors(0, None, slice(None))
+        outputs = [self.unused[0], out, self.unused[1], self.unused_env_actions]
+        self._act([truncation.obs[0], noise, masks], outputs, slice(None))
 
     def _act_core(self, rows: slice, first: int, count: int) -> Tensor:
         """The heads' inputs for `count` rows from the `first` of `rows` on."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.head_kernels import loss_grads, sample
+from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
 from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor, finished
 
 
@@ -282,10 +282,16 @@ def learn_heads(
     row = (block * BM + tl.arange(0, BM)).to(tl.int64)
     live = row < count
     at = tl.load(order + row, mask=live, other=0)
+    chosen, logprob, advantage, target, old, weight = load_targets(
+        at, live, actions, logprobs, old_values, advantages, returns, counts, SIZE, PARTS, NUMBERS, COUNTED, CLIPPED
+    )
+    clip, value_clip, value_coef, entropy_coef = load_coefs(coefs)
+    center, factor, share = load_stats(stats)
     o, s = _head_outputs(h, row, live, weights, narrow, biases, K, KP, NUMBERS, STATE, OP, BM, BK)
     d_o, d_s = loss_grads(
-        o, s, at, live, block, masks, actions, logprobs, old_values, advantages, returns, counts, stats, sums, coefs,
-        table, bounds, A, SIZE, PARTS, NUMBERS, SQUASH, MASKED, COUNTED, CLIPPED, OP, BM,
+        o, s, at, live, block, masks, actions, chosen, logprob, advantage, target, old, weight, center, factor, share,
+        sums, clip, value_clip, value_coef, entropy_coef, table, bounds, A, SIZE, PARTS, NUMBERS, SQUASH, MASKED,
+        COUNTED, CLIPPED, OP, BM,
     )  # fmt: skip
     d_o, d_s = d_o.to(DTYPE), d_s.to(DTYPE)
     WIDE: tl.constexpr = 2 * OP if NUMBERS > 0 else OP

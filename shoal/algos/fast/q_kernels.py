@@ -33,10 +33,22 @@ def copy_weights(weights, narrow, places, size, PART: tl.constexpr):
 
 
 @triton.jit
+def share_of(weights, is_ready, share, metrics, count, PART: tl.constexpr):
+    """A transition's share in DQN's loss: `is_ready` / the number of weights that are not 0. Clears the metrics."""
+    ones = tl.zeros((PART,), tl.float32)
+    for start in range(0, count, PART):
+        at = start + tl.arange(0, PART)
+        ones += tl.where(tl.load(weights + at, mask=at < count, other=0.0) != 0.0, 1.0, 0.0)
+    tl.store(share, tl.load(is_ready).to(tl.float32) / tl.maximum(tl.sum(ones, 0), 1.0))
+    tl.store(metrics + tl.arange(0, 8), tl.zeros((8,), tl.float32))
+
+
+@triton.jit
 def _hidden(x, w, weights, IN: tl.constexpr, H: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr):
     """A hidden layer of the matrix w (H, INP) and inputs (rows, INP): its outputs, and what its gradient needs."""
     unit = tl.arange(0, H)
-    z = tl.dot(x, tl.trans(w)) + tl.load(weights + IN * H + unit)[None, :]
+    bias = tl.load(weights + IN * H + unit)
+    z = tl.dot(x, tl.trans(w)) + bias[None, :]
     normal, factor = z, tl.sum(z, 1) * 0.0 + 1.0
     if LN:
         centered = z - (tl.sum(z, 1) / H)[:, None]
@@ -152,7 +164,7 @@ def learn(
     obs, weights, narrow, mean, scale, order, actions, targets, factors, share, partial, sums, count,
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr,
     UNIT: tl.constexpr, NORM: tl.constexpr, ORDERED: tl.constexpr, WEIGHTED: tl.constexpr, HUBER: tl.constexpr,
-    DTYPE: tl.constexpr, BM: tl.constexpr,
+    DTYPE: tl.constexpr, BM: tl.constexpr, ROW: tl.constexpr,
 ):  # fmt: skip
     """The gradient on `count` transitions, those of `order` if ORDERED. Each block stores a row of `partial`.
 
@@ -164,7 +176,11 @@ def learn(
     at = tl.load(order + row, mask=live, other=0) if ORDERED else row.to(tl.int64)
     second: tl.constexpr = D * H + H + 2 * H * LN
     third: tl.constexpr = second + H * H + H + 2 * H * LN
-    size: tl.constexpr = third + H * A + A
+    # these arrive while the network computes
+    weight = tl.where(live, tl.load(share), 0.0)
+    if WEIGHTED:
+        weight = weight * tl.load(factors + at, mask=live, other=0.0)
+    taken, target = tl.load(actions + at, mask=live, other=0), tl.load(targets + at, mask=live, other=0.0)
     x = _load_obs(obs, at, live, mean, scale, D, DP, UNIT, NORM).to(DTYPE)
     w1, w2 = _matrix(narrow, H, DP, DTYPE), _matrix(narrow + H * DP, H, H, DTYPE)
     w3 = _matrix(narrow + H * DP + H * H, 16, H, DTYPE)
@@ -174,24 +190,19 @@ def learn(
     narrow2 = h2.to(DTYPE)
     q = _head(narrow2, w3, weights + third, H, A)
 
-    weight = tl.where(live, tl.load(share), 0.0)
-    if WEIGHTED:
-        weight = weight * tl.load(factors + at, mask=live, other=0.0)
-    is_chosen = column[None, :] == tl.load(actions + at, mask=live, other=0)[:, None]
+    is_chosen = column[None, :] == taken[:, None]
     chosen = tl.sum(tl.where(is_chosen, q, 0.0), 1)
-    target = tl.load(targets + at, mask=live, other=0.0)
     error = chosen - target
     slope, loss = error, 0.5 * error * error
     if HUBER:
         slope = tl.minimum(tl.maximum(error, -1.0), 1.0)
         loss = slope * (error - 0.5 * slope)
-    tl.store(sums + block * 8 + 0, tl.sum(loss * weight, 0))
-    tl.store(sums + block * 8 + 1, tl.sum(chosen * weight, 0))
-    tl.store(sums + block * 8 + 2, tl.sum(target * weight, 0))
-    tl.store(sums + block * 8 + 3, 0.0)
-    tl.store(sums + block * 8 + 4, 0.0)
+    metrics = tl.where((column == 0)[None, :], (loss * weight)[:, None], 0.0)
+    metrics = tl.where((column == 1)[None, :], (chosen * weight)[:, None], metrics)
+    metrics = tl.where((column == 2)[None, :], (target * weight)[:, None], metrics)
+    tl.store(sums + block * 8 + column, tl.sum(metrics, 0), mask=column < 5)
 
-    out = partial + block.to(tl.int64) * size
+    out = partial + block.to(tl.int64) * ROW
     d = tl.where(is_chosen, (slope * weight)[:, None], 0.0)
     tl.store(out + third + H * A + column, tl.sum(d, 0), mask=column < A)
     d = d.to(DTYPE)

@@ -220,15 +220,16 @@ ENV_RARE void make_world(uint8_t *ground, uint64_t key, int32_t always_diamond) 
 }
 
 #ifdef TEAM_WAIT
-// ---- the same by all threads of a block: thread `rank` of `count` makes the cells rank, rank + count, ... ----
+// ---- the same by all threads of a block: thread `rank` of TEAM makes the cells rank, rank + TEAM, ... ----
 
-enum { TEAM = 128, TUNNEL = 64, TUNNELS = 128 };  // the most threads; bits of a cell: in the field, and in either way
+enum { TUNNEL = 64, TUNNELS = 128 };  // bits of a cell: in the field, and in either way
 enum { ALL_ROWS = 5 + 5 + 9 + 17, ALL_CORNERS = 5 * 5 + 5 * 5 + 9 * 33 + 17 * 17 };
 typedef struct {
     uint8_t ground[cells];
+    float noise[cells];  // of the current field
     float down[ALL_CORNERS], right[ALL_CORNERS];
     float low[TEAM], high[TEAM], lowest[8], highest[8];
-    uint32_t best[TEAM];
+    uint32_t best[TEAM], bests[8];
 } Workshop;
 
 ENV_FN int32_t first_corner(int32_t field) {
@@ -263,8 +264,8 @@ ENV_FN int32_t levels_at(int32_t field, int32_t row, int32_t col, float level) {
 }
 
 // Angles, which are drawn row by row, then gradients.
-TEAM_FN void make_corners(Workshop *w, uint64_t key, int32_t rank, int32_t count) {
-    for (int32_t number = rank; number < ALL_ROWS; number += count) {
+TEAM_PART void make_corners(Workshop *w, uint64_t key, int32_t rank) {
+    for (int32_t number = rank; number < ALL_ROWS; number += TEAM) {
         int32_t field = 0, row = number;
         for (; row > squares_down(field); field++) row -= squares_down(field) + 1;
         int32_t corners = squares_across(field) + 1, first = first_corner(field) + row * corners;
@@ -272,7 +273,7 @@ TEAM_FN void make_corners(Workshop *w, uint64_t key, int32_t rank, int32_t count
         for (int32_t k = 0; k < corners; k++) w->down[first + k] = rng_uniform(&rng, -M_PI_F, M_PI_F);
     }
     TEAM_WAIT();
-    for (int32_t k = rank; k < ALL_CORNERS; k += count) {
+    for (int32_t k = rank; k < ALL_CORNERS; k += TEAM) {
         float angle = w->down[k];
         w->down[k] = m_cos(angle);
         w->right[k] = m_sin(angle);
@@ -280,10 +281,15 @@ TEAM_FN void make_corners(Workshop *w, uint64_t key, int32_t rank, int32_t count
     TEAM_WAIT();
 }
 
-TEAM_FN void make_field_together(Workshop *w, int32_t field, int32_t rank, int32_t count) {
+// `field` is a number in the code where this is inlined, so that no division is left: the sizes of squares are powers
+// of two. With a variable a world took 0.2 ms on an H200.
+TEAM_PART void make_field_together(Workshop *w, const int32_t field, int32_t rank) {
+    const int32_t col = rank % side, first = rank / side, rows = TEAM / side;
     float low = M_INF, high = -M_INF;
-    for (int32_t cell = rank; cell < cells; cell += count) {
-        float noise = noise_at(w, field, cell / side, cell % side);
+#pragma unroll 4
+    for (int32_t row = first; row < side; row += rows) {
+        float noise = noise_at(w, field, row, col);
+        w->noise[row * side + col] = noise;
         low = m_min(low, noise);
         high = m_max(high, noise);
     }
@@ -291,7 +297,7 @@ TEAM_FN void make_field_together(Workshop *w, int32_t field, int32_t rank, int32
     w->high[rank] = high;
     TEAM_WAIT();
     if (rank < 8) {
-        for (int32_t k = rank; k < count; k += 8) {
+        for (int32_t k = rank; k < TEAM; k += 8) {
             low = m_min(low, w->low[k]);
             high = m_max(high, w->high[k]);
         }
@@ -304,26 +310,29 @@ TEAM_FN void make_field_together(Workshop *w, int32_t field, int32_t rank, int32
         high = m_max(high, w->highest[k]);
     }
     float scale = 1.0f / (high - low);
-    for (int32_t cell = rank; cell < cells; cell += count) {
-        int32_t row = cell / side, col = cell % side;
-        int32_t bits = levels_at(field, row, col, (noise_at(w, field, row, col) - low) * scale);
+#pragma unroll 4
+    for (int32_t row = first; row < side; row += rows) {
+        int32_t cell = row * side + col, bits = levels_at(field, row, col, (w->noise[cell] - low) * scale);
         w->ground[cell] = (uint8_t)(bits | (field == FIELD_WATER ? 0 : w->ground[cell]));
     }
 }
 
-TEAM_FN void make_world_together(uint8_t *map, uint64_t key, int32_t always_diamond, int32_t rank, int32_t count) {
+TEAM_FN void make_world_together(uint8_t *map, uint64_t key, int32_t always_diamond, int32_t rank) {
     TEAM_SHARED Workshop shared;
     Workshop *w = &shared;
-    make_corners(w, key, rank, count);
-    for (int32_t field = 0; field < FIELDS; field++) make_field_together(w, field, rank, count);
+    make_corners(w, key, rank);
+    make_field_together(w, FIELD_WATER, rank);
+    make_field_together(w, FIELD_MOUNTAIN, rank);
+    make_field_together(w, FIELD_TUNNEL, rank);
+    make_field_together(w, FIELD_TREE, rank);
     TEAM_WAIT();
-    for (int32_t cell = rank; cell < cells; cell += count) {
+    for (int32_t cell = rank; cell < cells; cell += TEAM) {
         int32_t back = cell % side * side + cell / side;
         if ((w->ground[cell] | w->ground[back]) & TUNNEL) w->ground[cell] |= TUNNELS;
     }
     TEAM_WAIT();
     uint32_t best = 0;
-    for (int32_t row = rank; row < side; row += count) {
+    for (int32_t row = rank; row < side; row += TEAM) {
         Rng rng = numbers_of_row(key, row);
         for (int32_t col = 0; col < side; col++) {
             int32_t cell = row * side + col, levels = w->ground[cell];
@@ -336,12 +345,17 @@ TEAM_FN void make_world_together(uint8_t *map, uint64_t key, int32_t always_diam
     }
     w->best[rank] = best;
     TEAM_WAIT();
+    if (rank < 8) {
+        for (int32_t k = rank; k < TEAM; k += 8) best = w->best[k] > best ? w->best[k] : best;
+        w->bests[rank] = best;
+    }
+    TEAM_WAIT();
     if (rank == 0) {
-        for (int32_t k = 1; k < count; k++) best = w->best[k] > best ? w->best[k] : best;
+        for (int32_t k = 1; k < 8; k++) best = w->bests[k] > best ? w->bests[k] : best;
         make_sure(w->ground, best, always_diamond);
     }
     TEAM_WAIT();
-    for (int32_t k = rank; k < cells / 4; k += count) {
+    for (int32_t k = rank; k < cells / 4; k += TEAM) {
         uint32_t four;
         memcpy(&four, w->ground + 4 * k, 4);
         memcpy(map + 4 * k, &four, 4);

@@ -24,6 +24,8 @@
 //   #define ENV_KEEPS_STATE                  env_reset finds the State of the episode before, not zeros: it and
 //                                            env_finish write all of it
 //   #define ENV_HAS_FINISH                   env_reset leaves what takes long to env_finish: see below
+//   #define ENV_OBS_FIELD pixels             the observation of its one agent is this field of State, which a GPU then
+//                                            copies with whole blocks; env_observe copies it, too
 //   #define ENV_CURVES(X) X(paths, 2, 31, "where it may go")     curves for viewers: 2 of 31 points each
 //   #include "core/env.h"
 //   typedef struct { ... } State;                                without ENV_STATE: any plain struct
@@ -37,9 +39,9 @@
 //   ENV_FN void env_curves(const State *s, const Params *p, int agent, float *out);   if ENV_CURVES
 //
 // ENV_HAS_FINISH, for a State without ENV_STATE: env_is_unfinished(s) is 1 after env_reset and 0 after env_finish(s,
-// p). On a GPU one thread would need long for it, and those beside it would wait. So all threads of a block do it
-// together, with the same result: env_finish_together(s, p, rank, count), under #ifdef TEAM_WAIT and by all `count` of
-// them, at most 128. A TEAM_SHARED variable is memory of the block; TEAM_WAIT() waits until all threads are there.
+// p). On a GPU one thread would need long for it, and those beside it would wait. So a second kernel does it after a
+// step, with the same result, by TEAM threads for each env: env_finish_together(s, p, rank), under #ifdef TEAM_WAIT. A
+// TEAM_SHARED variable is memory of all of them; TEAM_WAIT() waits until all are there; a TEAM_PART is inlined.
 //
 // env_check returns whether a State that was read from a file is safe to step and to observe: every number that is used
 // as an index or as the end of a loop is in its range. A State without such numbers needs no env_check.
@@ -72,8 +74,10 @@
 
 #ifdef __CUDACC__
 #define TEAM_FN static __device__ __noinline__
+#define TEAM_PART static __device__ __forceinline__
 #define TEAM_SHARED __shared__
 #define TEAM_WAIT() __syncthreads()
+enum { TEAM = 128 };
 #endif
 
 // Read-only data that all envs share. On a GPU it is in the memory of the device, cached; __constant__ memory would

@@ -4,8 +4,8 @@
 //   nvcc / NVRTC, -x cu                                     GPU: the same functions, one thread per env
 //
 // Does everything that an env could get wrong: time limit, autoreset, final_obs, alive, seeding, and the return, length
-// and statistics of episodes. shoal_step_env is the definition; shoal_step_block computes the same for many envs.
-// wrap.h changes what goes in and comes out; randomize.h draws params for each episode.
+// and statistics of episodes. shoal_step_env is the definition; shoal_step_block (host.h) and shoal_step_thread
+// (device.h) compute the same. wrap.h changes what goes in and comes out; randomize.h draws params for each episode.
 #include ENV_HEADER
 
 #ifdef __CUDACC__
@@ -19,8 +19,8 @@
 #define SHOAL_FN static inline
 #endif
 
-// Whether wrappers and params drawn per episode are compiled in. On a GPU they are a build of their own, so that the
-// kernels of plain envs have no code for them.
+// Whether wrappers, params drawn per episode and all autoreset modes are compiled in. On a GPU they are a build of
+// their own, so that the kernels of plain envs, all SHOAL_SAME_STEP, have no code for them.
 #if !defined(__CUDACC__) && !defined(SHOAL_EXTRAS)
 #define SHOAL_EXTRAS 1
 #elif !defined(SHOAL_EXTRAS)
@@ -212,12 +212,30 @@ SHOAL_FN void shoal_episode_record(ShoalBatch *b, int64_t i) {
     }
 }
 
+// memset of memory of the batch. On a GPU it is a loop: compilers would make a thousand instructions of a kilobyte.
+// Rows and states of whole words are aligned as words.
+SHOAL_FN void shoal_fill(void *to, int32_t value, int64_t bytes) {
+#ifdef __CUDACC__
+    const uint32_t word = (uint32_t)(uint8_t)value * 0x01010101u;
+    if (bytes % 4 == 0) {
+#pragma unroll 1
+        for (int64_t k = 0; k < bytes / 4; k++) ((uint32_t *)to)[k] = word;
+    } else {
+#pragma unroll 1
+        for (int64_t k = 0; k < bytes; k++) ((uint8_t *)to)[k] = (uint8_t)value;
+    }
+#else
+    memset(to, value, (size_t)bytes);
+#endif
+}
+
 SHOAL_FN void shoal_row_end(ShoalBatch *b, int64_t i, int64_t row) {
     b->final_return[row] = b->returns[row];
     b->final_length[row] = shoal_length(b, i);
 }
 
-// Whether the kernel that begins an episode calls env_finish in the end, or env_finish_together.
+// Whether an episode that is begun is finished later: by shoal_finish_kernel, or in the end of the kernel that began
+// it.
 #ifdef __CUDACC__
 #define SHOAL_FINISHES_LATE(b) (!SHOAL_EXTRAS || !(b)->wraps)
 #else
@@ -228,7 +246,11 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
 #ifdef ENV_KEEPS_STATE
     if (b->poison)
 #endif
+#ifdef ENV_STATE
         memset(s, b->poison, sizeof *s);
+#else
+    shoal_fill(s, b->poison, sizeof *s);
+#endif
     if (SHOAL_EXTRAS && b->num_rules > 0) shoal_randomize(b, i);
     env_reset(s, shoal_params_of(b, i), &b->rng[i]);
 #ifdef ENV_HAS_FINISH
@@ -245,20 +267,19 @@ SHOAL_FN void shoal_episode_begin(ShoalBatch *b, int64_t i, State *s) {
 
 // An agent's observation. Of a group that has a smaller one, the rest of the row is 0.
 SHOAL_FN void shoal_observe_agent(const State *s, const Params *p, int32_t agent, Obs *obs) {
-    if (SHOAL_OWN_OBS > 0) memset(obs, 0, OBS_SIZE * sizeof(Obs));
+    if (SHOAL_OWN_OBS > 0) shoal_fill(obs, 0, OBS_SIZE * sizeof(Obs));
     env_observe(s, p, agent, obs);
 }
 
 // Writes env i's observations to `out` (NUM_AGENTS, OBS_SIZE), and its masks.
-SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, Obs *out) {
-    const Params *p = shoal_params_of(b, i);
+SHOAL_FN void shoal_observe_env(ShoalBatch *b, int64_t i, const State *s, const Params *p, Obs *out) {
     for (int32_t a = 0; a < NUM_AGENTS; a++) {
         int64_t row = i * NUM_AGENTS + a;
         Obs *obs = out + (int64_t)a * OBS_SIZE;
         if (b->alive[row]) {
             shoal_observe_agent(s, p, a, obs);
         } else {
-            memset(obs, 0, OBS_SIZE * sizeof(Obs));
+            shoal_fill(obs, 0, OBS_SIZE * sizeof(Obs));
         }
 #ifdef ENV_HAS_MASK
         uint8_t *mask = b->masks + row * MASK_SIZE;
@@ -287,11 +308,12 @@ SHOAL_FN void shoal_reset_env(ShoalBatch *b, int64_t i, const uint64_t *seeds, O
         if (SHOAL_EXTRAS && b->wrap_rng) b->wrap_rng[i] = rng_seed(rng_mix(seeds[i] + SHOAL_WRAP_STREAM));
     }
     shoal_episode_begin(b, i, s);
-    shoal_observe_env(b, i, s, obs);
+    shoal_observe_env(b, i, s, shoal_params_of(b, i), obs);
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }
 
+#if SHOAL_EXTRAS  // a GPU's other build has shoal_step_thread only
 // One step of one env. Writes its observations to `obs` and returns the number of its rows that are done.
 SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
     if (b->ended[i]) {  // SHOAL_NEXT_STEP: this step is the reset, and its action is ignored
@@ -341,10 +363,11 @@ SHOAL_FN int32_t shoal_step_env(ShoalBatch *b, int64_t i, Obs *obs) {
             b->alive[i * NUM_AGENTS + a] &= (uint8_t)!b->terminated[i * NUM_AGENTS + a];
         }
     }
-    shoal_observe_env(b, i, s, obs);
+    shoal_observe_env(b, i, s, p, obs);
     STATE_CLOSE(i);
     return finished;
 }
+#endif
 
 // ---- bounds of actions and observations ----
 
@@ -435,7 +458,7 @@ SHOAL_FN void shoal_load_env(ShoalBatch *b, int64_t i, const ShoalRecord *record
     }
     // a record of another autoreset mode may wait for its reset: SHOAL_SAME_STEP would have done it at once
     if (record->ended && b->autoreset == SHOAL_SAME_STEP) shoal_episode_begin(b, i, s);
-    shoal_observe_env(b, i, s, shoal_obs_of(b, i));
+    shoal_observe_env(b, i, s, shoal_params_of(b, i), shoal_obs_of(b, i));
     for (int32_t a = 0; a < NUM_AGENTS; a++) shoal_row_clear(b, i * NUM_AGENTS + a);
     STATE_CLOSE(i);
 }

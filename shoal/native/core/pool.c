@@ -266,6 +266,29 @@ SHOAL_API int64_t shoal_pool_run(Pool *pool, RangeFn fn, void *batch, int32_t lo
     return shoal_pool_wait(pool, 0, 1);
 }
 
+// Actions to be checked and copied in (shoal_take_* of host.h): of envs from `first` on, `stride` bytes for each.
+typedef int64_t (*TakeFn)(void *batch, const void *from, int32_t lo, int32_t hi);
+typedef struct {
+    TakeFn take;
+    void *batch;
+    const char *from;
+    int64_t stride;
+    int32_t first;
+} Actions;
+
+static int64_t take_range(void *actions, int32_t lo, int32_t hi) {
+    const Actions *all = (const Actions *)actions;
+    return all->take(all->batch, all->from + (lo - all->first) * all->stride, lo, hi) >= 0;
+}
+
+// Takes the actions of envs [lo, hi) with all threads, each those of its own envs. Returns the index of the first bad
+// value, or -1. No job may be in flight.
+SHOAL_API int64_t shoal_pool_take(Pool *pool, TakeFn take, void *batch, const void *from, int64_t stride, int32_t lo,
+                                  int32_t hi, int32_t chunk) {
+    Actions all = {take, batch, (const char *)from, stride, lo};
+    return shoal_pool_run(pool, take_range, &all, lo, hi, chunk) ? take(batch, from, lo, hi) : -1;
+}
+
 // The builds that this CPU can run (native/build.py): 3 with AVX-512, 2 with AVX2, otherwise 0.
 SHOAL_API int32_t shoal_cpu_level(void) {
 #if defined(__x86_64__)

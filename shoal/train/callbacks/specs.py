@@ -107,6 +107,9 @@ def _maker(name: str) -> Any:
                 "A class of yours is named by its module or file: mine:Class, ./mine.py:Class."
             )
         return CALLBACKS.find(name)
+    stock, _, rest = name.partition(":")
+    if stock in CALLBACKS.names() and not names.is_name(name):
+        raise ConfigError(f"--callback '{name}': options stand in brackets. Write it as \"{stock}({rest})\".")
     maker = names.find(name, "--callback")
     if not callable(maker):
         raise ConfigError(f"--callback '{name}' is {type(maker).__name__}, not a class. Name a class with on_ methods.")
