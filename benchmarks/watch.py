@@ -1,6 +1,6 @@
 """What `shoal watch` takes and how fast it is: the first picture of a live run, its cost for the trainer, 1,000 runs.
 
-    python benchmarks/watch.py [--only picture trainer list] [--rounds 5] [--minutes 5] [--rate 1]
+    python benchmarks/watch.py [--only picture trainer server list] [--rounds 5] [--minutes 5] [--rate 1]
 
 picture   `shoal watch last` beside a live run of breakout, opened in headless Chromium (skipped without one): seconds
           until the curve and the agent are drawn, after the opening of the page, and after the start of the command.
@@ -9,6 +9,8 @@ trainer   CPU seconds of a trainer per step, with and without somebody who looks
           pair gives a ratio. CPU time, because other processes change the time on the clock by far more than 1 %: what
           remains are caches and the memory's bandwidth. The cores that the server itself takes are printed beside it.
           Where the trainer uses all cores, it loses at most the sum of both.
+server    what the server and its worker take of a core for a run that grows as breakout does (two records a second, a
+          checkpoint every 10 s), without a trainer beside it: with a page, and while nobody looks.
 list      a folder of 1,000 runs: seconds until their rows are served.
 
 The result is appended to benchmarks/results/watch.jsonl. A browser on the same machine takes time of its own.
@@ -18,20 +20,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
+import itertools
 import json
 import math
 import os
 import queue
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections.abc import Iterator
-from http.cookiejar import CookieJar
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -142,19 +145,23 @@ class Page:
 
 def ask(url: str, run: str, rate: float) -> None:
     """What the process of a Page does: asks as the page does for numbers, curves, and whether there is a newer game."""
-    base, state, step, requests = url.partition("?")[0], "off", -1, 0
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-    opener.open(url.partition("#")[0]).read()
+    state, step, requests = "off", -1, 0
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc)  # kept open, as a browser does
+    cookie = {"Cookie": f"shoal-watch-{parts.port}={urllib.parse.parse_qs(parts.query)['token'][0]}"}
     words = queue.Queue[str]()
     threading.Thread(target=_put_lines, args=(words,), daemon=True).start()
-    curves = f"api/curves?run={run}&" + "&".join(f"key={key}" for key in KEYS)
+    curves, version = f"api/curves?run={run}&" + "&".join(f"key={key}" for key in KEYS), ""
     while state != "end":
         if state == "on":
-            for path in (f"api/run?run={run}", curves, f"api/game?run={run}&newer={step}"):
-                data, requests = b"", requests + 1
-                with contextlib.suppress(urllib.error.HTTPError), opener.open(base + path) as answer:  # no checkpoint
-                    data = answer.read()
-            step = json.loads(data)["step"] if data else step
+            answers: list[Any] = []
+            for path in (f"api/run?run={run}", f"{curves}&version={version}", f"api/game?run={run}&newer={step}"):
+                connection.request("GET", f"/{path}", headers=cookie)
+                answer, requests = connection.getresponse(), requests + 1
+                data = answer.read()
+                answers.append(json.loads(data) if answer.status == 200 else None)  # 204: nothing new
+            version = next(iter(answers[1]["runs"].values()))["version"]  # from then on, only new points are sent
+            step = answers[2]["step"] if answers[2] else step
         with contextlib.suppress(queue.Empty):
             state = words.get(timeout=PAGE_EVERY_S / rate)
     print(requests)
@@ -239,6 +246,50 @@ def _interval(values: list[float], draws: int = 2000) -> tuple[float, float, flo
     return median(values), medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
+# ---- the server alone ----
+
+
+def server(minutes: float) -> dict[str, Any]:
+    """The share of a core that the server and its worker take, with a page and without."""
+    from shoal.train import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"total_steps": 200_000}
+        run = train("breakout", runs_folder=folder, console="off", train=options, eval={"episodes": 0})
+        (run.folder / "summary.json").unlink()
+        threading.Thread(target=_grow, args=(run.folder,), daemon=True).start()
+        with watching(Path(folder)) as (process, url):
+            page = Page(url, f"breakout/{run.id}", 1.0)
+            shares = {}
+            for is_on in (True, False):
+                page.switch(is_on)
+                time.sleep(12.0)  # the first curves and the first game
+                began, before = time.monotonic(), cpu_of(process.pid)
+                time.sleep(60.0 * minutes / 2)
+                shares[is_on] = (cpu_of(process.pid) - before) / (time.monotonic() - began)
+            page.close()
+        (run.folder / "metrics.jsonl").unlink()  # ends the growth
+    print(f"server: {100 * shares[True]:.2f} % of a core with a page, {100 * shares[False]:.2f} % while nobody looks")
+    return {"with_page": shares[True], "without": shares[False]}
+
+
+def _grow(folder: Path) -> None:
+    """Adds records and checkpoints to a run, as training does, until its metrics are removed."""
+    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
+    record = json.loads(metrics.read_text().splitlines()[-1])
+    newest = max(path for path in checkpoints.iterdir() if path.is_dir())
+    for count in itertools.count(1):
+        record["step"], record["wall_s"] = record["step"] + 50_000, record["wall_s"] + 0.5
+        if not metrics.is_file():
+            return
+        with metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if count % 20 == 0:
+            copy = shutil.copytree(newest, checkpoints / ".new")
+            copy.rename(checkpoints / f"{record['step']:012}")
+        time.sleep(0.5)
+
+
 # ---- the list ----
 
 
@@ -266,7 +317,7 @@ def listing(rounds: int, count: int = 1000) -> dict[str, Any]:
 def main() -> None:
     """Runs the parts that were chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=("picture", "trainer", "list"), default=())
+    parser.add_argument("--only", nargs="+", choices=("picture", "trainer", "server", "list"), default=())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--rate", type=float, default=1.0)
@@ -275,12 +326,14 @@ def main() -> None:
     if args.ask:
         ask(args.ask[0], args.ask[1], float(args.ask[2]))
         return
-    wanted = args.only or ("picture", "list", "trainer")
+    wanted = args.only or ("picture", "list", "server", "trainer")
     result: dict[str, Any] = {}
     if "picture" in wanted:
         result["picture"] = picture(args.rounds)
     if "list" in wanted:
         result["list"] = listing(args.rounds)
+    if "server" in wanted:
+        result["server"] = server(args.minutes)
     if "trainer" in wanted:
         result["trainer"] = trainer(args.minutes, args.rate)
     from shoal.measure import describe_machine

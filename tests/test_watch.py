@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -149,7 +150,8 @@ def test_curves_grow_and_stay_bounded(tmp_path, monkeypatch):
                 total += 1
                 file.write(json.dumps({"step": total, "wall_s": total / 10, "x": 2.0 * total}) + "\n")
         found = known.of(path.parent, ["x", "unknown"])
-        step, wall, value = found["curves"]["x"]
+        assert found["curves"]["x"]["from"] == 0
+        step, wall, value = found["curves"]["x"]["points"]
         assert len(step) <= 101
         assert value == pytest.approx([2.0 * s for s in step])
         assert wall == pytest.approx([s / 10 for s in step])
@@ -158,7 +160,28 @@ def test_curves_grow_and_stay_bounded(tmp_path, monkeypatch):
     path.unlink()  # a resume replaces the file
     path.with_name("new").write_text('{"step": 1, "wall_s": 1, "y": 3}\n')
     path.with_name("new").rename(path)
-    assert known.of(path.parent, ["y"])["curves"] == {"y": [[1.0], [1.0], [3.0]]}
+    again = known.of(path.parent, ["y"], found["version"])
+    assert again["curves"] == {"y": {"from": 0, "points": [[1.0], [1.0], [3.0]]}}
+    assert again["version"] > found["version"]
+
+
+def test_a_page_that_has_a_curve_gets_its_new_points_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "POINTS", 20)
+    path = tmp_path / "a" / "metrics.jsonl"
+    path.parent.mkdir()
+    known, page, version, sent = curves.Curves(files.Root(tmp_path)), [[], [], []], -1, 0
+    for total in range(1, 200):
+        with path.open("a") as file:
+            file.write(json.dumps({"step": total, "wall_s": 1.0, "x": total**0.5}) + "\n")
+        if total % 3:
+            continue
+        found = known.of(path.parent, ["x"], version)
+        version, new = found["version"], found["curves"]["x"]
+        page = [[*old[: new["from"]], *more] for old, more in zip(page, new["points"])]
+        sent += len(new["points"][0])
+        assert page == known.of(path.parent, ["x"])["curves"]["x"]["points"]
+    assert sent < 400  # whole curves would be 1,900 points
+    assert known.of(path.parent, ["x"], version + 5)["curves"]["x"]["from"] == 0  # of another server
 
 
 def test_of_a_large_file_lines_at_even_distances_are_read(tmp_path, monkeypatch):
@@ -166,7 +189,7 @@ def test_of_a_large_file_lines_at_even_distances_are_read(tmp_path, monkeypatch)
     monkeypatch.setattr(curves, "POINTS", 64)
     lines = [json.dumps({"step": k, "wall_s": k, "x": float(k)}) + "\n" for k in range(20_000)]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
-    step, _, value = curves.Curves(files.Root(tmp_path)).of(tmp_path, ["x"])["curves"]["x"]
+    step, _, value = curves.Curves(files.Root(tmp_path)).of(tmp_path, ["x"])["curves"]["x"]["points"]
     assert len(step) <= 129
     assert step == sorted(step)
     assert step[0] < 2000
@@ -178,7 +201,7 @@ def test_panels_are_those_of_the_dashboard(tmp_path):
     run = fake_run(tmp_path, count=30)
     known = index.Index(files.Root(tmp_path))
     known.scan()
-    shown = panels.panels(known.root, known.runs["breakout/a"])
+    shown = panels.Panels(known.root).of(known.runs["breakout/a"])
     history = History(RunFacts(run.folder, "a", "breakout"))
     for record in run.metrics():
         history.add(record)
@@ -186,6 +209,51 @@ def test_panels_are_those_of_the_dashboard(tmp_path):
     assert shown["step"] == history.step
     assert [row["key"] for row in shown["learning"]] == [row.name for row in history.learning()]
     assert shown["episodes"][0]["value"] == history.latest["episode/return"]
+
+
+def test_panels_of_records_that_are_added_are_those_of_the_whole_file(tmp_path):
+    run = fake_run(tmp_path, count=40, status=None)
+    path, known = run.folder / "metrics.jsonl", index.Index(files.Root(tmp_path))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:10]))
+    known.scan()
+    entry, growing = known.runs["breakout/a"], panels.Panels(known.root)
+    for line in ["", *lines[10:]]:
+        with path.open("a") as file:
+            file.write(line)
+        found = growing.of(entry)
+    assert found == panels.Panels(known.root).of(entry)
+    path.unlink()
+    path.write_text("".join(lines[:3]))  # a resume replaces the file
+    assert growing.of(entry)["step"] == json.loads(lines[2])["step"]
+
+
+def test_the_speed_of_a_long_run_is_that_of_its_last_seconds(tmp_path):
+    """The end of the file is read, which may be less than the seconds that the speed is averaged over."""
+    run = fake_run(tmp_path, count=3)
+    more = {f"stat/{k}": 0.123456789 for k in range(200)}
+    records = [{"step": 1000 * k, "wall_s": k / 10, "time/learn": 0.1, **more} for k in range(2000)]
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    known = index.Index(files.Root(tmp_path))
+    known.scan()
+    assert panels.Panels(known.root).of(known.runs["breakout/a"])["sps"] == pytest.approx(10_000.0)
+
+
+def test_the_page_of_a_run_asks_for_that_run_alone(tmp_path):
+    for name in ("a", "b"):
+        fake_run(tmp_path, id=name, status=None, count=2)
+    known = index.Index(files.Root(tmp_path))
+    known.scan()
+    for name in ("a", "b"):
+        with (tmp_path / "breakout" / name / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 77, "wall_s": 7}\n')
+    known.refresh("breakout/a")
+    assert known.runs["breakout/a"].row["step"] == 77
+    assert known.runs["breakout/b"].row["step"] != 77
+    shutil.rmtree(tmp_path / "breakout" / "a")
+    known._scanned_s = -1.0
+    known.refresh("breakout/a")
+    assert list(known.runs) == ["breakout/b"]
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_line(tmp_path):
@@ -243,6 +311,25 @@ def test_parts_of_a_video(served, tmp_path):
 
 
 # ---- who may ask ----
+
+
+@pytest.mark.parametrize(
+    ("request_line", "more", "status"),
+    [
+        ("GET /api/runs HTTP/1.1", "", 200),
+        ("GET /api/runs HTTP/1.1", "Host: evil.example\r\n", 403),
+        ("GET http://evil.example/api/runs HTTP/1.1", "", 400),
+        ("TRACE /api/runs HTTP/1.1", "", 501),
+    ],
+)
+def test_requests_that_no_browser_sends_are_refused(served, request_line, more, status):
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as client:
+        cookie = f"Cookie: shoal-watch-{served.port}={served.token}"
+        head = f"{request_line}\r\nHost: 127.0.0.1:{served.port}\r\n{more}{cookie}\r\nConnection: close\r\n\r\n"
+        client.sendall(head.encode())
+        answer = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    assert answer.startswith(f"HTTP/1.1 {status} ")
+    assert "<" not in answer
 
 
 def test_requests_without_the_token_or_from_elsewhere_are_refused(served):

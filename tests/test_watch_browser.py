@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -140,6 +141,39 @@ def test_curves_are_live(root, served):
         )
         tab.wait("document.querySelector('.panels').textContent.includes('4321')")
         assert tab.errors == []
+
+
+def test_a_run_shows_its_name_and_a_command_that_can_be_typed(root, served):
+    run = fake_run(root, "gymnasium:CartPole-v1", "py", count=5)
+    facts = json.loads((run.folder / "run.json").read_text())
+    facts["command"] = ["/opt/venv/bin/shoal", "train", "gymnasium:CartPole-v1", "--callback", "stop_at(score='9')"]
+    (run.folder / "run.json").write_text(json.dumps({**facts, "machine": {"system": "Linux", "cores": 2}}))
+    with browser.Browser() as tab:
+        tab.open(f"{served.url}#/run/gymnasium-CartPole-v1/py", "document.querySelector('.after') !== null")
+        assert tab.run("document.querySelector('h1').textContent") == "gymnasium:CartPole-v1 py"
+        words = tab.run("document.querySelector('.after').textContent")
+        assert shlex.split(words) == ["shoal", *facts["command"][1:]]
+        assert "Linux · cores: 2" in tab.run("document.body.textContent")
+        assert tab.errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_have_the_contrast_that_wcag_asks_for(root, served, scheme):
+    checks = (Path(__file__).parent.parent / "scripts/site-check.js").read_text()
+    names = [f"breakout/b{k}" for k in range(2)]
+    for k in range(2):
+        fake_run(
+            root, id=f"b{k}", seed=k, count=20, eval={"return": 5.0 * k, "ci95": 1.0}, status=("finished", None)[k]
+        )
+    with browser.Browser() as tab:
+        tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        tab.open(served.url, "document.querySelectorAll('#runs tbody tr').length == 2")
+        places = {"": "#runs", f"#/run/{names[0]}": ".after", f"#/compare/{','.join(names)}": "td.best"}
+        for place, shown in places.items():
+            tab.run(f"location.hash = '{place}'")
+            tab.wait(f"document.querySelector('{shown}') !== null")
+            tab.run(checks)
+            assert tab.run("contrasts(3.0, 4.5)") == [], place
 
 
 def test_a_python_env_shows_its_videos_on_a_phone(root, served):

@@ -5,6 +5,7 @@ What compiles needs `zig` (the extra `web`), what runs needs Node or Chromium: t
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
@@ -32,7 +33,7 @@ from shoal.train import env_params
 from shoal.train.options import options_for
 from shoal.train.players import make_actor
 from shoal.web import build, controls, game, page, record
-from shoal.web.facts import packed
+from shoal.web.facts import letters, packed
 from shoal.web.serve import PageServer
 
 from . import browser
@@ -383,6 +384,23 @@ def test_a_record_with_other_returns_is_refused(tmp_path):
 
 
 # ---- pages ----
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 1000])
+def test_bytes_as_letters_are_base_85_without_angle_brackets(size):
+    data = np.random.default_rng(size).bytes(size)
+    assert letters(data) == base64.b85encode(data).decode().replace("<", ",")
+
+
+@needs_node
+def test_bytes_that_a_page_holds_are_read_again():
+    data = np.random.default_rng(0).bytes(4099)
+    texts = [letters(data[:size]) for size in (0, 1, 2, 3, 4, 4099)]
+    unpack = f"""const Packed = require({json.dumps(str(page.PAGE / page.UNPACK))});
+        for (const text of {json.dumps(texts)}) console.log(Buffer.from(Packed.bytesOf(text)).toString("hex"));
+        Packed.unpacked({json.dumps(packed(data))}).then((all) => console.log(Buffer.from(all).toString("hex")));"""
+    done = subprocess.run(["node", "-e", unpack], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == [data[:size].hex() for size in (0, 1, 2, 3, 4, 4099)] + [data.hex(), ""]
 
 
 def test_a_page_escapes_what_it_holds():

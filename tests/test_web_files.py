@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from shoal import checkpoint
+from shoal.errors import CompilerMissing
 from shoal.evaluate import held_out
 from shoal.runs import Run
 from shoal.train import env_seed, load_player
@@ -63,6 +64,23 @@ def test_it_is_the_game_of_the_policy(kind, tmp_path):
     assert run.last is not None
     found = from_files.game(Run(run.folder), run.last, described(run))
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(made_with_torch(run)))
+
+
+def test_without_a_compiler_the_worker_tries_once_and_not_with_torch(tmp_path, monkeypatch):
+    run = train_tiny("cartpole", tmp_path)
+    tried: list[str] = []
+    monkeypatch.setattr(build, "find_module", lambda source: tried.append(source.name))
+    monkeypatch.setattr(build, "find_zig", lambda: None)
+    monkeypatch.setattr(Worker, "_game_with_torch", lambda *_: pytest.fail("torch cannot compile the env either"))
+    worker = Worker(tmp_path, [])
+    for _ in range(3):  # a page asks every two seconds
+        with pytest.raises(CompilerMissing, match="shoal\\[web\\]"):
+            worker.game(str(run.folder))
+    assert tried == ["cartpole"]
+    monkeypatch.setattr("shoal.watch.worker.time.monotonic", lambda: 1e9)
+    with pytest.raises(CompilerMissing):
+        worker.game(str(run.folder))
+    assert tried == ["cartpole"] * 2
 
 
 @needs_zig

@@ -112,8 +112,11 @@ def test_a_custom_policy_is_refused():
         network.translate(Actor(NUMBERS, ONE, Net(), seed=0, policy=Own()))
 
 
-def test_a_matrix_of_16_bits_is_within_half_a_step_of_its_columns():
+@pytest.mark.parametrize("bits", [8, 12, 16])
+def test_a_matrix_of_few_bits_is_within_half_a_step_of_its_columns(bits):
     matrix = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32) * [1.0, 1e6, 1e-9, 0.0]
-    small, scale = instructions.narrowed(matrix)
+    small, scale = instructions.narrowed(matrix, bits)
     assert small.dtype == np.int16
-    assert (np.abs(small * scale - matrix).max(0) <= 0.51 * np.abs(matrix).max(0) / 32767 + 1e-30).all()
+    largest = 2 ** (bits - 1) - 1
+    assert np.abs(small).max() == largest
+    assert (np.abs(small * scale - matrix).max(0) <= 0.51 * np.abs(matrix).max(0) / largest + 1e-30).all()

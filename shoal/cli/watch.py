@@ -74,7 +74,7 @@ def watch(
         if not no_browser:
             _open(server.url)
         while True:
-            time.sleep(1.0)
+            time.sleep(60.0)
     except KeyboardInterrupt:
         screen.print()
     finally:

@@ -1,13 +1,16 @@
 """Curves: the metrics of runs as columns, read once and then only what was added.
 
 A curve has at most 2 * POINTS points: when it is full, neighbours are averaged. Of a file above WHOLE bytes, lines at
-even distances are read. So a page gets the same little data of a run of a minute and of a month.
+even distances are read. So a page gets the same little data of a run of a minute and of a month. A page that has a
+curve already gets its new points alone.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from array import array
+from bisect import bisect_right
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -28,22 +31,26 @@ class Curve:
 
     def __init__(self) -> None:
         self.step, self.wall, self.value = array("d"), array("d"), array("d")
+        self.versions = array("q")  # of the run, when each point was complete
+        self.halved = 0  # the version when neighbours were averaged last
         self.per_point, self.count = 1, 0
         self.sums = [0.0, 0.0, 0.0]
 
-    def add(self, step: float, wall: float, value: float) -> None:
-        """Adds a record."""
+    def add(self, step: float, wall: float, value: float, version: int) -> None:
+        """Adds a record, with which the run has a new version."""
         self.sums = [total + part for total, part in zip(self.sums, (step, wall, value))]
         self.count += 1
         if self.count < self.per_point:
             return
         for column, total in zip(self.columns, self.sums):
             column.append(total / self.count)
+        self.versions.append(version)
         self.sums, self.count = [0.0, 0.0, 0.0], 0
         if len(self.value) >= 2 * POINTS:
             self.step, self.wall, self.value = (
                 array("d", [(a + b) / 2 for a, b in zip(column[::2], column[1::2])]) for column in self.columns
             )
+            self.versions, self.halved = self.versions[1::2], version
             self.per_point *= 2
 
     @property
@@ -51,11 +58,16 @@ class Curve:
         """Step, seconds and value of each point."""
         return self.step, self.wall, self.value
 
-    def facts(self, most: int = 2 * POINTS) -> list[list[float]]:
-        """The points as JSON, about `most` of them. The newest records, not yet a point, are one more."""
+    def facts(self, most: int = 2 * POINTS, since: int = -1) -> dict[str, Any]:
+        """The points as JSON, about `most` of them; those of a page that has version `since` are kept up to `from`.
+
+        The newest records, not yet a point, are one more.
+        """
         rest = [[total / self.count] if self.count else [] for total in self.sums]
         stride = max(1, -(-len(self.value) // most))
-        return [[*column[::stride].tolist(), *more] for column, more in zip(self.columns, rest)]
+        first = bisect_right(self.versions, since) if stride == 1 and since >= self.halved else 0
+        points = [[*column[first::stride].tolist(), *more] for column, more in zip(self.columns, rest)]
+        return {"from": first, "points": points}
 
 
 class RunCurves:
@@ -64,19 +76,22 @@ class RunCurves:
     def __init__(self, root: Root, folder: Path) -> None:
         self.root, self.path = root, folder / "metrics.jsonl"
         self.lock = threading.Lock()
+        self.version = int(1000 * time.time())  # later than all versions of this run that pages may know
         self.clear()
 
     def clear(self) -> None:
         """Forgets everything: a resumed run has other records from its checkpoint on."""
         self.curves: dict[str, Curve] = {}
-        self.offset, self.identity, self.version = 0, (0, 0), 0
+        self.offset, self.identity = 0, (0, 0)
+        self.version += 1
+        self.cleared = self.version
 
     def update(self) -> None:
         """Reads what was added."""
         try:
             status = self.path.stat()
         except OSError:
-            return self.clear()
+            return self.clear() if self.offset else None
         if status.st_size < self.offset or self.identity != (status.st_dev, status.st_ino):
             self.clear()  # a resume replaces the file
             self.identity = status.st_dev, status.st_ino
@@ -118,7 +133,7 @@ class RunCurves:
                 if len(self.curves) >= MOST_METRICS:
                     continue
                 self.curves[key] = Curve()
-            self.curves[key].add(step, wall or 0.0, found)
+            self.curves[key].add(step, wall or 0.0, found, self.version)
 
 
 class Curves:
@@ -130,7 +145,10 @@ class Curves:
         self._lock = threading.Lock()
 
     def of(self, folder: Path, keys: list[str], version: int = -1, most: int = 2 * POINTS) -> dict[str, Any]:
-        """The curves of a run by name; the names of all; nothing new since `version`: its number alone."""
+        """The curves of a run by name, from the points on that are new since `version`, and the names of all.
+
+        If nothing is new: the number of the version alone.
+        """
         with self._lock:
             run = self._runs.setdefault(folder, RunCurves(self.root, folder))
             self._runs.move_to_end(folder)
@@ -140,5 +158,6 @@ class Curves:
             run.update()
             if run.version == version:
                 return {"version": version}
-            curves = {key: run.curves[key].facts(most) for key in keys if key in run.curves}
+            since = version if run.cleared <= version < run.version else -1
+            curves = {key: run.curves[key].facts(most, since) for key in keys if key in run.curves}
             return {"version": run.version, "keys": list(run.curves), "curves": curves}

@@ -20,7 +20,7 @@ from shoal import runs
 from shoal.names import shortened
 from shoal.runs import Run
 from shoal.seed_groups import FILE as SEEDS_FILE
-from shoal.watch.files import Root, complete_lines, number, parse_object, plain, read_in
+from shoal.watch.files import Root, number, parse_object, plain, read_in
 
 TAIL = 64 << 10  # bytes of metrics that are read for the newest values
 REST_S = 0.5  # between two scans
@@ -68,6 +68,15 @@ class Index:
                 return
             self._scan(now)
             self._scanned_s = time.monotonic()
+
+    def refresh(self, name: str) -> None:
+        """Brings one run up to date: a page that shows it does not need the others."""
+        with self._lock:
+            entry = self.runs.get(name)
+            if entry is not None and os.path.lexists(entry.path):
+                self._visit(name, entry.path, time.monotonic())
+                return
+        self.scan()
 
     def changes(self, since: int = 0) -> dict[str, Any]:
         """The rows that changed after a version, and what was removed."""
@@ -214,12 +223,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def last_records(root: Root, path: Path) -> list[dict[str, Any]]:
-    """The records in the last part of metrics.jsonl, oldest first."""
-    data = root.read(path / "metrics.jsonl", TAIL, -TAIL) or b""
-    return [record for line in complete_lines(data) if (record := parse_object(line))]
 
 
 def _last_values(folder: str, keys: tuple[str, ...]) -> dict[str, float]:

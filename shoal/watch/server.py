@@ -24,11 +24,12 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from shoal import html_page, registry
 from shoal.errors import ConfigError
-from shoal.watch import compare, panels
+from shoal.watch import compare
 from shoal.watch.background import Background
 from shoal.watch.curves import Curves
 from shoal.watch.files import Root, plain
 from shoal.watch.index import Entry, Index
+from shoal.watch.panels import Panels
 from shoal.watch.worker import NOT_NATIVE
 
 PAGE = Path(__file__).parent / "page"
@@ -66,7 +67,7 @@ class Watch:
 
     def __init__(self, folder: Path, headers: list[Path] | None = None, background: Background | None = None) -> None:
         self.root = Root(folder)
-        self.index, self.curves = Index(self.root), Curves(self.root)
+        self.index, self.curves, self.panels = Index(self.root), Curves(self.root), Panels(self.root)
         self.background = background or Background(self.root.folder, headers or [])
         self._making, self._game = threading.Lock(), ("", dict[str, Any]())
 
@@ -80,7 +81,7 @@ class Watch:
     def game(self, name: str) -> dict[str, Any]:
         """The game of a run's newest checkpoint. That of the run that was shown last is kept."""
         entry = self.run(name)
-        steps = panels.checkpoints(self.root, entry.path)
+        steps = self.panels.checkpoints(entry.path)
         with self._making:  # two requests for the same game make it once
             known, facts = self._game
             if known != name or not steps or facts["step"] != steps[-1]:
@@ -113,15 +114,15 @@ class Watch:
 
     def api_run(self, query: dict[str, list[str]]) -> dict[str, Any]:
         """Everything about one run but its curves."""
-        self.index.scan()
         name = query.get("run", [""])[0]
+        self.index.refresh(name)
         entry = self.run(name)
-        steps = panels.checkpoints(self.root, entry.path)
+        steps = self.panels.checkpoints(entry.path)
         summary, facts = entry.summary, entry.facts
         videos = self._videos(entry)
         return {
             "row": entry.row,
-            "panels": panels.panels(self.root, entry),
+            "panels": self.panels.of(entry),
             "options": self.index.options.of(entry.path),
             "facts": plain({key: facts.get(key) for key in FACTS}),
             "summary": plain({key: summary.get(key) for key in SUMMARY}),
@@ -155,7 +156,7 @@ class Watch:
         """The game of a run's newest checkpoint; None if it is not newer than `newer`."""
         name, newer = query.get("run", [""])[0], query.get("newer", ["-1"])[0]
         least = int(newer) if newer.isdigit() and len(newer) < 20 else -1
-        steps = panels.checkpoints(self.root, self.run(name).path)
+        steps = self.panels.checkpoints(self.run(name).path)
         if steps and steps[-1] <= least:
             return None
         facts = self.game(name)
@@ -180,7 +181,8 @@ class Watch:
         entry = self.run(name)
         if not registry.is_native(str(entry.facts.get("env", ""))):
             raise ConfigError(NOT_NATIVE)
-        return page_html({**self.game(name), "renew": f"/api/game?run={quote(name, safe='')}"}), f"\n{script()}"
+        facts = {**self.game(name), "renew": f"/api/game?run={quote(name, safe='')}"}
+        return page_html(facts, is_packed=False), f"\n{script()}"
 
     def league_page(self, name: str) -> tuple[str, str]:
         """The page of a run's league."""
@@ -214,7 +216,7 @@ class Server:
             ) from None
         self.port = self.server.server_port
         self.url = f"http://127.0.0.1:{self.port}/?token={self.token}{start}"
-        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.2,), daemon=True)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.5,), daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -247,7 +249,7 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
         def is_foreign(self) -> bool:
             address: Any = self.server.server_address
             hosts = [f"{name}:{address[1]}" for name in ("127.0.0.1", "localhost")]
-            if self.headers.get("Host") not in hosts:
+            if len(self.headers.get_all("Host", [])) != 1 or self.headers["Host"] not in hosts:
                 return True
             if self.headers.get("Origin") not in (None, *(f"http://{host}" for host in hosts)):
                 return True
@@ -276,6 +278,8 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
                 parts = urlsplit(self.path)
                 query = parse_qs(parts.query, max_num_fields=1000)
             except ValueError:
+                return self.refuse(400, "bad address")
+            if parts.scheme or parts.netloc:  # of a proxy
                 return self.refuse(400, "bad address")
             if self.is_foreign():
                 return self.refuse(
@@ -400,6 +404,10 @@ def _handler(watch: Watch, token: str) -> type[BaseHTTPRequestHandler]:
         def refuse(self, status: int, reason: str) -> None:
             self.close_connection = True  # a body may follow, which nobody reads
             self.answer(status, reason.encode(errors="replace"), more={"Connection": "close"})
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """Of a request that cannot be read, or another method: as every other answer."""
+            self.refuse(int(code), message or "bad request")
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: the terminal belongs to the command."""

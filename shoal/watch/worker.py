@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -26,11 +27,12 @@ from shoal.watch.files import Root
 MOST_BYTES = 1 << 30  # of a checkpoint, or of a sweep's journal
 NICE = 5  # a little less than a training: with less, a page would wait for seconds where all cores are busy
 MOST_MEMORY = 8 << 30  # bytes that the process may allocate
+RETRY_S = 30.0  # until a checkpoint whose game could not be made is tried again
 DEEPEST = 4  # runs whose opponents are runs
 SWEEP_FILES = ("sweep.json", "journal.log", "results.json")
 NOT_NATIVE = (
-    "A Python env cannot run in a page. 'shoal eval RUN' records a video, and training does with --callback "
-    "video:every=1M: they are shown here."
+    "A Python env cannot run in a page. 'shoal eval RUN' records a video, and so does training with --callback "
+    "'video(every=1M)'. They are shown here."
 )
 
 
@@ -40,6 +42,8 @@ class Worker:
     def __init__(self, root: Path, headers: list[str]) -> None:
         self.root = Root(root)
         self.headers = [Path(header).resolve() for header in headers]
+        # of each run, the checkpoint that has no game, why, and when to try again: a page asks every two seconds
+        self.failed: dict[str, tuple[Path, ShoalError, float]] = {}
 
     def answer(self, request: dict[str, Any]) -> Any:
         """The result of one request: its field `do` is the name of a method below."""
@@ -66,12 +70,19 @@ class Worker:
                 raise ConfigError("The run has no checkpoint yet. Training saves one every --save.every-s seconds.")
             if int(path.name) <= newer_than:
                 return None
-            self.check_files(path)
-            self.check_options(run)
+            if folder in self.failed:
+                failed, why, until = self.failed[folder]
+                if failed == path and time.monotonic() < until:
+                    raise why
             try:
+                self.check_files(path)
+                self.check_options(run)
                 return self._game(run, path)
-            except ShoalError:
-                if attempt == 2 or path.exists():
+            except ShoalError as error:
+                if path.exists():
+                    self.failed[folder] = (path, error, time.monotonic() + RETRY_S)
+                    raise
+                if attempt == 2:
                     raise
         raise AssertionError
 

@@ -63,8 +63,8 @@ def compile_command(source: Source, out: Path) -> list[str]:
     zig = find_zig()
     if zig is None:
         raise CompilerMissing(
-            f"{source.header} has to be compiled to WebAssembly, and its compiler is not installed: {INSTALL}. Stock "
-            "envs with default consts need none if Shoal was installed as a wheel."
+            f"{source.name} has to be compiled for the browser, and the compiler for that is not installed. Install "
+            f"it: {INSTALL}"
         )
     own = ["-isystem", str(CORE / "include"), f"-I{build.NATIVE}"]
     return [*zig, "cc", *FLAGS, *own, *source.defines(), str(CORE / "web.c"), "-o", str(out)]

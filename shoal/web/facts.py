@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import functools
 import gzip
@@ -18,7 +17,11 @@ from shoal.spec import Array
 from shoal.web import build, controls
 from shoal.web.instructions import Network
 
-FORMAT = 1
+FORMAT = 2
+# of Python's base64.b85encode, with a comma for "<", which the text of a page may not hold
+LETTERS = np.frombuffer(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~", np.uint8
+)
 # midrange: parts of its picture that the key V switches between, and the seconds of a decision
 VIEWS = {
     "views": [
@@ -99,8 +102,17 @@ def about_header(header: Path) -> str:
 
 
 def packed(data: bytes) -> str:
-    """Bytes as base64, compressed. Without a time stamp: the same data gives the same text."""
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+    """Bytes as text, compressed. Without a time stamp: the same data gives the same text."""
+    return letters(gzip.compress(data, 9, mtime=0))
+
+
+def letters(data: bytes) -> str:
+    """Bytes as text in base 85: four of them as five letters (base64: as 5.33). page/packed.js reads it."""
+    missing = -len(data) % 4
+    words = np.frombuffer(data + bytes(missing), ">u4").astype(np.uint32)
+    digits = words[:, None] // np.array([85**4, 85**3, 85**2, 85, 1], np.uint32) % np.uint32(85)
+    text: str = LETTERS[digits].tobytes().decode()
+    return text[: len(text) - missing]
 
 
 @functools.lru_cache(64)
@@ -110,8 +122,8 @@ def _packed_file(path: Path) -> str:
 
 
 def plain(array: Array) -> str:
-    """An array's bytes as base64."""
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    """An array's bytes as text."""
+    return letters(np.ascontiguousarray(array).tobytes())
 
 
 def robots_of(vec: Any) -> dict[str, int]:
@@ -124,8 +136,10 @@ def robots_of(vec: Any) -> dict[str, int]:
 def network_facts(net: Network) -> dict[str, Any]:
     """A network as JSON."""
     numbers = {name: getattr(net, name) for name in "size logits value num_logits state_size inputs".split()}
-    parts = [net.floats, *net.scales, *net.matrices]  # those of 4 bytes first: all are aligned
-    weights = packed(b"".join(part.tobytes() for part in parts))
+    matrices = b"".join(matrix.tobytes() for matrix in net.matrices)
+    if net.scales:  # the lower bytes of all numbers, then the upper ones: these compress where few bits are used
+        matrices = matrices[::2] + matrices[1::2]
+    weights = packed(b"".join(part.tobytes() for part in [net.floats, *net.scales]) + matrices)
     shapes = [list(matrix.shape) for matrix in net.matrices]
     kinds = {"bits": 16 if net.scales else 32, "shapes": shapes, "floats": len(net.floats)}
     return {**numbers, **kinds, "code": plain(net.code), "weights": weights}

@@ -16,7 +16,7 @@ from typing import Any
 from shoal import distributions, registry, schedules, space_json
 from shoal.checkpoint_files import read_arrays
 from shoal.entry import make
-from shoal.errors import ShoalError
+from shoal.errors import CompileFailed, CompilerMissing, ShoalError
 from shoal.evaluate import held_out
 from shoal.native import lib
 from shoal.nn.action_parts import ActionParts
@@ -40,6 +40,8 @@ def game(run: Run, checkpoint: Path, described: Mapping[str, Any]) -> dict[str, 
     """The data of a page for a checkpoint of a run, as `web.game.of_player` has it. `described`: its policy.json."""
     try:
         return _game(run, checkpoint, described)
+    except (CompilerMissing, CompileFailed):  # of the env: torch would not help
+        raise
     except (ShoalError, KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as error:
         raise NotPlain(f"{type(error).__name__}: {error}") from None
 

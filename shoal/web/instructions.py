@@ -2,9 +2,9 @@
 
     write(design, weights)      weights: arrays by their names in a checkpoint, design: what they do not say
 
-Matrices become 16-bit numbers with a factor for each output; everything else stays float32: biases, means and standard
-deviations of observations. (float16 has the same size and 5 to 10 times the error: its 11 bits are those of each
-weight, these 16 those of the largest weight of an output.)
+Matrices become numbers of at most 16 bits with a factor for each output; everything else stays float32: biases, means
+and standard deviations of observations. (float16 has the size of 16 bits and 5 to 10 times the error: its 11 bits are
+those of each weight, these 16 those of the largest weight of an output.)
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def _library() -> Any:
     return library
 
 
-def narrowed(matrix: Array) -> tuple[Array, Array]:
-    """A matrix as int16, and the factor of each column."""
-    scale = (np.abs(matrix).max(0, initial=0.0) / 32767).astype(np.float32)
+def narrowed(matrix: Array, bits: int = 16) -> tuple[Array, Array]:
+    """A matrix as int16, of which `bits` are used, and the factor of each column."""
+    scale = (np.abs(matrix).max(0, initial=0.0) / (2 ** (bits - 1) - 1)).astype(np.float32)
     scale[scale == 0.0] = 1.0
     return np.rint(matrix / scale).astype(np.int16), scale
 
@@ -160,7 +160,7 @@ class _Writer:
     given: Mapping[str, Array]
     taken: set[str] = field(default_factory=set)
     code: list[list[Any]] = field(default_factory=list)
-    weights: list[tuple[Array, bool]] = field(default_factory=list)  # values, and whether 16 bits are enough
+    weights: list[tuple[Array, bool]] = field(default_factory=list)  # values, and whether few bits are enough
     used: int = 0  # floats behind the weights
     states: int = 0  # floats of the recurrent state
 
@@ -177,7 +177,7 @@ class _Writer:
         return Place(len(self.weights) - 1)
 
     def matrix(self, array: Array) -> Place:
-        """A weight whose last axis is the outputs, in 16 bits."""
+        """A weight whose last axis is the outputs, in few bits."""
         array = _floats(array)
         self.weights.append((array.reshape(-1, array.shape[-1]), True))
         return Place(len(self.weights) - 1)
@@ -206,8 +206,8 @@ class _Writer:
             [np.zeros(0, np.float32), *(array for array, is_matrix in self.weights if not is_matrix)]
         )
         scales: list[Array] = []
-        if bits == 16:
-            pairs = [narrowed(matrix) for matrix in matrices]
+        if bits <= 16:
+            pairs = [narrowed(matrix, bits) for matrix in matrices]
             matrices, scales = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         places = (number(logits), number(value))
         return Network(code, matrices, scales, floats, at + self.used, *places, num_logits, self.states, inputs)

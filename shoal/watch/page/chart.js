@@ -177,7 +177,7 @@ export class Chart {
     this.drawAxes(context, at, width);
     context.save();
     context.beginPath();
-    context.rect(PAD.left, PAD.top - 2, at.width, at.height + 4);
+    context.rect(PAD.left - 4, PAD.top - 4, at.width + 8, at.height + 8); // with room for the dot of a single value
     context.clip();
     for (const line of this.shown) this.drawLine(context, at, line);
     context.restore();

@@ -8,6 +8,9 @@ const FIRST = ["episode/return", "eval/return", "episode/length", "sps"];
 const LAST = /^(time\/|rollout\/|memory_mb|cpu_percent|iteration$)/;
 const ENDS = /_(min|max)$/;
 
+// A curve with points that are new: those of the known one before `from` stay.
+const extended = (known, { from, points }) => points.map((column, k) => (from ? [...known[k].slice(0, from), ...column] : column));
+
 export class Curves {
   // `groups`: [{label, runs}]. Every metric becomes a chart in `place`.
   // `main` is a place for the chart of the returns.
@@ -33,7 +36,8 @@ export class Curves {
       if (!one.curves) continue;
       changed = true;
       const known = this.data.get(run) ?? { curves: {} };
-      this.data.set(run, { version: one.version, keys: one.keys, curves: { ...known.curves, ...one.curves } });
+      const merged = Object.entries(one.curves).map(([key, more]) => [key, extended(known.curves[key], more)]);
+      this.data.set(run, { version: one.version, keys: one.keys, curves: { ...known.curves, ...Object.fromEntries(merged) } });
     }
     if (!changed) return;
     this.lines = new Map();

@@ -29,8 +29,10 @@ function show() {
 
 class Sweep {
   constructor(place, name) {
-    const frame = make("iframe", { src: `/sweep/${path(name)}`, title: "the sweep", class: "tall" });
-    place.replaceChildren(make("div", { class: "bar" }, make("h1", {}, name), make("button", { onclick: () => { frame.src = frame.getAttribute("src"); } }, "Load again")), frame);
+    const wait = make("p", { role: "status" }, "reading the sweep …"); // the first one takes some seconds
+    const frame = make("iframe", { src: `/sweep/${path(name)}`, title: "the sweep", class: "tall", onload: () => { wait.hidden = true; } });
+    const again = make("button", { onclick: () => { wait.hidden = false; frame.src = frame.getAttribute("src"); } }, "Reload");
+    place.replaceChildren(make("div", { class: "bar" }, make("h1", {}, name), again), wait, frame);
   }
   close() {}
 }

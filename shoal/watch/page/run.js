@@ -8,11 +8,15 @@ import { pick, picked } from "./list.js";
 const POLL = 2000;
 const PHASES = { env: "--c2", inference: "--c0", copy: "--c6", learn: "--c3", other: "--c7" };
 
+// The command of a run as it can be typed: without the program's folder, and with quotes where a shell needs them.
+const commandLine = ([program = "", ...words]) => [/(^|\/)(shoal|__main__\.py)$/.test(program) ? "shoal" : program, ...words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))].join(" ");
+
 export class RunPage {
   constructor(place, name) {
     this.name = name;
     const [env, id] = [name.split("/").slice(0, -1).join("/"), name.split("/").pop()];
-    this.title = make("h1", {}, `${env} `, make("span", { class: "soft" }, id));
+    this.env = make("span", {}, env);
+    this.title = make("h1", {}, this.env, " ", make("span", { class: "soft" }, id));
     this.state = make("span", {});
     const choose = make("button", { onclick: () => { pick(name, !picked.has(name)); choose.textContent = picked.has(name) ? "Chosen ✓" : "Choose to compare"; } }, picked.has(name) ? "Chosen ✓" : "Choose to compare");
     this.bar = make("div", { class: "progress", role: "progressbar", "aria-label": "progress" }, make("i", {}));
@@ -38,6 +42,7 @@ export class RunPage {
   async load() {
     const found = await ask("run", { run: this.name }), { row, panels } = found;
     this.state.replaceChildren(statusDot(row.status), ` ${row.status}`);
+    this.env.textContent = row.env;
     const share = panels.total > 0 ? Math.min(1, panels.step / panels.total) : 0;
     document.title = `${row.status === "running" ? `${Math.round(100 * share)} % ` : ""}${row.env} ${row.id}`;
     this.bar.firstChild.style.width = `${100 * share}%`;
@@ -60,7 +65,7 @@ export class RunPage {
     const machine = [panels.machine.cpu_percent === undefined ? "" : `cpu ${say(panels.machine.cpu_percent)} %`, panels.machine.memory_mb === undefined ? "" : `memory ${say(Math.round(panels.machine.memory_mb))} MB`].filter(Boolean).join(" · ");
     const parts = [
       split.length ? make("div", { class: "time" }, make("h2", {}, "Time"), make("div", { class: "split" }, split.map(([name, share]) => make("i", { title: `${name} ${Math.round(100 * share)} %`, style: `width:${100 * share}%;background:var(${PHASES[name] ?? "--c7"})` }))),
-        make("p", {}, split.map(([name, share]) => [make("i", { class: "key", style: `background:var(${PHASES[name] ?? "--c7"})` }), ` ${name} ${Math.round(100 * share)} %  `])), panels.hint ? make("p", {}, `→ ${panels.hint}`) : null, machine ? make("p", {}, machine) : null) : null,
+        make("p", {}, split.map(([name, share]) => [make("i", { class: "key", style: `background:var(${PHASES[name] ?? "--c7"})` }), make("span", { class: "entry" }, ` ${name} ${Math.round(100 * share)} %`)])), panels.hint ? make("p", {}, `→ ${panels.hint}`) : null, machine ? make("p", {}, machine) : null) : null,
       table("Episodes", panels.episodes.map((one) => line(one.label, one.value, ranged(one)))),
       table("Learning", panels.learning.map((one) => line(one.label, one.value, "", bad.has(one.key)))),
       table("Return by agent", panels.agents.map((one) => line(one.label, one.value, one.remark))),
@@ -79,7 +84,7 @@ export class RunPage {
     if (key === "play") this.game.replaceChildren(title("The newest checkpoint ", link), ...this.frame(address));
     else if (is_native) this.game.replaceChildren(title("The newest checkpoint"), make("p", {}, "No checkpoint yet. Training saves one every --save.every-s seconds."));
     else if (videos.length) this.game.replaceChildren(title("The newest video"), this.video(videos.at(-1), true));
-    else this.game.replaceChildren(title("No video yet"), make("p", {}, "A Python env cannot run in a page. 'shoal eval RUN' records a video, and training does with --callback video:every=1M: they are shown here."));
+    else this.game.replaceChildren(title("No video yet"), make("p", {}, "A Python env cannot run in a page. 'shoal eval RUN' records a video, and so does training with --callback 'video(every=1M)'. They are shown here."));
   }
 
   frame(address) {
@@ -105,8 +110,8 @@ export class RunPage {
       latest.length ? [make("h2", {}, "Videos"), make("div", { class: "videos" }, latest.slice(0, 24).map((file) => this.video(file)))] : [],
       make("h2", {}, "Options ", make("input", { type: "search", placeholder: "find an option", "aria-label": "find an option", oninput: (event) => fill(event.target.value) })),
       make("div", { class: "wide options" }, make("table", { id: "own-options" }, body)),
-      make("p", {}, list(facts.command).map(String).map((word) => word.split("/").pop() === "__main__.py" ? "shoal" : word).join(" ")),
-      make("p", {}, [facts.commit ? `commit ${facts.commit}` : "", ...Object.entries(facts.versions ?? {}).map(([name, value]) => `${name} ${value}`), ...Object.values(facts.machine ?? {}).map(String)].filter(Boolean).join(" · ")),
+      make("p", { class: "after" }, make("code", {}, commandLine(list(facts.command).map(String)))),
+      make("p", {}, [facts.commit ? `commit ${facts.commit}` : "", ...Object.entries(facts.versions ?? {}).map(([name, value]) => `${name} ${value}`), ...Object.entries(facts.machine ?? {}).map(([name, value]) => (name === "cores" ? `cores: ${value}` : String(value)))].filter(Boolean).join(" · ")),
     ].flat(Infinity));
   }
   video(file, plays = false) {

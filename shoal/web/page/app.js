@@ -63,8 +63,8 @@ class App {
     $("seed").value = seed;
   }
   tellAbout() {
-    const { game } = this, trained = game.run ? `run ${game.run}, ${Number(game.step).toLocaleString("en")} steps of training` : "";
-    $("about").textContent = [game.about, trained].filter(Boolean).join(" · ");
+    const { game } = this, trained = game.run ? `Run ${game.run}, ${Number(game.step).toLocaleString("en")} steps of training.` : "";
+    $("about").textContent = [game.about && game.about[0].toUpperCase() + game.about.slice(1), trained].filter(Boolean).join(" ");
   }
 
   // ---- the page ----
@@ -150,9 +150,10 @@ class App {
     const own = [["P", "pause"], ["R", "restart"], ["N", "new seed"], ["+ −", "speed"], ["T", "take a seat"]];
     if (game.views) own.push(["V", "view"], ["Q E", "turn the graph"], ["B", "the other side's graph"]);
     const list = (entries) => entries.flatMap(([key, label]) => {
-      const kbd = document.createElement("kbd");
+      const pair = document.createElement("span"), kbd = document.createElement("kbd");
       kbd.textContent = key;
-      return [kbd, ` ${label}  `];
+      pair.append(kbd, ` ${label}`);
+      return [pair, " "];
     });
     $("keys").replaceChildren(...list(lines), document.createElement("br"), ...list(own));
     $("legend").textContent = game.legend ?? "";

@@ -9,12 +9,7 @@ const Shoal = (() => {
   const NEVER = -1e9;
   const WORD = 4; // bytes of an int or a float
 
-  const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-
-  async function unpacked(text) {
-    const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
-  }
+  const { bytesOf, unpacked } = typeof module === "undefined" ? Packed : require("./packed.js");
 
   // A small generator of random numbers for sampled actions (mulberry32).
   function randomFrom(seed) {
@@ -156,6 +151,12 @@ const Shoal = (() => {
     }
   }
 
+  // Numbers of two bytes, from all lower bytes and then all upper ones.
+  function interleaved(bytes) {
+    const count = bytes.length / 2;
+    return Uint8Array.from(bytes, (_, k) => bytes[(k >> 1) + (k & 1) * count]);
+  }
+
   // A network of native/core/policy.h, with a recurrent state for each agent that it plays.
   class Brain {
     constructor(env, facts, weights) {
@@ -167,16 +168,17 @@ const Shoal = (() => {
       this.count = bytesOf(net.code).length / (12 * WORD);
       this.memory = wasm.web_alloc(net.size * WORD);
       // the blob: floats, the factors of all columns, the matrices
-      const columns = net.bits === 16 ? net.shapes.reduce((sum, [, count]) => sum + count, 0) : 0;
+      const isNarrow = net.bits === 16, columns = isNarrow ? net.shapes.reduce((sum, [, count]) => sum + count, 0) : 0;
       let scales = env.keep(weights.subarray(net.floats * WORD, (net.floats + columns) * WORD)), to = this.memory;
-      let at = (net.floats + columns) * WORD;
+      let data = weights.subarray((net.floats + columns) * WORD);
+      if (isNarrow) data = interleaved(data);
       for (const [rows, count] of net.shapes) {
-        const size = rows * count * (net.bits / 8), data = weights.subarray(at, at + size);
-        if (net.bits === 16) wasm.web_widen(env.keep(data), to, rows, count, scales);
-        else env.bytes(to, size).set(data);
+        const size = rows * count * (net.bits / 8);
+        if (isNarrow) wasm.web_widen(env.keep(data.subarray(0, size)), to, rows, count, scales);
+        else env.bytes(to, size).set(data.subarray(0, size));
         scales += count * WORD;
         to += rows * count * WORD;
-        at += size;
+        data = data.subarray(size);
       }
       env.bytes(to, net.floats * WORD).set(weights.subarray(0, net.floats * WORD));
       this.states = new Map();
