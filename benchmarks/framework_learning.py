@@ -125,8 +125,11 @@ def spread_players() -> dict[str, float]:
 
 # ---- tasks ----
 
-# 16 envs and minibatches of 256, as 8 envs and 4 minibatches have: the same updates for each step
-ATARI = ("--vec.num-envs", "16", "--train.minibatches", "8", "--train.learning-rate", "5e-4")
+
+def words(text: str) -> tuple[str, ...]:
+    """The flags of a command line."""
+    return tuple(text.split())
+
 
 TASKS = {
     "pong": Task(
@@ -134,7 +137,10 @@ TASKS = {
         18.0,
         "points of 21 more than the game's player",
         2_400_000,
-        ("--vec.num-envs", "32", "--train.horizon", "64", *ATARI[2:]),
+        # many envs, so that the policy acts for many at a time; minibatches of 256
+        words(
+            "--vec.num-envs 128 --train.horizon 32 --train.minibatches 16 --train.learning-rate 5e-4 --train.clip 0.2"
+        ),
         episodes=20,
         cores=4,
         device="",
@@ -144,22 +150,33 @@ TASKS = {
         30.0,
         "points of whole games, after 4M frames",
         1_000_000,
-        (*ATARI, "--env.episodic-life", "True"),
+        words(
+            "--vec.num-envs 64 --train.horizon 32 --train.minibatches 8 "
+            "--train.learning-rate 5e-4 --env.episodic-life True"
+        ),
         episodes=20,
+        cores=3,
+        device="",
+    ),
+    "coinrun": Task(
+        "procgen:coinrun",
+        7.5,
+        "return, easy levels",
+        5_000_000,
+        words("--vec.num-envs 256 --train.horizon 64"),
         cores=2,
         device="",
     ),
-    "coinrun": Task("procgen:coinrun", 7.5, "return, easy levels", 5_000_000, cores=2, device=""),
     "unlock": Task("minigrid:Unlock", 0.6, "return", 300_000),
-    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 2_000_000),
+    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 1_100_000),
     "nethack": Task(
         "nethack:Score",
         400.0,
         "points of the game",
         5_000_000,
-        ("--vec.num-envs", "256", "--train.horizon", "32", "--train.learning-rate", "5e-4"),
+        words("--vec.num-envs 256 --train.horizon 32 --train.learning-rate 5e-4"),
         episodes=32,
-        cores=2,
+        cores=3,
         device="",
     ),
     "crafter": Task(
@@ -167,8 +184,9 @@ TASKS = {
         4.6,
         "score in % over the episodes of training; PPO's is 4.6 (Hafner 2021)",
         1_000_000,
+        words("--vec.num-envs 32 --train.horizon 128"),
         episodes=16,
-        cores=4,
+        cores=2,
         device="",
         score=crafter_score,
     ),
@@ -190,8 +208,13 @@ TASKS = {
         "jax:pgx/connect_four",
         50.0,
         "points in % against a player that wins or blocks at once",
-        2_000_000,
-        ("--league", "--nn.hidden", "256"),
+        10_000_000,
+        # the options of Shoal's own connect4
+        words(
+            "--league --nn.hidden 128 --vec.num-envs 512 --train.horizon 32 --train.epochs 1 --train.minibatches 16 "
+            "--train.optimizer muon --train.learning-rate 3e-3 --train.adam-beta2 0.99 --train.gae-lambda 0.9 "
+            "--train.max-grad-norm 1 --train.normalize-obs False --train.normalize-reward False"
+        ),
         against=("random", "./benchmarks/connect4_agent.py:OnePly"),
     ),
 }
@@ -213,18 +236,19 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         command += ["--env.stats", str(stats)] if task.score else []
         began = time.perf_counter()
         process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
-        code = subprocess.run(process, cwd=ROOT).returncode
+        code = call(process, options.limit)
         seconds = time.perf_counter() - began
         made = all_runs(Path(folder))
         if not made or not made[-1].metrics():
             sys.exit(f"{name}, seed {options.seed}: shoal train ended with code {code}, without a result.")
         found = made[-1]
         summary = found.summary or {}
-        curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in found.metrics() if m.get("episode/n")]
-        trained = sum(int(m.get("episode/n") or 0) for m in found.metrics())
+        metrics = list(found.metrics())
+        curve = [(m["step"], round(m["wall_s"], 1), m["episode/return"]) for m in metrics if m.get("episode/n")]
+        trained = sum(int(m.get("episode/n") or 0) for m in metrics)
         lines = [json.loads(text) for text in stats.read_text().splitlines()] if task.score else []
         matches = match(found.folder, task.against, folder) if task.against else {}
-    evaluation = summary.get("eval") or {}  # none: the run was interrupted
+    evaluation = summary.get("eval") or {}  # none: the run was interrupted, and the last tenth of training counts
     value = float(evaluation["return"] if evaluation else mean([point[2] for point in curve[-1 - len(curve) // 10 :]]))
     # the lines after those of training are of the evaluation
     score = task.score(lines[:trained]) if task.score else 100.0 * list(matches.values())[-1] if matches else value
@@ -234,7 +258,7 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "command": "shoal " + " ".join(command),
         "seed": options.seed,
         "is_whole": steps == task.steps and not summary.get("reason") and bool(evaluation),
-        "steps": summary["step"],
+        "steps": summary.get("step") or metrics[-1]["step"],
         "score": round(score, 3),
         "return": round(value, 3),
         "ci95": evaluation.get("ci95"),
@@ -242,13 +266,24 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "what": task.what,
         "is_reached": score >= task.bar,
         "matches": matches,
-        "train_s": round(summary["wall_s"], 1),
+        "train_s": round(summary.get("wall_s") or metrics[-1]["wall_s"], 1),
         "seconds": round(seconds, 1),
         "curve": curve[:: max(1, len(curve) // POINTS)],
         "cores": len(os.sched_getaffinity(0)),
         "machine": describe_machine(),
         "commit": commit(),
     }
+
+
+def call(process: list[str], limit: float) -> int:
+    """Runs a command; one that takes longer than `limit` seconds is interrupted, and ended if that does not help."""
+    running = subprocess.Popen(process, cwd=ROOT)
+    for word, wait in ((signal.SIGINT, limit or None), (signal.SIGKILL, 10.0)):
+        try:
+            return running.wait(wait)
+        except subprocess.TimeoutExpired:
+            running.send_signal(word)
+    return running.wait()
 
 
 def match(run: Path, against: tuple[str, ...], folder: str, games: int = 400) -> dict[str, float]:
@@ -364,6 +399,7 @@ def main() -> None:
     parser.add_argument("--cores", type=cores, help="the cores that it may use: 0-7 or 1,5")
     parser.add_argument("--steps", type=int, default=0, help="fewer steps than the task has; not counted as a result")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop training after so long; of a suite: all of it")
+    parser.add_argument("--limit", type=float, default=0.0, help="interrupt the run after so long, with its evaluation")
     parser.add_argument("--runs", type=Path, help="a folder for the run, which is kept; default: a temporary one")
     parser.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="further flags of shoal train, the last")
     parser.add_argument("--list", action="store_true")

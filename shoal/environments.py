@@ -89,10 +89,10 @@ def add(recipe: Recipe, verify: Callable[[str], str], say: Say, python: str | No
         say(f"{recipe.name} is there: {recipe.folder}")
         return recipe.folder
     base = _interpreter(recipe, python)
-    with _lock(recipe.name, say):
+    with _lock(recipe.name, say) as lock:
         if facts_of(recipe.folder) and python is None:  # another process has just made it
             return recipe.folder
-        _make(recipe, base, verify, say)
+        _make(recipe, base, verify, say, lock)
         for old in existing():
             if old.name.rpartition("-")[0] == recipe.name and old != recipe.folder:
                 say(f"removing {old}, which has other versions")
@@ -100,7 +100,7 @@ def add(recipe: Recipe, verify: Callable[[str], str], say: Say, python: str | No
     return recipe.folder
 
 
-def _make(recipe: Recipe, base: str, verify: Callable[[str], str], say: Say) -> None:
+def _make(recipe: Recipe, base: str, verify: Callable[[str], str], say: Say, lock: int) -> None:
     folder, began = recipe.folder, time.monotonic()
     if folder.exists():
         say(f"removing {folder}{'' if facts_of(folder) else ', which was not complete'}")
@@ -117,7 +117,7 @@ def _make(recipe: Recipe, base: str, verify: Callable[[str], str], say: Say) -> 
         with (folder / LOG).open("w") as log:
             for command, shown in zip(commands, ("a virtual environment with " + base, *recipe.commands)):
                 say(shown)
-                _run(command, log, recipe)
+                _run(command, log, recipe, lock)
         say("making an env and stepping it")
         seen = verify(inner)
         version = subprocess.run([inner, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
@@ -140,8 +140,11 @@ def _arguments(command: str) -> list[str]:
     return ["pip", "install", "--no-input", "--disable-pip-version-check", *words[2:]]
 
 
-def _run(command: Sequence[str], log: Any, recipe: Recipe) -> None:
-    """Runs one command with its output in the log. One that fails raises, with the last lines."""
+def _run(command: Sequence[str], log: Any, recipe: Recipe, lock: int) -> None:
+    """Runs one command with its output in the log. One that fails raises, with the last lines.
+
+    It holds the lock, too: if this process is killed, pip goes on, and the next `add` waits until it has ended.
+    """
     log.write(f"$ {shlex.join(command)}\n")
     log.flush()
     start = log.tell()
@@ -150,7 +153,13 @@ def _run(command: Sequence[str], log: Any, recipe: Recipe) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in own} | {"PYTHONNOUSERSITE": "1"}
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=variables, timeout=MAY_TAKE_S
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            timeout=MAY_TAKE_S,
+            pass_fds=(lock,),
         )
         code: Any = done.returncode
     except subprocess.TimeoutExpired:
@@ -175,8 +184,11 @@ def _delete(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock(name: str, say: Say) -> Iterator[None]:
-    """One process at a time makes or removes an environment. The system frees the lock of a process that dies."""
+def _lock(name: str, say: Say) -> Iterator[int]:
+    """One process at a time makes or removes an environment. The system frees the lock of a process that dies.
+
+    Yields the lock's file descriptor.
+    """
     root = data_folder()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -191,7 +203,7 @@ def _lock(name: str, say: Say) -> Iterator[None]:
         except OSError:
             say(f"another process is at {name}: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 def remove(name: str, say: Say) -> None:

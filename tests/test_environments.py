@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -30,7 +31,7 @@ def data(tmp_path, monkeypatch):
 def commands(monkeypatch):
     """Runs no pip: a virtual environment is a link to this interpreter."""
     ran = []
-    monkeypatch.setattr(environments, "_run", lambda command, log, recipe: ran.append(command) or _fake(command))
+    monkeypatch.setattr(environments, "_run", lambda command, *rest: ran.append(command) or _fake(command))
     return ran
 
 
@@ -75,7 +76,7 @@ def test_killed_half_way_it_is_made_anew(data, commands):
     code = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
         "from tests import test_environments as t\n"
-        "t.environments._run = lambda command, log, recipe: t._fake(command)\n"
+        "t.environments._run = lambda command, *rest: t._fake(command)\n"
         "t.environments.add(t.RECIPE, lambda python: os.kill(os.getpid(), signal.SIGKILL), print)\n"
     )
     root = os.path.dirname(os.path.dirname(__file__))
@@ -86,6 +87,41 @@ def test_killed_half_way_it_is_made_anew(data, commands):
     said = add()
     assert "which was not complete" in said[0]
     assert environments.python_of(RECIPE) is not None
+
+
+def test_a_pip_whose_parent_was_killed_is_waited_for(data, tmp_path):
+    """It still writes into the environment: the next `add` must not make it anew at the same time."""
+    script = tmp_path / "python"
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "import os, pathlib, sys, time\n"
+        "if sys.argv[1] == '-c': print(3, 10, 1)\n"
+        "elif not pathlib.Path(sys.argv[0] + '.ended').exists():\n"
+        "    pathlib.Path(sys.argv[0] + '.began').touch()\n"
+        "    time.sleep(2)\n"
+        "    pathlib.Path(sys.argv[0] + '.ended').touch()\n"
+        "else:\n"
+        "    os.makedirs(sys.argv[-1] + '/bin'); os.symlink(sys.executable, sys.argv[-1] + '/bin/python')\n"
+    )
+    script.chmod(0o755)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tests import test_environments as t\n"
+        "t.environments.add(t.Recipe('tiny', ()), lambda python: 'never', print, sys.argv[2])\n"
+    )
+    root = os.path.dirname(os.path.dirname(__file__))
+    adding = subprocess.Popen([sys.executable, "-c", code, root, str(script)])
+    began, ended = tmp_path / "python.began", tmp_path / "python.ended"
+    while not began.exists():
+        assert adding.poll() is None
+        time.sleep(0.02)
+    adding.kill()
+    adding.wait()
+    assert not ended.exists()
+    said = add(Recipe("tiny", ()), python=str(script))
+    assert ended.exists()
+    assert said[0] == "another process is at tiny: waiting for it"
+    assert "which was not complete" in said[1]
 
 
 def test_other_pins_make_another_and_remove_the_old(data, commands):

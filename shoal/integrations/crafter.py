@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -13,8 +12,11 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
+from shoal.integrations.crafter_worlds import make_env
 from shoal.integrations.framework import Framework, Reference
 from shoal.spec import Array
+
+NIGHT = np.array((0, 16, 64))  # a dark blue
 
 
 class Crafter(Framework):
@@ -75,13 +77,9 @@ class World(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None, size: int, length: int, has_reward: bool, stats: str) -> None:
-        import crafter
-
-        quicken_worlds()
         self.render_mode, self.stats = render_mode, stats
         self._return, self._length = 0.0, 0
-        self.world = crafter.Env(size=(size, size), length=length, reward=has_reward, seed=0)
-        self.world._sem_view = lambda: None  # an info that nobody reads here
+        self.world = make_env(size=(size, size), length=length, reward=has_reward, seed=0)
         keep_order(self.world._world)
         quicken_views(self.world)
         self.observation_space = spaces.Box(0, 255, (size, size, 3), np.uint8)
@@ -139,38 +137,65 @@ def keep_order(grid: Any) -> None:
     grid.reset = reset_in_order
 
 
+def by_day_and_night(cell: Array) -> Array:
+    """(2, width, height, 3) floats: a picture, and what Crafter's `_light` mixes it with at night."""
+    from PIL import Image, ImageEnhance
+
+    grey = np.array(ImageEnhance.Color(Image.fromarray(cell)).enhance(0.4))
+    return np.stack([cell.astype(np.float64), (1 - 0.5) * grey + 0.5 * NIGHT])
+
+
 def quicken_views(env: Any) -> None:
-    """Lets Crafter draw the same frames in less time: all cells at once, and the inventory only when it changes."""
+    """Lets Crafter draw the same frames in less time: all cells at once, and the inventory only when it changes.
+
+    At night the view is greyer and bluer. As long as there is no noise in it, that is a property of each cell.
+    """
     from crafter.engine import LocalView, _draw_alpha
 
     grid, textures, seen, items = env._world, env._textures, env._local_view, env._item_view
-    tables: dict[tuple[int, int], Array] = {}  # by the size of a cell: the texture of every material
+    tables: dict[tuple[int, int], Array] = {}  # by the size of a cell: every material by day and by night
+    drawn: dict[Any, Array] = {}  # the same of a creature on a material
     shown: dict[Any, Array] = {}
 
     def table(unit: tuple[int, int]) -> Array:
         if len(tables.get(unit, ())) != len(grid._mat_names) + 1:
             names = [grid._mat_names[k] for k in range(len(grid._mat_names))]
             cells = [textures.get(name, unit)[..., :3] for name in names]
-            tables[unit] = np.stack([*cells, np.full_like(cells[0], 127)])  # the last: outside the world
+            cells.append(np.full_like(cells[0], 127))  # outside the world
+            tables[unit] = np.stack([by_day_and_night(cell) for cell in cells])
         return tables[unit]
+
+    def creature(texture: str, material: int, unit: tuple[int, int]) -> Array:
+        key = texture, material, unit
+        if key not in drawn:
+            cell = table(unit)[material, 0].astype(np.uint8)
+            _draw_alpha(cell, (0, 0), textures.get(texture, np.array(unit)))
+            drawn[key] = by_day_and_night(cell)
+        return drawn[key]
 
     class View(LocalView):  # type: ignore[misc]
         def __call__(self, player: Any, unit: Any) -> Array:
-            width, height = int(unit[0]), int(unit[1])
+            width, height = size = int(unit[0]), int(unit[1])
             across, down = (int(value) for value in self._grid)
-            corner = player.pos - self._offset
-            left, top = (int(value) for value in corner)
-            low, high = np.maximum(corner, 0), np.minimum(corner + self._grid, self._area)
-            region = slice(low[0], high[0]), slice(low[1], high[1])
+            left, top = (player.pos - self._offset).tolist()
+            first, last = max(left, 0), min(left + across, grid.area[0])
+            upper, lower = max(top, 0), min(top + down, grid.area[1])
+            region = slice(first, last), slice(upper, lower)
             ids = np.full((across, down), len(grid._mat_names), np.intp)
-            ids[low[0] - left : high[0] - left, low[1] - top : high[1] - top] = grid._mat_map[region]
-            cells = table((width, height))[ids]  # (across, down, width, height, 3)
-            canvas = np.ascontiguousarray(cells.transpose(0, 2, 1, 3, 4)).reshape(across * width, down * height, 3)
-            for index in grid._obj_map[region].ravel().tolist():
-                if index:
-                    item = grid._objects[index]
-                    _draw_alpha(canvas, (item.pos - corner) * unit, textures.get(item.texture, unit))
-            lit: Array = self._light(canvas, grid.daylight)
+            ids[first - left : last - left, upper - top : lower - top] = grid._mat_map[region]
+            cells = table(size)[ids]  # (across, down, 2, width, height, 3)
+            here = grid._obj_map[region]
+            for x, y in zip(*(axis.tolist() for axis in here.nonzero())):
+                item = grid._objects[here[x, y]]
+                place = x + first - left, y + upper - top
+                cells[place] = creature(item.texture, int(ids[place]), size)
+            shape = 2, across * width, down * height, 3
+            canvas, night = np.ascontiguousarray(cells.transpose(2, 0, 3, 1, 4, 5)).reshape(shape)
+            daylight = float(grid.daylight)
+            if daylight < 0.5:
+                lit: Array = self._light(canvas.astype(np.uint8), daylight)
+            else:
+                lit = daylight * canvas + (1 - daylight) * night
             asleep: Array = self._sleep(lit) if player.sleeping else lit
             return asleep
 
@@ -184,40 +209,6 @@ def quicken_views(env: Any) -> None:
 
     env._local_view = View(grid, textures, seen._grid)
     env._item_view = show_items
-
-
-def quicken_worlds() -> None:
-    """Lets Crafter make the same worlds five times as fast: nine tenths of the time are noise of OpenSimplex.
-
-    Without numba, OpenSimplex computes single numbers from NumPy arrays, which lists and tuples are faster for. Its own
-    function runs on them, in a copy that has other globals; OpenSimplex itself stays as it is.
-    """
-    from crafter import worldgen
-    from opensimplex import OpenSimplex, internals
-
-    noise = internals._noise3
-    if isinstance(worldgen.opensimplex, SimpleNamespace) or not isinstance(noise, FunctionType):
-        return  # done before, or compiled by numba
-    table: list[int] = internals.GRADIENTS3.tolist()
-    gradients = {k: tuple(table[k : k + 3]) for k in range(0, len(table), 3)}
-
-    def extrapolate(
-        perm: Any, starts: Any, xsb: int, ysb: int, zsb: int, dx: float, dy: float, dz: float
-    ) -> float:  # internals._extrapolate3
-        a, b, c = gradients[starts[(perm[(perm[xsb & 0xFF] + ysb) & 0xFF] + zsb) & 0xFF]]
-        return a * dx + b * dy + c * dz
-
-    quick = FunctionType(noise.__code__, {**vars(internals), "_extrapolate3": extrapolate})
-
-    class Simplex(OpenSimplex):  # type: ignore[misc]
-        def __init__(self, seed: int) -> None:
-            super().__init__(seed)
-            self._lists = self._perm.tolist(), self._perm_grad_index3.tolist()
-
-        def noise3(self, x: float, y: float, z: float) -> float:
-            return float(quick(x, y, z, *self._lists))
-
-    worldgen.opensimplex = SimpleNamespace(OpenSimplex=Simplex)
 
 
 FRAMEWORK = Crafter("crafter")

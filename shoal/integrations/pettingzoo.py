@@ -17,10 +17,15 @@ from types import ModuleType
 from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
+from shoal.integrations.cycles import Cycle
 from shoal.integrations.framework import Framework, newest
 from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
+SPREAD = {  # 0.6M steps, seed 1: -12.8; with gamma 0.99, lambda 0.95, 3e-4 and layers of 64: -23.6 after 1M
+    "train": {"gamma": 0.9, "gae_lambda": 0.9, "learning_rate": 1e-3},
+    "nn": {"hidden": 128},
+}
 Info = dict[str, Any]
 
 
@@ -102,6 +107,7 @@ class PettingZoo(Framework):
         "Action masks are read from infos, and from the observation where it has an `action_mask`.",
         "Versions are those of the installed PettingZoo: 1.27 has knights_archers_zombies_v11, cooperative_pong_v6 and "
         "pursuit_v5, and no waterworld.",
+        "cooperative_pong is drawn once a step, also without a render mode, in which PettingZoo leaves it black.",
     )
 
     def names(self) -> list[str]:
@@ -113,6 +119,10 @@ class PettingZoo(Framework):
         """A function that makes the env of a name; without a version, the newest one that is installed."""
         versions = [other for other in names() if re.sub(r"_v\d+$", "", other) == name]
         return find(newest(versions) if versions else name)
+
+    def options_for(self, name: str) -> Mapping[str, Any]:
+        """What trains simple_spread: its episodes are of 25 steps, and its rewards are dense."""
+        return SPREAD if name.startswith("mpe2/simple_spread") else self.options
 
     def params(self, name: str) -> dict[str, str] | None:
         """Not known before the env is made."""
@@ -148,7 +158,7 @@ def _without_checks(env: Any) -> Any:
     if type(env) is conversions.aec_to_parallel_wrapper:
         while type(env.aec_env) in checks:
             env.aec_env = env.aec_env.env
-        env.env = env.aec_env  # get_attr and set_attr follow `env`
+        return Cycle(env)
     return env
 
 
