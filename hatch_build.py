@@ -1,10 +1,11 @@
-"""Build hook: compiles every stock env into the wheel, with the code that also compiles a user's header.
+"""Build backend and hook: compiles every stock env into the wheel, with the code that also compiles a user's header.
 
 For an editable install it compiles nothing: `native/build.py` compiles each header on first use, into a cache, so that
 a library is never older than its header. With SHOAL_CACHE_DIR a wheel takes from that cache what is there.
 
-Where zig is installed, the wheel also holds the envs as WebAssembly, for `shoal export -o page.html` and `shoal play`:
-`pip install ziglang hatchling; pip wheel --no-build-isolation .`. SHOAL_WEB=1 makes a missing zig an error.
+The wheel also holds the envs as WebAssembly, for `shoal export -o page.html`, `shoal play` and `shoal watch`: a wheel
+needs ziglang to be built, an editable install does not. SHOAL_WEB=0 builds a wheel without them. With pip's
+--no-build-isolation they are left out where zig is not installed, unless SHOAL_WEB=1 makes that an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hatchling import build as hatchling_build
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ZIG = "ziglang>=0.13"  # as the extra web has it
+
+
+def __getattr__(name: str) -> Any:
+    """The backend is hatchling's, but for one function."""
+    return getattr(hatchling_build, name)
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
+    """What pip installs to build a wheel."""
+    needed = hatchling_build.get_requires_for_build_wheel(config_settings)
+    return needed if os.environ.get("SHOAL_WEB") == "0" else [*needed, ZIG]
 
 
 class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
@@ -65,10 +80,11 @@ class NativeEnvs(BuildHookInterface):  # type: ignore[type-arg]
         return measured or sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
     def web_modules(self, sources: list[Any], folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
-        """The envs as WebAssembly; none where zig is not installed."""
+        """The envs as WebAssembly; none where zig is not installed, or with SHOAL_WEB=0."""
         from shoal.web import build
 
-        if build.find_zig() is None and os.environ.get("SHOAL_WEB") != "1":
+        wanted = os.environ.get("SHOAL_WEB")
+        if wanted == "0" or (build.find_zig() is None and wanted != "1"):
             return []
 
         def compiled(source: Any) -> Path:

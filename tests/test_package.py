@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import itertools
 import os
 import platform
@@ -17,6 +18,7 @@ import numpy
 import pytest
 
 from shoal import registry
+from shoal.config import parse_toml
 from shoal.native import build, glibc, lib
 from shoal.web import build as web
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).parent.parent
 RUN_ALL = """
 import shoal
 from shoal import registry
+from shoal.config import parse_toml
 from shoal.native import qlearn
 assert "site" in shoal.__file__, shoal.__file__
 qlearn.load()
@@ -92,6 +95,23 @@ def test_a_library_besides_those_of_every_linux_has_no_manylinux_tag(tmp_path):
     subprocess.run([*compiler, str(tmp_path / "own.c"), f"-L{tmp_path}", "-lother", "-o", str(own)], check=True)
     assert "libother.so" in glibc.needs(own).libraries
     assert glibc.tag([own]) == ""
+
+
+def test_a_wheel_is_built_with_the_compiler_for_the_browser_and_an_editable_install_without(monkeypatch):
+    """Of pip's two kinds of installation, `pip install .` may take its time."""
+    pytest.importorskip("hatchling")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("SHOAL_WEB", raising=False)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    backend = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(backend)
+    settings = parse_toml((ROOT / "pyproject.toml").read_text())
+    assert settings["build-system"]["build-backend"] == "hatch_build"
+    assert settings["project"]["optional-dependencies"]["web"] == [backend.ZIG]
+    assert backend.ZIG in backend.get_requires_for_build_wheel()
+    assert backend.ZIG not in backend.get_requires_for_build_editable()
+    monkeypatch.setenv("SHOAL_WEB", "0")
+    assert backend.ZIG not in backend.get_requires_for_build_wheel()
 
 
 @pytest.mark.slow  # builds the release and uses it: 2 min

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -18,6 +16,8 @@ from shoal.cli.command import verbs
 from shoal.native import build as native
 from shoal.web import build as web
 from tests import browser
+from tests.scripts import script
+from tests.training import train_tiny
 
 ROOT = Path(__file__).parent.parent
 METRICS = (ROOT / "docs/metrics.md").read_text()
@@ -26,17 +26,17 @@ GOOD = """<!doctype html><html lang="en"><head><title>t</title>
 <body><h1 id="a">one</h1><h2 id="b">two</h2><a href="#b">there</a><img src="p.png" alt="a picture"></body></html>"""
 
 
-def script(name: str) -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(module)
-    return module
-
-
 def is_explained(metric: str) -> bool:
     """Whether the page has a metric, or for stats of an env and for agents its general form."""
     general = re.sub(r"_(min|max)$", "", metric)
     return any(f"`{name}`" in METRICS for name in (metric, general, re.sub(r"^episode/.*", "episode/NAME", general)))
+
+
+def test_the_front_page_and_the_readme_have_the_same_figures():
+    figures = re.compile(r"does (\d+) million\s+steps a second and scores 95 % of all points after ([\d.]+ to [\d.]+)")
+    found = [figures.findall((ROOT / name).read_text()) for name in ("README.md", "docs/index.md")]
+    assert len(found[0]) == 1
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("algo", ["dqn", "ppo", "pqn"])
@@ -99,7 +99,9 @@ def test_the_navigation_has_every_page_once():
 def test_kept_agents_are_small_and_of_envs_that_exist():
     site = script("site")
     assert {"breakout", "cartpole", "pong", "snake"} <= set(site.agents())
-    assert sum(path.stat().st_size for path in site.agents().values()) < 1_500_000
+    sizes = [path.stat().st_size for path in site.agents().values()]
+    assert max(sizes) < 1_000_000
+    assert sum(sizes) < 8_000_000
     for name, path in site.agents().items():
         kept = json.loads(path.read_text())
         assert (ROOT / f"docs/envs/{name}.md").is_file()
@@ -186,3 +188,23 @@ def test_the_site_is_built_and_has_no_problem():
     for name in ("site", "site-check"):
         done = subprocess.run([sys.executable, str(ROOT / "scripts" / name)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(web.find_zig() is None, reason="zig is not installed: pip install 'shoal[web]'")
+def test_the_best_agent_of_a_folder_of_runs_is_kept(tmp_path, monkeypatch, capsys):
+    site = script("site")
+    monkeypatch.setattr(site, "AGENTS", tmp_path / "agents")
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    (tmp_path / "agents").mkdir()
+    made = [train_tiny("squared", tmp_path / "runs", seed=seed, eval={"episodes": 3}) for seed in (1, 2)]
+    best = max(run.summary["eval"]["return"] for run in made)
+    assert site.keep_all([str(tmp_path / "runs")], tmp_path, "one core") == 0
+    kept = json.loads((tmp_path / "agents/squared.json").read_text())
+    assert kept["return"] == round(best, 3)
+    assert kept["where"] == "one core"
+    assert "bits a weight" in capsys.readouterr().out
+    kept["return"] = best + 1.0
+    (tmp_path / "agents/squared.json").write_text(json.dumps(kept))
+    assert site.keep_all([str(tmp_path / "runs")], tmp_path, "one core") == 0
+    assert "has a better return" in capsys.readouterr().err
+    assert json.loads((tmp_path / "agents/squared.json").read_text())["return"] == best + 1.0
