@@ -134,12 +134,15 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=None, help="--suite: append the results to this file, not to results/"
     )
+    parser.add_argument(
+        "--runs", type=Path, default=None, help="--suite: keep the agents of the first seed in this folder"
+    )
     args = parser.parse_args()
     if args.suite and args.table:
         suite.write_page()
         return
     if args.suite:
-        how = {"missing": args.missing, "limit_s": args.limit, "out": args.out}
+        how = {"missing": args.missing, "limit_s": args.limit, "out": args.out, "keep": args.runs}
         left = suite.run_suite(args.envs, args.seeds, args.device, args.jobs, **how)
         if args.out is None:
             suite.write_page()

@@ -8,8 +8,9 @@ ends the others.
 
 Each finished run is a line of benchmarks/results/suite.jsonl at once. `--missing` continues a suite that was cut off:
 it leaves out runs that have a line of the same code, env and options. `--limit S` starts no run that would not end
-within S seconds. `--out FILE` appends to another file; `--missing` looks into both. `write_page` writes the table of
-docs/suite.md from the newest line of each env and seed.
+within S seconds. `--out FILE` appends to another file; `--missing` looks into both. `--runs FOLDER` keeps the agents of
+the first seed, for `scripts/site --keep`. `write_page` writes the table of docs/suite.md from the newest line of each
+env and seed.
 
 On a GPU several processes take turns unless NVIDIA's MPS runs: with it their kernels run at the same time. The suite
 starts it for its own processes.
@@ -17,11 +18,13 @@ starts it for its own processes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
 import json
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -54,6 +57,7 @@ class Goal:
     against: str = ""  # a robot: the score is the share of games won against it
     opponents: str = ""  # --opponents of the training run
     episodes: int = EPISODES  # held-out episodes of the score: more where returns vary much
+    total_steps: int = 0  # of the suite's run, where the options are for more than the target; 0: those of the options
 
     @classmethod
     def of(cls, env: str, device: str = "cuda") -> Goal | None:
@@ -75,29 +79,42 @@ def goals(device: str = "cuda") -> dict[str, Goal]:
 
 
 def one(
-    env: str, goal: Goal, seed: int, device: str, options: dict[str, Any] | None = None, is_scored: bool = True
+    env: str,
+    goal: Goal,
+    seed: int,
+    device: str,
+    options: dict[str, Any] | None = None,
+    is_scored: bool = True,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
-    """Trains one run, with other options than those of its TOML file if given, and measures its score."""
+    """Trains one run, with other options than those of its TOML file if given, and measures its score.
+
+    What `scripts/site --keep` needs of it is then below `keep`, if given.
+    """
     from shoal.match import play_match
     from shoal.train import train
 
     with tempfile.TemporaryDirectory() as folder:
-        tables: dict[str, Any] = {"opponents": goal.opponents} if goal.opponents else {}
+        tables = given(goal)
         tables |= {**(options or {}), "seed": seed, "device": device, "eval": {"episodes": 0}}
         began = time.perf_counter()
         run = train(env, console="off", runs_folder=folder, **tables)
         summary = run.summary or {}
         records = [m for m in run.metrics() if m.get("episode/n")]
+        trained_s = time.perf_counter() - began
         if not is_scored:
             score = None
         elif goal.against:
             played = play_match([str(run.folder), goal.against], games=GAMES, device=device, runs_folder=folder)
             score = played.facts()["results"][0]["win_rate"]
         else:
-            score = evaluate(run, goal.episodes)
+            score = evaluate(run, goal.episodes, device)
         seconds = time.perf_counter() - began
         num_envs = run.config["vec"]["num_envs"]
+        if keep is not None:
+            keep_run(run, goal, score, keep)
     facts = {"steps": summary["step"], "train_s": round(summary["wall_s"], 2), "seconds": round(seconds, 1)}
+    facts["score_s"] = round(seconds - trained_s, 1)
     if not goal.against:
         facts["episodes"] = goal.episodes
         facts |= first_reached(records, goal.target, num_envs)
@@ -112,15 +129,49 @@ def one(
     return {"env": env, "seed": seed, "device": device, "score": score, **facts, "stats": stats, "curve": curve}
 
 
-def evaluate(run: Any, episodes: int) -> float:
-    """The headline score of `shoal train`, without the other way to choose actions, which would take as long again."""
+def given(goal: Goal) -> dict[str, Any]:
+    """The options that a goal adds to those of the env's TOML file."""
+    tables: dict[str, Any] = {"opponents": goal.opponents} if goal.opponents else {}
+    return {**tables, "train": {"total_steps": goal.total_steps}} if goal.total_steps else tables
+
+
+def keep_run(run: Any, goal: Goal, score: float | None, folder: Path) -> Path:
+    """Copies the agent of a run, without its optimizer, metrics and older checkpoints, to `folder`/ENV/ID.
+
+    Its summary has the score, its command is the one that trains it.
+    """
+    shutil.rmtree(folder / run.env, ignore_errors=True)
+    kept: Path = folder / run.env / run.id
+    at = run.last.relative_to(run.folder)
+    (kept / at).mkdir(parents=True)
+    for name in ("config.toml", "policy.json", at / "meta.json", at / "weights.safetensors"):
+        shutil.copy(run.folder / name, kept / name)
+    words = ["shoal", "train", run.env, "--seed", str(run.facts["seed"])]
+    words += ["--opponents", goal.opponents] if goal.opponents else []
+    words += ["--train.total-steps", str(goal.total_steps)] if goal.total_steps else []
+    result = {"against": goal.against, "win_rate": score} if goal.against else {"return": score}
+    (kept / "run.json").write_text(json.dumps({**run.facts, "command": words}))
+    (kept / "summary.json").write_text(json.dumps({**run.summary, "eval": result, "best": None}))
+    return kept
+
+
+def evaluate(run: Any, episodes: int, device: str) -> float:
+    """The headline score of `shoal train`, without the other way to choose actions, which would take as long again.
+
+    On a GPU the same held-out episodes are played there: several runs share the cores.
+    """
     import shoal
-    from shoal.evaluate import play
+    from shoal.evaluate import held_out, play
+    from shoal.match.device import play_on_device
     from shoal.train import env_seed, load_player
 
     player, options = load_player(run, run.last)
-    make = functools.partial(shoal.make, **options)
-    return play(make, player, episodes, env_seed(run.config["seed"]), num_envs=MOST_ENVS).mean
+    seed = env_seed(run.config["seed"])
+    if device != "cuda":
+        return play(functools.partial(shoal.make, **options), player, episodes, seed, num_envs=MOST_ENVS).mean
+    with contextlib.closing(shoal.make(**options, num_envs=min(episodes, MOST_ENVS), backend="cuda")) as vec:
+        returns, _, _ = play_on_device(vec, player, episodes, held_out(seed))
+    return float(returns[:, player.judged or slice(None)].mean())  # the returns of opponents do not count
 
 
 def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) -> dict[str, Any]:
@@ -139,9 +190,9 @@ def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) 
     return {"reached_s": None, "reached_steps": None}
 
 
-def work(env: str, seed: int, device: str) -> dict[str, Any]:
+def work(env: str, seed: int, device: str, keep: Path | None) -> dict[str, Any]:
     """In a worker process: the results of a run."""
-    row = one(env, goals(device)[env], seed, device)
+    row = one(env, goals(device)[env], seed, device, keep=keep)
     free(row, device)
     return row
 
@@ -180,6 +231,8 @@ def expected(env: str, device: str, before: dict[str, list[dict[str, Any]]]) -> 
     """Seconds of a run by its last results, whose number of steps may differ; infinite without any."""
     tables = config.read_toml(path) if (path := registry.STOCK / f"{env}.toml").is_file() else {}
     train = {**tables.get("train", {}), **(tables.get("cuda", {}).get("train", {}) if device == "cuda" else {})}
+    if (goal := goals(device).get(env)) is not None and goal.total_steps:
+        train["total_steps"] = goal.total_steps
     seconds = (
         run["seconds"] + run.get("train_s", 0.0) * (train.get("total_steps", run["steps"]) / run["steps"] - 1.0)
         for run in before.get(env, [])
@@ -196,8 +249,12 @@ def run_suite(
     missing: bool = False,
     limit_s: float = 0.0,
     out: Path | None = None,
+    keep: Path | None = None,
 ) -> list[tuple[str, int]]:
-    """Trains all envs with all seeds, and appends a line for each run. Returns the runs without results."""
+    """Trains all envs with all seeds, and appends a line for each run. Returns the runs without results.
+
+    `keep` is a folder for the agents of the first seed.
+    """
     wanted, lines = goals(device), read(RESULTS, out)
     out = out or RESULTS
     before = newest(lines)
@@ -214,11 +271,14 @@ def run_suite(
         "jobs": jobs,
         "call": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
-    tasks = [suite_pool.Task((env, seed), (env, seed, device), times[env]) for env, seed in runs]
+    tasks = [
+        suite_pool.Task((env, seed), (env, seed, device, keep if seed == seeds[0] else None), times[env], group=env)
+        for env, seed in runs
+    ]
     left = {task.name for task in tasks}
     with suite_pool.mps(device == "cuda" and jobs > 1) as is_on:
         print(f"{len(tasks)} runs, {jobs} at a time, MPS {'on' if is_on else 'off'}", flush=True)
-        for (env, seed), row in suite_pool.run_all(tasks, work, jobs, limit_s):
+        for (env, seed), row in suite_pool.run_all(tasks, work, jobs, limit_s, shared_cores=device == "cuda"):
             wall = time.perf_counter() - began
             if isinstance(row, str):
                 print(f"{env} seed {seed} failed after {wall:.0f} s:\n{row}", flush=True)
@@ -299,7 +359,7 @@ def table() -> str:
         many = f"mean of {min(episodes):,} episodes. " if episodes else ""
         why = f"share of games won against {goal.against}. {goal.why}" if goal.against else many + goal.why
         cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
-        cells += [f"{runs[0]['steps'] / 1e6:.3g}M" if runs else "", span(times) if times else ""]
+        cells += [f"{number(runs[0]['steps'] / 1e6)}M" if runs else "", span(times) if times else ""]
         cells += [span(run["seconds"] for run in runs) if runs else "", why.replace("|", "/")]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([*rows, "", *summary(done, wanted)])
@@ -314,7 +374,8 @@ def summary(done: dict[str, list[dict[str, Any]]], wanted: dict[str, Goal]) -> l
     text = [f"{len(good)} of {len(wanted)} targets are reached by all seeds that were trained; {len(runs)} runs."]
     if len(timed := [run for _, run in runs if "call" in run]) == len(runs):
         calls = {call: max(run["ended_s"] for run in of_call) for call, of_call in by(timed, "call")}
-        times = " and ".join(f"{seconds:.0f} s" for seconds in calls.values())
+        *others, last = [f"{seconds:.0f} s" for seconds in calls.values()]
+        times = f"{', '.join(others)} and {last}" if others else last
         jobs, gpus = {run["jobs"] for run in timed}, {run.get("gpu", "CPU only") for run in timed}
         total = f" ({sum(calls.values()):.0f} s in all)" if len(calls) > 1 else ""
         text += [f"They took {times}{total} of wall time, {span_of(jobs)} runs at a time on {', '.join(sorted(gpus))}."]

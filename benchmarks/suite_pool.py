@@ -2,6 +2,10 @@
 
 A task that raises is tried once more in a new process: after an error, CUDA cannot be used any more in the old one. So
 is a task whose process dies. With MPS, one client's fault on the GPU ends the work of all of them.
+
+Tasks of a group, such as the seeds of one env, need the same compiled kernels. While the first of them compiles, other
+groups come first, so that nothing is compiled twice at the same time; how long it took is what the others are taken to
+need.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any
 TRIES = 2
 MPS = "nvidia-cuda-mps-control"
 UNKNOWN_S = 60.0  # what a task without a known time is taken to need
+COMPILING_S = 40.0  # after which the first task of a group is taken to have compiled its kernels
 
 
 @dataclass(frozen=True)
@@ -32,10 +37,39 @@ class Task:
     arguments: tuple[Any, ...]
     seconds: float  # expected; infinite: unknown
     tries: int = 0
+    group: str = ""  # tasks of a group use the same kernels; empty: of its own
 
-    def fits(self, left_s: float) -> bool:
-        """Whether it would end in time."""
-        return (self.seconds if self.seconds < float("inf") else UNKNOWN_S) <= left_s
+
+class Queue:
+    """Tasks that wait, in their order, and what is known of their groups."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = list(tasks)
+        self.began: dict[str, float] = {}  # when the first task of a group began
+        self.took: dict[str, float] = {}  # the longest time of those that ended
+
+    def expected_s(self, task: Task) -> float:
+        """What a task is taken to need."""
+        return self.took.get(task.group, task.seconds if task.seconds < float("inf") else UNKNOWN_S)
+
+    def is_compiling(self, group: str) -> bool:
+        """Whether the first task of a group may still compile kernels."""
+        return group not in self.took and time.perf_counter() - self.began.get(group, -COMPILING_S) < COMPILING_S
+
+    def next(self, left_s: float) -> Task | None:
+        """The task to begin, which then waits no more; None if none would end in time."""
+        fitting = [task for task in self.tasks if self.expected_s(task) <= left_s]
+        task = next((task for task in fitting if not self.is_compiling(task.group)), fitting[0] if fitting else None)
+        if task is not None:
+            self.tasks.remove(task)
+            if task.group:
+                self.began.setdefault(task.group, time.perf_counter())
+        return task
+
+    def note(self, task: Task, seconds: float) -> None:
+        """A task was done."""
+        if task.group:
+            self.took[task.group] = max(seconds, self.took.get(task.group, 0.0))
 
 
 class Worker:
@@ -45,6 +79,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
         self.cores = cores
         self.task: Task | None = None
+        self.began = 0.0
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(work, theirs, cores), daemon=True)
         self.process.start()
@@ -52,7 +87,7 @@ class Worker:
 
     def give(self, task: Task) -> None:
         """Begins a task."""
-        self.task = replace(task, tries=task.tries + 1)
+        self.task, self.began = replace(task, tries=task.tries + 1), time.perf_counter()
         with contextlib.suppress(OSError):  # a process that is gone is seen by take
             self.pipe.send(task.arguments)
 
@@ -85,25 +120,30 @@ def serve(work: Callable[..., Any], pipe: Any, cores: list[int]) -> None:
             pipe.send(answer)
 
 
-def run_all(tasks: list[Task], work: Callable[..., Any], jobs: int, limit_s: float = 0.0) -> Iterator[tuple[Any, Any]]:
+def run_all(
+    tasks: list[Task], work: Callable[..., Any], jobs: int, limit_s: float = 0.0, *, shared_cores: bool = False
+) -> Iterator[tuple[Any, Any]]:
     """Does the tasks in their order, and yields (name, result) as they end; for a failed one, text that says why.
 
-    With `limit_s`, a task that would not end in time is not begun, and what has not ended then is given up.
+    With `limit_s`, a task that would not end in time is not begun, and what has not ended then is given up. With
+    `shared_cores` the processes use all cores, as the system decides: those of a GPU's runs mostly wait.
     """
-    began, waiting = time.perf_counter(), list(tasks)
+    began, waiting = time.perf_counter(), Queue(tasks)
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // jobs)
     shares = [cores[job * share : (job + 1) * share] or cores for job in range(min(jobs, len(tasks)))]
+    if shared_cores:
+        shares = [cores] * len(shares)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process; the GPU computes
     workers: list[Worker] = []
 
     def left_s() -> float:
         return limit_s - (time.perf_counter() - began) if limit_s else float("inf")
 
     def begin(worker: Worker) -> None:
-        task = next((task for task in waiting if task.fits(left_s())), None)
+        task = waiting.next(left_s())
         worker.task = None
         if task is not None:
-            waiting.remove(task)
             worker.give(task)
 
     try:
@@ -121,11 +161,13 @@ def run_all(tasks: list[Task], work: Callable[..., Any], jobs: int, limit_s: flo
                     worker.end()
                     workers[workers.index(worker)] = worker = Worker(work, worker.cores)
                     if task.tries < TRIES:
-                        waiting.append(task)
+                        waiting.tasks.append(task)
+                else:
+                    waiting.note(task, time.perf_counter() - worker.began)
                 begin(worker)
                 yield task.name, result
             for worker in workers:  # those that found nothing to do: a failed task may be there again
-                if worker.task is None and waiting:
+                if worker.task is None and waiting.tasks:
                     begin(worker)
     finally:
         for worker in workers:

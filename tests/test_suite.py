@@ -7,14 +7,19 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from shoal import registry
+from shoal import config, registry
 from shoal.match.contestants import robots_of
-from shoal.native import lib
+from shoal.native import build, lib
 from shoal.train import options_for
+from shoal.train import train as train_run
+from shoal.web import build as web
 from tests.pool_work import attempt
+from tests.scripts import script
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import env_peers
@@ -42,6 +47,14 @@ def test_every_env_has_a_target_with_a_reason(suite):
         assert goal.why, env
         if goal.against:
             assert goal.against in robots_of(lib.load(registry.find(env)).spec), env
+
+
+def test_every_env_has_options_for_a_gpu():
+    """Without a table [cuda] a GPU would train with the number of envs and the steps of a CPU."""
+    for env in registry.stock_names():
+        tables = config.read_toml(registry.STOCK / f"{env}.toml")["cuda"]
+        assert {"total_steps", "horizon", "minibatches", "learning_rate"} <= set(tables["train"]), env
+        assert tables["vec"]["num_envs"] > options_for(env, {"device": "cpu"}).vec.num_envs, env
 
 
 def test_the_table_has_the_newest_run_of_each_seed(suite):
@@ -87,11 +100,11 @@ def test_the_target_is_reached_when_as_many_episodes_as_envs_have_its_mean(suite
 def test_missing_leaves_out_runs_of_the_same_code_and_options(suite, monkeypatch, tmp_path):
     seen = []
 
-    def run_all(tasks, work, jobs, limit_s):
+    def run_all(tasks, work, jobs, limit_s, shared_cores):
         seen.append([task.name for task in tasks])
         yield tasks[0].name, "ValueError: no such option"
         for task in tasks[1:]:
-            env, seed, device = task.arguments
+            env, seed, device, _ = task.arguments
             yield (
                 task.name,
                 {"env": env, "seed": seed, "device": device, "score": 1.0, "steps": 1, "train_s": 1.0, "seconds": 1.0},
@@ -109,11 +122,69 @@ def test_missing_leaves_out_runs_of_the_same_code_and_options(suite, monkeypatch
 
 def test_runs_that_take_longest_start_first(suite, monkeypatch):
     seen = []
-    monkeypatch.setattr(suite_pool, "run_all", lambda tasks, *_: iter(seen.extend(tasks) or ()))
+    monkeypatch.setattr(suite_pool, "run_all", lambda tasks, *_, **__: iter(seen.extend(tasks) or ()))
     add(suite, "pong", 1, 20.0, train_s=2.0, steps=120_000_000)  # today 60M
     add(suite, "squared", 1, 0.86, train_s=2.0, steps=20_000_000)
     suite.run_suite(["pong", "squared", "maze"], [1], "cuda", 1)
     assert [(task.name[0], task.seconds) for task in seen] == [("maze", float("inf")), ("squared", 3.0), ("pong", 2.0)]
+
+
+def test_a_target_may_take_fewer_steps_than_the_options(suite):
+    """connect4's options are for a bar far above its target: the suite trains as many steps as that takes."""
+    goal = suite.goals("cuda")["connect4"]
+    shipped = options_for("connect4", {"device": "cuda"}).train.total_steps
+    assert suite.given(goal) == {"train": {"total_steps": goal.total_steps}}
+    assert 0 < goal.total_steps < shipped
+    assert suite.given(suite.goals("cpu")["connect4"]) == {}
+    add(suite, "connect4", 1, 0.9, train_s=2.0, steps=2 * goal.total_steps)
+    assert suite.expected("connect4", "cuda", suite.newest()) == 2.0
+
+
+@pytest.mark.parametrize(("env", "words"), [("squared", "mean return 0.5"), ("connect4", "wins 50% of its games")])
+def test_agents_that_the_suite_keeps_can_play_on_pages(env, words, tmp_path, monkeypatch):
+    """The kept folder has no optimizer and no metrics; scripts/site --keep needs none."""
+    if web.find_zig() is None and web.find_module(build.Source.env(registry.find(env))) is None:
+        pytest.skip("needs zig")
+    goal = bench.goals("cuda")[env]
+    train = {"total_steps": 512, "horizon": 32, "minibatches": 1, "epochs": 1}
+    how = {"device": "cpu", "eval": {"episodes": 0}, "vec": {"num_envs": 8}, "train": train}
+    run = train_run(env, console="off", runs_folder=tmp_path / "runs", **how)
+    kept = bench.keep_run(run, goal, 0.5, tmp_path / "kept")
+    assert not [*kept.rglob("state*"), *kept.rglob("metrics*")]
+    site = script("site")
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    monkeypatch.setattr(site, "AGENTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["site", "--keep", env, "--runs", str(tmp_path / "kept"), "--where", "a GPU"])
+    assert site.main() == 0
+    assert json.loads((tmp_path / f"{env}.json").read_text())["command"].startswith(f"shoal train {env} --seed 1")
+    assert words in site.frame(env, 1)
+    assert bench.keep_run(run, goal, 0.5, tmp_path / "kept") == kept
+
+
+def test_scores_of_a_gpu_leave_out_opponents(tmp_path, monkeypatch):
+    """The prey of tag is a robot: what it loses is not the predators' score."""
+    train = {"total_steps": 512, "horizon": 16, "minibatches": 1, "epochs": 1}
+    how = {"device": "cpu", "eval": {"episodes": 0}, "vec": {"num_envs": 8}, "train": train}
+    run = train_run("tag", console="off", runs_folder=tmp_path, **how)
+    monkeypatch.setattr("shoal.make", lambda **options: SimpleNamespace(close=lambda: None))
+    games = (np.array([[8.0, 8.0, 8.0, -8.0], [6.0, 6.0, 6.0, -6.0]]), None, 0)
+    monkeypatch.setattr("shoal.match.device.play_on_device", lambda *_: games)
+    assert bench.evaluate(run, 2, "cuda") == 7.0
+
+
+def test_seeds_of_an_env_wait_until_its_first_run_has_compiled(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(suite_pool.time, "perf_counter", lambda: clock[0])
+    names = [("craftax", 1), ("craftax", 2), ("go", 1), ("go", 2)]
+    queue = suite_pool.Queue([suite_pool.Task(name, (), 50.0, group=name[0]) for name in names])
+    begun = [queue.next(600.0), queue.next(600.0)]
+    assert [task.name for task in begun] == [("craftax", 1), ("go", 1)]
+    clock[0] = 20.0
+    queue.note(begun[1], 20.0)
+    assert queue.expected_s(queue.tasks[1]) == 20.0
+    assert queue.next(30.0).name == ("go", 2)  # craftax is not expected to end in 30 s
+    assert queue.next(30.0) is None
+    assert queue.next(600.0).name == ("craftax", 2)  # nothing else is left
 
 
 def tasks_of(folder, *names, seconds=0.0):
