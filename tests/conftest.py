@@ -62,6 +62,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Triton's library reports what is still alive at exit as leaked, at length."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _forget_registered_envs(monkeypatch):
     """Names that a test registers end with it: other tests list all names."""

@@ -130,7 +130,7 @@ def test_idle_pool_uses_no_cpu():
     time.sleep(0.05)
     before = time.process_time()
     time.sleep(0.5)
-    assert time.process_time() - before < 0.02
+    assert time.process_time() - before < 0.1  # four threads that spin would take 0.5 s or more
     vec.close()
 
 
