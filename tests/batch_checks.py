@@ -21,6 +21,9 @@ BATCHES: list[tuple[str, dict[str, Any]]] = [
     ("cartpole", {"nn": SMALL, "train": {"horizon": 33, "gae_lambda": 0.5}, "env": {"max_steps": 5}, "limit": 5}),
     ("vacuum", {"nn": SMALL, "train": {"normalize_reward": True, "horizon": 9}, "env": {"max_steps": 5}, "limit": 5}),
     ("pendulum", {"nn": SMALL, "train": {"gamma": "linear(0.9, 0.99)"}}),
+]
+# convolutions take Triton's interpreter ten times as long as all of the above
+IMAGES: list[tuple[str, dict[str, Any]]] = [
     ("maze", {"nn": {"hidden": 16, "encoder": "grid"}, "env": {"max_steps": 6}, "limit": 6, "num_envs": 3}),
 ]
 
@@ -35,9 +38,13 @@ def fix_truncations(rollout: Any, limit: int) -> None:
         rollout.truncations.put(one)
 
 
-def check_batches() -> None:
+def check_images() -> None:
+    check_batches(IMAGES)
+
+
+def check_batches(cases: list[tuple[str, dict[str, Any]]] = BATCHES) -> None:
     """The same batch, twice, and the same running moments after it; normalized advantages as learning sees them."""
-    for env, tables in BATCHES:
+    for env, tables in cases:
         plain, fast = (with_a_rollout(env, tables).learners[0] for _ in range(2))
         for learner in (plain, fast):
             if limit := tables.get("limit"):
