@@ -1,4 +1,4 @@
-"""PettingZoo's envs in which all agents act in turn before anything moves, as parallel envs: fewer observations.
+"""AEC envs as parallel envs: what all have in common, and those in which all agents act before anything moves.
 
 PettingZoo's `aec_to_parallel` observes every agent twice in each step, and throws the first observation away. Here each
 is observed once. And cooperative_pong, whose observations are its screen, is drawn once.
@@ -13,17 +13,15 @@ import numpy as np
 from shoal.layout import Array
 
 
-class Cycle:
-    """What `pettingzoo.utils.aec_to_parallel` makes of an env, with the same results. `env` is its AEC env."""
+class AsParallel:
+    """An AEC env, `env`, with the API of ParallelEnv. Subclasses reset and step it."""
 
-    def __init__(self, converted: Any) -> None:
-        self.env = self.aec_env = converted.aec_env
-        self.possible_agents = list(converted.possible_agents)
-        self.metadata = converted.metadata
-        self.render_mode = getattr(converted, "render_mode", None)
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.possible_agents = list(env.possible_agents)
+        self.metadata = getattr(env, "metadata", {})
+        self.render_mode = getattr(env, "render_mode", None)
         self.agents: list[Any] = []
-        if type(self.env).__module__ == "pettingzoo.butterfly.cooperative_pong.cooperative_pong":
-            draw_once(self.env)
 
     @property
     def unwrapped(self) -> Any:
@@ -37,6 +35,28 @@ class Cycle:
     def action_space(self, agent: Any) -> Any:
         """Of one agent."""
         return self.env.action_space(agent)
+
+    def render(self) -> Any:
+        """A frame."""
+        return self.env.render()
+
+    def state(self) -> Any:
+        """The env's global state, where it has one."""
+        return self.env.state()
+
+    def close(self) -> None:
+        """Closes the env."""
+        self.env.close()
+
+
+class Cycle(AsParallel):
+    """What `pettingzoo.utils.aec_to_parallel` makes of an env, with the same results."""
+
+    def __init__(self, converted: Any) -> None:
+        super().__init__(converted.aec_env)
+        self.aec_env = self.env
+        if type(self.env).__module__ == "pettingzoo.butterfly.cooperative_pong.cooperative_pong":
+            draw_once(self.env)
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Starts an episode."""
@@ -62,18 +82,6 @@ class Cycle:
             env.step(None)
         self.agents = env.agents
         return obs, rewards, terminations, truncations, infos
-
-    def render(self) -> Any:
-        """A frame."""
-        return self.env.render()
-
-    def state(self) -> Any:
-        """The env's global state, where it has one."""
-        return self.env.state()
-
-    def close(self) -> None:
-        """Closes the env."""
-        self.env.close()
 
 
 def draw_once(env: Any) -> None:

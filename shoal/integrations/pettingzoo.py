@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.cycles import Cycle
+from shoal.integrations.cycles import AsParallel, Cycle
 from shoal.integrations.framework import Framework, newest
 from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
 
@@ -162,7 +162,7 @@ def _without_checks(env: Any) -> Any:
     return env
 
 
-class Turns:
+class Turns(AsParallel):
     """An AECEnv with the API of ParallelEnv: a step is one turn, and only the action of the agent to move counts.
 
     All living agents get an observation and their reward of the turn. `infos[agent]["acting"]` says whose turn is next,
@@ -171,19 +171,8 @@ class Turns:
     """
 
     def __init__(self, env: Any) -> None:
-        self.env = env
-        self.possible_agents = list(env.possible_agents)
-        self.metadata = getattr(env, "metadata", {})
-        self.agents: list[Any] = []
+        super().__init__(env)
         self._masked = agents_with_masks(env)
-
-    def observation_space(self, agent: Any) -> Any:
-        """Of one agent."""
-        return self.env.observation_space(agent)
-
-    def action_space(self, agent: Any) -> Any:
-        """Of one agent."""
-        return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> tuple[dict[Any, Any], dict[Any, Info]]:
         """Starts a game."""
@@ -228,18 +217,6 @@ class Turns:
             mask = obs[agent][KEY]
             infos[agent][KEY] = mask if infos[agent]["acting"] else only_first(len(mask))
         return obs, {agent: {**own, **env.infos.get(agent, {})} for agent, own in infos.items()}
-
-    def render(self) -> Any:
-        """A frame."""
-        return self.env.render()
-
-    def state(self) -> Any:
-        """The env's global state, where it has one."""
-        return self.env.state()
-
-    def close(self) -> None:
-        """Closes the env."""
-        self.env.close()
 
 
 def _is_dead(env: Any, agent: Any) -> bool:
