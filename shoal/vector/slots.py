@@ -295,7 +295,7 @@ class AgentsSlot(Slot):
                 truncated = True  # it left without a flag
             arrays["done"][row] = True
             arrays["terminated"][row], arrays["truncated"][row] = terminated, not terminated
-            total = getattr(self.env, "unshaped_returns", {}).get(name, self.totals[k])
+            total = getattr(self.env, "unshaped_returns", {}).pop(name, self.totals[k])
             arrays["final_return"][row], arrays["final_length"][row] = total, self.ticks[k]
             self.ticks[k], self.totals[k] = 0, 0.0
             if name in obs:
