@@ -311,6 +311,7 @@ def _play(
     quota = np.array([episodes // used + (env < episodes % used) if env < used else 0 for env in range(envs)])
     played = np.zeros(envs, np.int64)
     totals, ticks = np.zeros(vec.num_rows), np.zeros(envs, np.int64)  # of the current episodes
+    lives = np.zeros(vec.num_rows)  # rewards of the current life of each agent
     lasted = np.zeros(vec.num_rows, np.int64)  # steps of agents that are out of the current episode; 0: they are in it
     results: list[list[Episode]] = [[] for _ in range(envs)]
     cuts: list[tuple[int, int]] = []  # (env, number of its episode)
@@ -324,6 +325,7 @@ def _play(
         ticks += 1
         done = terminated | truncated
         if agents > 1:
+            totals += _unshaped(infos, done, lives, rewards)
             np.copyto(lasted, np.repeat(ticks, agents), where=done)
         over = (done | ~alive).reshape(envs, agents).all(1)
         cut = ~over & (ticks >= max_steps) & (played < quota)
@@ -341,7 +343,7 @@ def _play(
             if progress:
                 progress(int(played.sum()))
         ended_rows = np.repeat(ended, agents)
-        totals[ended_rows], lasted[ended_rows], ticks[ended] = 0.0, 0, 0
+        totals[ended_rows], lives[ended_rows], lasted[ended_rows], ticks[ended] = 0.0, 0.0, 0, 0
         before, alive = alive, _alive(infos, vec.num_rows)
         player.observe(done | ~before | ~alive | ended_rows)  # ~before: an agent that joins late
         if (again := cut & (played < quota)).any():
@@ -400,6 +402,16 @@ def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: i
     names = [stat.name for stat in spec.stats] if spec else PYTHON_STATS
     stats = {name: _value(final, name, rows, math.nan) for name in names}
     return total, length, {name: value for name, value in stats.items() if not math.isnan(value)}
+
+
+def _unshaped(infos: dict[str, Any], done: Array, lives: Array, rewards: Array) -> Array:
+    """(rows,) what the returns of agents that are done lack to be those of the env, whose rewards may be scaled."""
+    lives += rewards
+    episode = infos.get("final_info", {}).get("episode", {})
+    ends = done & episode["_r"] if "_r" in episode else np.zeros_like(done)
+    lacking = np.where(ends, episode["r"] - lives, 0.0) if ends.any() else np.zeros(len(lives))
+    lives[done] = 0.0
+    return lacking
 
 
 def _value(info: Any, name: str, rows: range, default: float) -> float:

@@ -112,7 +112,12 @@ class Layout:
             stack, axis = getattr(leaf_space, "num_frames", 1), getattr(leaf_space, "frames_axis", 0)
             leaves.append(Leaf(path, dtype, shape, offset, stack, axis))
             end = offset + leaves[-1].nbytes
+        if not leaves:
+            raise ConfigError(
+                f"the space {space} is empty: it has no parts. Give it at least one, or use Box(0, 1, (1,))."
+            )
         self.leaves = tuple(leaves)
+        self.leaf_spaces = tuple(leaf_space for _, leaf_space in _leaves(space, ()))
         self.is_one_array = len(leaves) == 1 and not leaves[0].path
         self.row_bytes = end if self.is_one_array else -(-end // 8) * 8
 

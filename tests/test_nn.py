@@ -25,7 +25,7 @@ from shoal.nn.distributions import ActionHead
 from shoal.nn.encoders import EMBEDDING, ENCODERS, Encoder, is_numeric, leaf_spaces
 from shoal.nn.layers import layer_init
 from shoal.nn.policy import Net, Policy
-from shoal.nn.qnet import QNet
+from shoal.nn.qnet import QHead, QNet
 from shoal.nn.recurrent import CORES, LSTM, MinGRU
 from shoal.spec import Layout, map_leaves
 
@@ -902,3 +902,20 @@ def test_policy_is_a_plain_module_without_an_actor():
     head = ActionHead(spaces.Discrete(3))
     logits, values = Policy(OBSERVATIONS["numbers"], head, Net(hidden=8))(sampled(OBSERVATIONS["numbers"], 2))
     assert (logits.shape, values.shape) == ((2, 3), (2,))
+
+
+@pytest.mark.parametrize(
+    ("space", "says"),
+    [
+        (spaces.Box(-1, 1, (0,)), r"obs has no elements: its space is Box"),
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2, 0))), r"obs\['b'\] has no elements"),
+    ],
+)
+def test_an_observation_without_elements_is_refused_by_its_name(space, says):
+    with pytest.raises(ConfigError, match=says):
+        Encoder(space)
+
+
+def test_q_learning_names_the_action_space_that_it_cannot_use():
+    with pytest.raises(ConfigError, match=r"this env has MultiDiscrete\(\[5 2\]\). Use --algo ppo"):
+        QHead(spaces.MultiDiscrete([5, 2]))

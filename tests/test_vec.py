@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import shoal
+from shoal.errors import ConfigError, UsageError
 from shoal.vector.play import play
 
 N = 32
@@ -357,3 +361,29 @@ class TestSeveralAgents:
         mask[agents] = True
         with pytest.raises(shoal.ShoalError, match="A game resets all of its agents"):
             rows.reset(options={"reset_mask": mask})
+
+
+@pytest.mark.parametrize("env", ["cartpole", "gymnasium:CartPole-v1"])
+def test_a_with_block_closes_the_envs(env):
+    with shoal.make(env, 2, backend="serial") as vec:
+        vec.reset(seed=0)
+        with vec.rows() as rows:
+            assert rows.num_envs == 2
+    assert vec.closed
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("env", ["cartpole", "gymnasium:CartPole-v1"])
+def test_copies_and_pickles_are_refused_with_the_way_that_works(env, take):
+    """A shallow copy of native envs would share, and free, their memory."""
+    with (
+        shoal.make(env, 2, backend="serial") as vec,
+        pytest.raises(UsageError, match=r"functools.partial\(shoal.make"),
+    ):
+        take(vec)
+
+
+@pytest.mark.parametrize("env", ["cartpole", "gymnasium:CartPole-v1"])
+def test_options_of_reset_are_a_dict(env):
+    with shoal.make(env, 2, backend="serial") as vec, pytest.raises(ConfigError, match="options=3 must be a dict"):
+        vec.reset(options=3)

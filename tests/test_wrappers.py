@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import shoal
-from shoal import registry
+from shoal import evaluate, registry
 from shoal.errors import ConfigError, SnapshotError
 from shoal.integrations.wrapped import WrappedEnv
 from shoal.native import build, cuda, lib
@@ -468,3 +471,85 @@ def test_a_run_keeps_its_wrappers_and_resumes_exactly(tmp_path):
     assert contents(resumed) == contents(whole)
     _player, made_with = load_player(whole)
     assert (sorted(made_with["wrap"]), made_with["gravity"]) == (sorted(wrap), shoal.uniform(5, 15))
+
+
+class TwoPlayers:
+    """Five steps; agent a earns 10 in each, agent b 20, and b leaves after three."""
+
+    possible_agents = ("a", "b")
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (2,))
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.tick = ["a", "b"], 0
+        return dict.fromkeys(self.agents, np.zeros(2, np.float32)), {}
+
+    def step(self, actions):
+        self.tick += 1
+        acted, ends = self.agents, {"a": self.tick == 5, "b": self.tick == 3}
+        self.agents = [agent for agent in acted if not ends[agent]]
+        rewards = {agent: {"a": 10.0, "b": 20.0}[agent] for agent in acted}
+        obs = dict.fromkeys(acted, np.zeros(2, np.float32))
+        return obs, rewards, {agent: ends[agent] for agent in acted}, dict.fromkeys(acted, False), {}
+
+
+@pytest.mark.parametrize("wrap", [None, "reward_scale=0.1", "reward_clip=1.0"])
+def test_returns_of_several_python_agents_are_those_of_the_env(wrap):
+    """In the statistics of training and in an evaluation, whatever the rewards that a policy learns from."""
+    make = partial(shoal.make, TwoPlayers, backend="serial", wrap=wrap)
+    with make(num_envs=3) as vec:
+        vec.reset(seed=0)
+        for _ in range(11):
+            vec.step(np.zeros(6, int))
+        stats = vec.drain_stats()
+        assert (stats["episodes"], stats["return"]) == (6, {"mean": 55.0, "min": 50.0, "max": 60.0})
+        assert {name: stats["return"] for name, stats in vec.agent_stats.items()} == {"a": 50.0, "b": 60.0}
+    score = evaluate.play(make, evaluate.ScriptedPlayer(lambda obs: np.zeros(len(obs), int)), 4, num_envs=2)
+    assert score.returns == (55.0,) * 4
+    assert {name: agent.returns for name, agent in score.agents.items()} == {"a": (50.0,) * 4, "b": (60.0,) * 4}
+
+
+def test_an_evaluation_of_several_native_agents_has_the_returns_of_the_env():
+    scores = []
+    for wrap in (None, "reward_scale=0.1", "reward_clip=0.5"):
+        make = partial(shoal.make, "vacuum", wrap=wrap)
+        scores.append(evaluate.play(make, evaluate.ScriptedPlayer(lambda obs: np.zeros(len(obs), int)), 6))
+    assert scores[0].returns[0] < -100.0
+    for score in scores[1:]:
+        assert score.returns == pytest.approx(scores[0].returns, rel=1e-5)
+        for name, agent in score.agents.items():
+            assert agent.returns == pytest.approx(scores[0].agents[name].returns, rel=1e-5)
+
+
+def test_an_agent_that_joins_again_starts_anew():
+    """Its stack holds no frame of its life before, and its first action does not stick to that of the other life."""
+
+    class Back(TwoPlayers):
+        """Agent b leaves in step 1 and is back from step 2 on; an observation is the number of the step."""
+
+        got: ClassVar[list] = []
+
+        def reset(self, seed=None, options=None):
+            super().reset()
+            return dict.fromkeys(self.agents, np.zeros(2, np.float32)), {}
+
+        def step(self, actions):
+            self.got.append(actions)
+            self.tick += 1
+            ends = {"a": False, "b": self.tick == 1}
+            acted = self.agents
+            self.agents = ["a"] if self.tick == 1 else ["a", "b"]
+            obs = dict.fromkeys(["a", "b"], np.full(2, self.tick, np.float32))
+            return obs, dict.fromkeys(acted, 1.0), ends, dict.fromkeys(acted, False), {}
+
+    with shoal.make(Back, 1, backend="serial", wrap="stack=2 sticky=0.999 reward_scale=0.5") as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(2, int))
+        obs, *_ = vec.step(np.ones(2, int))
+        assert obs[1].tolist() == [2, 2, 2, 2]
+        vec.step(np.ones(2, int))
+    assert [int(actions["b"]) for actions in Back.got if "b" in actions] == [0, 1]

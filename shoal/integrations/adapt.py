@@ -53,7 +53,7 @@ def adapt(env: Any) -> Any:
     """An env that the runner can step."""
     if isinstance(env, Limited) or is_vector_env(env):
         return env
-    if is_derived(env, "gymnasium", "Env"):
+    if is_derived(env, "gymnasium", "Env") and not _lacks(env):
         return without_standard_wrappers(env)
     if hasattr(env, "agent_selection") or hasattr(env, "possible_agents"):
         pettingzoo = importlib.import_module("shoal.integrations.pettingzoo")
@@ -64,11 +64,18 @@ def adapt(env: Any) -> Any:
     if hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "observation_space"):
         return env
     shown = "None" if env is None else f"{type(env).__module__}.{type(env).__name__}"
-    lacks = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
+    if is_derived(env, "gymnasium", "Env"):
+        raise ConfigError(
+            f"{shown} has no {' and no '.join(_lacks(env))}. Set it in __init__, as every gymnasium.Env does."
+        )
     raise ConfigError(
-        f"{shown} is not an env that Shoal can step: it has no {', '.join(lacks)}. Return a gymnasium.Env, a "
+        f"{shown} is not an env that Shoal can step: it has no {', '.join(_lacks(env))}. Return a gymnasium.Env, a "
         "PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv."
     )
+
+
+def _lacks(env: Any) -> list[str]:
+    return [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
 
 
 def is_derived(value: Any, package: str, name: str) -> bool:

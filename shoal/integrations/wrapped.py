@@ -198,7 +198,12 @@ class WrappedAgents(_Wrapped):
         for agent, reward in rewards.items():
             self.unshaped_returns[agent] = self.unshaped_returns.get(agent, 0.0) + reward
         shaped = {agent: self._shaped(reward) for agent, reward in rewards.items()}
-        return self._observe(obs), shaped, terminations, truncations, infos
+        seen = self._observe(obs)
+        for agent in rewards:
+            if agent not in self.env.agents or terminations.get(agent) or truncations.get(agent):
+                self._frames.pop(agent, None)  # one that joins again starts anew
+                self._last_actions.pop(agent, None)
+        return seen, shaped, terminations, truncations, infos
 
     def _observe(self, obs: dict[Any, Any]) -> dict[Any, Any]:
         if not self.wrap.changes_obs:

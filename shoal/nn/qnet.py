@@ -141,7 +141,7 @@ class QHead(ActionHead):
     def __init__(self, space: spaces.Space[Any], epsilon: float = 0.05) -> None:
         super().__init__(space)
         if not self.is_one_choice:
-            raise ConfigError(f"Q-learning needs one Discrete action; this env's are {self}. Use --algo ppo.")
+            raise ConfigError(f"Q-learning needs one Discrete action; this env has {space}. Use --algo ppo.")
         self.num_noise = self.choices + 1  # a number for every choice, and whether the row explores
         self.epsilon = torch.tensor(epsilon)
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shoal.native.batch import Memory
     from shoal.vector.views import AgentsEnv, RowsEnv
 
+T = TypeVar("T")
 Result = tuple[Array, Array, Array, Array, dict[str, Any]]
 
 AUTORESET = {
@@ -33,7 +34,17 @@ AUTORESET = {
 }
 
 
-class VecEnv(VectorEnv[Array, Any, Array]):
+class ClosesItself:
+    """For `with shoal.make(...) as envs:`, which closes them at its end."""
+
+    def __enter__(self: T) -> T:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()  # type: ignore[attr-defined]
+
+
+class VecEnv(ClosesItself, VectorEnv[Array, Any, Array]):
     """`num_envs` envs as one `gymnasium.vector.VectorEnv`.
 
     A batch has `num_rows = num_envs * agents_per_env` rows. The agents of env i are the rows
@@ -120,6 +131,13 @@ class VecEnv(VectorEnv[Array, Any, Array]):
 
     def check_idle(self) -> None:
         """Raises unless all envs wait for actions: they were reset, are not closed, and none is in flight."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuses pickle and copy: threads, worker processes and their memory cannot be copied."""
+        raise UsageError(
+            "a vector env cannot be pickled or copied. Give what makes it, functools.partial(shoal.make, ...), "
+            "and call that where it is needed."
+        )
 
     # ---- stepping ----
 

@@ -315,6 +315,8 @@ class PythonVec(VecEnv):
 
     def _prepare_reset(self, seed: Any, options: Info | None) -> None:
         self._refuse_closed()
+        if options is not None and not isinstance(options, dict):
+            raise ConfigError(f"options={options!r} must be a dict.")
         arrays, rest = self.block.arrays, dict(options or {})
         mask = rest.pop("reset_mask", None)
         if mask is not None:

@@ -7,13 +7,13 @@ agree by construction.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.errors import BadOutput
-from shoal.layout import Array
+from shoal.layout import Array, kind_of
 from shoal.vector.block import Block
 from shoal.vector.slots import (
     SAME_STEP,
@@ -25,9 +25,44 @@ from shoal.vector.slots import (
     brief,
     info_dict,
     is_number,
+    wrong_step,
 )
 
 SMALL_OBS = 4096  # bytes: smaller observations are stacked first and written at once, which is faster
+
+
+class IdViews:
+    """Observations of one Discrete, MultiDiscrete or MultiBinary space: the view, and what its values may be."""
+
+    def __init__(self, view: Array, space: Any, name: str, rows: slice, per_env: int, alike: bool) -> None:
+        self.view, self.space, self.name, self.rows, self.per_env, self.alike = view, space, name, rows, per_env, alike
+        kind = kind_of(space)
+        start: Any = 0 if kind == "MultiBinary" else getattr(space, "start", 0)
+        count: Any = {"Discrete": "n", "MultiDiscrete": "nvec"}.get(kind)
+        count = 2 if count is None else getattr(space, count)
+        self.low, self.high = np.asarray(start), np.asarray(start) + np.asarray(count) - 1
+        self.unsigned: Array | None = None  # the same memory, where a negative number is a large one: one comparison
+        if view.dtype.kind in "iu" and not self.low.any():
+            self.unsigned = view.view(f"u{view.dtype.itemsize}")
+            self.bound: Any = self.high.astype(self.unsigned.dtype) if self.high.ndim else int(self.high)
+
+    def is_inside(self) -> bool:
+        """Whether all values are those of the space. Values of agents that are out of the game count, too."""
+        if self.unsigned is None:
+            return not ((self.view < self.low) | (self.view > self.high)).any()
+        if self.high.ndim:
+            return not (self.unsigned > self.bound).any()
+        return bool(np.maximum.reduce(self.unsigned, axis=None) <= self.bound)
+
+
+def _id_views(block: Block, obs: Array) -> Iterator[IdViews]:
+    agents, alike = len(block.agent_spaces.agents), block.agent_spaces.alike
+    for agent in range(1 if alike else agents):
+        layout = block.agent_spaces.obs_layouts[agent]
+        rows = slice(agent, None, 1 if alike else agents)
+        for leaf, space, view in zip(layout.leaves, layout.leaf_spaces, layout.leaf_views(obs[rows])):
+            if kind_of(space) in ("Discrete", "MultiDiscrete", "MultiBinary") and view.size:
+                yield IdViews(view, space, leaf.name, rows, agents if alike else 1, alike)
 
 
 class Runner:
@@ -57,6 +92,7 @@ class Runner:
             for leaf, view in zip(layout.leaves, layout.leaf_views(obs[agent::step])):
                 if leaf.dtype.kind == "f" and view.size:
                     self.float_views.append((view, agents if block.agent_spaces.alike else 1, leaf.name))
+        self.id_views = list(_id_views(block, self.arrays["obs"][self.rows]))
         self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
         self.rewards = self.arrays["rewards"][self.rows]
         self.is_simple = autoreset == SAME_STEP and all(isinstance(slot, SingleSlot) for slot in self.slots)
@@ -96,6 +132,7 @@ class Runner:
             flag[:] = False
         self.rewards[:] = 0.0
         self._refuse_nan()
+        self._refuse_ids()
         return info_rows
 
     def step(self) -> InfoRows:
@@ -107,6 +144,7 @@ class Runner:
         if self.is_simple:
             self._step_simple(info_rows)
             self._refuse_nan()
+            self._refuse_ids()
             return info_rows
         place, current = self.place, self.lo
         for slot in self.slots:
@@ -114,6 +152,7 @@ class Runner:
             slot.step(info_rows)
             current += slot.envs
         self._refuse_nan()
+        self._refuse_ids()
         return info_rows
 
     def _step_simple(self, info_rows: InfoRows) -> None:
@@ -128,7 +167,11 @@ class Runner:
         row = lo
         for env_step, action in zip(self.env_steps, self.read_actions()):
             place[0] = row
-            obs, reward, terminated, truncated, info = env_step(action)
+            result = env_step(action)
+            try:
+                obs, reward, terminated, truncated, info = result
+            except (TypeError, ValueError):
+                raise BadOutput(wrong_step(result)) from None
             rewards.append(reward)
             observations.append(obs)
             if terminated or truncated or info or info is None or (timeouts and timeouts[row - lo]):
@@ -190,7 +233,21 @@ class Runner:
         if highest != highest:
             agents = len(self.block.agent_spaces.agents)
             self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
-            raise BadOutput("the reward is NaN")
+            raise BadOutput("the reward is NaN or None")
+
+    def _refuse_ids(self) -> None:
+        """A policy looks up ids in tables and clamps them: one outside its space would pass for another."""
+        for ids in self.id_views:
+            if ids.is_inside():
+                continue
+            outside = (ids.view < ids.low) | (ids.view > ids.high)
+            if ids.per_env > 1 or not ids.alike:  # an agent that is out of the game observes zeros
+                alive = self.arrays["alive"][self.rows][ids.rows]
+                outside &= alive.reshape(-1, *[1] * (outside.ndim - 1))
+            if outside.any():
+                place = tuple(np.argwhere(outside)[0])
+                self.place[0] = self.lo + int(place[0]) // ids.per_env
+                raise BadOutput(f"obs{ids.name} has {ids.view[place]}, which is outside its space {ids.space}")
 
     def env(self, number: int) -> Any:
         """The env object with that number."""

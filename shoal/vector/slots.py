@@ -86,6 +86,21 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.shape == ())
 
 
+def reset_values(result: Any) -> tuple[Any, Any]:
+    """The observation and the info that `reset` returned; BadOutput if it returned something else."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise BadOutput(f"reset returned {brief(result)}, not two values: obs, info")
+    return result[0], result[1]
+
+
+def wrong_step(result: Any) -> str:
+    """What is wrong with what `step` returned, which is not five values."""
+    five = "five values: obs, reward, terminated, truncated, info"
+    if isinstance(result, (tuple, list)) and len(result) == 4:
+        return f"step returned four values, as in the old gym: obs, reward, done, info. It must return {five}"
+    return f"step returned {brief(result)}, not {five}"
+
+
 def brief(value: Any) -> str:
     """A value as short text for a message."""
     text = repr(value)
@@ -122,7 +137,7 @@ class SingleSlot(Slot):
 
     def reset(self, seed: int | None, options: Info | None, info_rows: InfoRows) -> None:
         """Starts an episode."""
-        obs, info = self.env.reset(seed=seed, options=options)
+        obs, info = reset_values(self.env.reset(seed=seed, options=options))
         self.obs.write(self.row, obs)
         self.tick, self.total = 0, 0.0
         self.alive[self.row], self.ended[self.row] = True, False
@@ -136,7 +151,11 @@ class SingleSlot(Slot):
             self.rewards[row] = 0.0
             self.reset(None, None, info_rows)
             return
-        obs, reward, terminated, truncated, info = self.env_step(self.read_action())
+        result = self.env_step(self.read_action())
+        try:
+            obs, reward, terminated, truncated, info = result
+        except (TypeError, ValueError):
+            raise BadOutput(wrong_step(result)) from None
         self.tick += 1
         if not is_number(reward):
             raise BadOutput(f"the reward is {brief(reward)}, not a number")
@@ -209,7 +228,7 @@ class AgentsSlot(Slot):
 
     def reset(self, seed: int | None, options: Info | None, info_rows: InfoRows) -> None:
         """Starts an episode."""
-        obs, infos = self.env.reset(seed=seed, options=options)
+        obs, infos = reset_values(self.env.reset(seed=seed, options=options))
         count = len(self.names)
         self.ticks, self.totals = [0] * count, [0.0] * count
         self.arrays["alive"][self.rows] = False
@@ -254,7 +273,11 @@ class AgentsSlot(Slot):
         acting = [
             name for name in names if alive[first + self.index[name]]
         ]  # some envs leave dead agents in their list
-        obs, rewards, terminations, truncations, infos = self.env.step(actions)
+        result = self.env.step(actions)
+        try:
+            obs, rewards, terminations, truncations, infos = result
+        except (TypeError, ValueError):
+            raise BadOutput(wrong_step(result)) from None
         arrays["rewards"][self.rows] = 0.0
         arrays["obs"][self.rows] = 0
         alive[self.rows] = False
@@ -272,7 +295,7 @@ class AgentsSlot(Slot):
                 truncated = True  # it left without a flag
             arrays["done"][row] = True
             arrays["terminated"][row], arrays["truncated"][row] = terminated, not terminated
-            total = getattr(self.env, "unshaped_returns", {}).get(name, self.totals[k])
+            total = getattr(self.env, "unshaped_returns", {}).pop(name, self.totals[k])
             arrays["final_return"][row], arrays["final_length"][row] = total, self.ticks[k]
             self.ticks[k], self.totals[k] = 0, 0.0
             if name in obs:

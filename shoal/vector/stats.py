@@ -71,7 +71,9 @@ class GameSums:
 
     def __init__(self, num_envs: int, agents: int) -> None:
         self.agents = agents
-        self.totals = np.zeros((num_envs, agents))  # of each agent in this game
+        self.totals = np.zeros(
+            (num_envs, agents)
+        )  # of each agent in this game; where an agent may rejoin, of all its lives
         self.lengths = np.zeros((num_envs, agents), np.int32)  # of each agent that is out; 0: it is in the game
         self.ticks = np.zeros(num_envs, np.int32)
         self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
@@ -84,7 +86,10 @@ class GameSums:
         lengths = self.lengths[lo:hi]
         if stepped:
             done = arrays["done"][rows].reshape(shape)
-            totals += arrays["rewards"][rows].reshape(shape)
+            if "final_return" in arrays:  # rewards may be scaled for the learner: the return is that of the env
+                totals += np.where(done, arrays["final_return"][rows].reshape(shape), 0.0)
+            else:
+                totals += arrays["rewards"][rows].reshape(shape)
             ticks += was_alive.any(1)
             np.copyto(lengths, ticks[:, None], where=done)
             over = (done | ~was_alive).all(1) & was_alive.any(1)

@@ -11,10 +11,10 @@ from gymnasium.vector import VectorEnv
 
 from shoal.errors import ActionError, ConfigError
 from shoal.spec import Array, map_leaves
-from shoal.vector.base import Result
+from shoal.vector.base import ClosesItself, Result
 
 
-class RowsEnv(VectorEnv[Array, Any, Array]):
+class RowsEnv(ClosesItself, VectorEnv[Array, Any, Array]):
     """Every agent is one env, for wrappers and trainers that support single agents only.
 
     An agent that is out before its game ends is a row of zeros until its next game starts;
@@ -62,7 +62,7 @@ class RowsEnv(VectorEnv[Array, Any, Array]):
         """Does nothing: some versions of Gymnasium would close the viewed env."""
 
 
-class AgentsEnv:
+class AgentsEnv(ClosesItself):
     """`{agent_id: batch over games}` for obs, actions, rewards and flags, also where agents have different spaces.
 
     Agents have the names that their env gives them; those of native envs are `agent_0`, `agent_1`, …

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import shoal
-from shoal.errors import ActionError, BadOutput, EnvCrashed
+from shoal.errors import ActionError, BadOutput, ConfigError, EnvCrashed
 from tests.faults.envs import Saver
 from tests.faults.tools import within
 
@@ -107,22 +107,27 @@ OUTPUTS = {
     "reward nan": (PLAIN, ZERO, {"reward": float("nan")}, "the reward is NaN"),
     "reward array": (PLAIN, ZERO, {"reward": np.zeros(2)}, "the reward is array"),
     "reward text": (PLAIN, ZERO, {"reward": "much"}, "reward"),
-    "short": (PLAIN, ZERO, {"tuple": (ZERO, 0.0, False, {})}, "expected 5, got 4"),
-    "none": (PLAIN, ZERO, {"tuple": None}, "NoneType"),
+    "short": (PLAIN, ZERO, {"tuple": (ZERO, 0.0, False, {})}, "step returned four values, as in the old gym"),
+    "none": (PLAIN, ZERO, {"tuple": None}, "step returned None, not five values"),
     "dict key": (NESTED, GOOD, {"obs": {"camera": GOOD["camera"]}}, "obs.*body.* is missing"),
     "dict shape": (NESTED, GOOD, {"obs": {**GOOD, "camera": np.zeros(2, np.uint8)}}, r"obs.*camera.* has shape \(2,\)"),
     "dict dtype": (NESTED, GOOD, {"obs": {**GOOD, "body": (ZERO, 0.5)}}, "obs.*body.*1.* has dtype float64"),
     "dict none": (NESTED, GOOD, {"obs": None}, "obs.* is missing; obs is None"),
+    "id": (spaces.Discrete(3), 0, {"obs": 3}, r"obs has 3, which is outside its space Discrete\(3\)"),
+    "id below": (spaces.Discrete(3), 0, {"obs": -1}, "obs has -1, which is outside"),
+    "id start": (spaces.Discrete(3, start=5), 5, {"obs": 4}, "obs has 4, which is outside"),
+    "ids": (spaces.MultiDiscrete([2, 9]), np.zeros(2, int), {"obs": np.array([2, 2])}, "obs has 2, which is outside"),
+    "bits": (spaces.MultiBinary(2), np.zeros(2, np.int8), {"obs": np.array([0, 2], np.int8)}, "obs has 2, which is"),
+    "dict id": (NESTED, GOOD, {"obs": {**GOOD, "body": (ZERO, 3)}}, r"obs.*body.*1.* has 3, which is outside"),
     "dict nan": (NESTED, GOOD, {"obs": {**GOOD, "body": (ZERO + np.nan, 0)}}, "body.*NaN"),
 }
 BAD_RESETS = {
-    "only obs": ({"reset": ZERO}, ""),
-    "none": ({"reset": None}, "NoneType"),
+    "only obs": ({"reset": ZERO}, r"reset returned array.*, not two values: obs, info"),
+    "none": ({"reset": None}, "reset returned None, not two values"),
     "shape": ({"obs": np.zeros(3, np.float32)}, r"obs has shape \(3,\)"),
     "nan": ({"obs": ZERO + np.nan}, "NaN"),
     "info": ({"info": None}, "info is None, not a dict"),
 }
-TRUE_ERRORS = {"short", "none"}  # of Python itself, so EnvCrashed and not BadOutput
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -140,7 +145,7 @@ def test_bad_output_names_env_and_key(name, autoreset, backend):
         assert (caught.value.env, caught.value.seed, caught.value.step) == (1, 1, 2)
         assert str(caught.value).startswith("env 1 (seed 1) ")
         assert "step 2" in str(caught.value)
-        assert isinstance(caught.value, EnvCrashed if name in TRUE_ERRORS else BadOutput)
+        assert isinstance(caught.value, BadOutput)
         caught.match(pattern)
 
 
@@ -153,3 +158,47 @@ def test_a_bad_reset_names_env_and_key(name, backend):
         with within(5.0), pytest.raises(EnvCrashed, match=r"env 1 \(seed 1\) .*reset") as caught:
             vec.reset(seed=0)
         caught.match(pattern)
+
+
+def test_ids_of_agents_out_of_the_game_are_not_checked():
+    """They observe zeros, also where the space starts at 1."""
+
+    class Game:
+        possible_agents = ("a", "b")
+
+        def observation_space(self, agent):
+            return spaces.Discrete(3, start=1)
+
+        def action_space(self, agent):
+            return DISCRETE
+
+        def reset(self, seed=None, options=None):
+            self.agents = ["a", "b"]
+            return {"a": 1, "b": 3}, {}
+
+        def step(self, actions):
+            self.agents = ["a"]
+            ends = {"a": False, "b": True}
+            return {"a": 2, "b": 3}, {"a": 0.0, "b": 0.0}, ends, {"a": False, "b": False}, {}
+
+    with shoal.make(Game, 2, backend="serial") as vec:
+        vec.reset(seed=0)
+        obs, *_ = vec.step(np.zeros(4, int))
+        assert obs.tolist() == [2, 0, 2, 0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_env_without_spaces_is_refused_by_its_name(backend):
+    class Bare(gymnasium.Env):
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+    with within(5.0), pytest.raises(ConfigError, match="Bare has no observation_space and no action_space. Set it"):
+        shoal.make(Bare, 4, **BACKENDS[backend])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_space_is_refused(backend):
+    create = partial(Saver, spaces.Dict({}), {}, {})
+    with within(5.0), pytest.raises(ConfigError, match="is empty"):
+        shoal.make(create, 4, **BACKENDS[backend])

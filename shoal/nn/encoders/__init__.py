@@ -123,6 +123,12 @@ class Encoder(nn.Module):
         super().__init__()
         self.paths = [leaf.path for leaf in Layout(space).leaves]
         leaves = leaf_spaces(space)
+        for leaf, path in zip(leaves, self.paths):
+            if 0 in (leaf.shape or ()):
+                name = "".join(f"[{key!r}]" for key in path)
+                raise ConfigError(
+                    f"obs{name} has no elements: its space is {leaf}. Leave it out, or give it a constant."
+                )
         self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf), options) for leaf in leaves])
         self.features = sum(part.features for part in self.parts)
         # in a list, so that the module tree does not hold it twice
