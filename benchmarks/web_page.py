@@ -34,8 +34,8 @@ RESULTS = Path(__file__).parent / "results" / "web_page.jsonl"
 SETTLE_S = 3.0  # a page's scripts are compiled, its first picture drawn
 KEPT = ("env_name", "options", "seed", "step", "greedy", "players", "robots")
 WRITE = "import json, sys; from pathlib import Path; from shoal.web import page; page.write(Path(sys.argv[2]), json.loads(Path(sys.argv[1]).read_text()))"
-COUNT = """window.frames_shown = 0;
-{ const before = app.frame.bind(app); app.frame = (now) => { window.frames_shown += 1; before(now); }; }"""
+COUNT = """window.frames_shown = 0; // pictures
+{ const before = View.paint; View.paint = (...all) => { window.frames_shown += 1; before(...all); }; }"""
 
 
 def write_pages(env: str, against: str, folder: Path) -> dict[str, Path]:
