@@ -24,7 +24,6 @@ import time
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -33,7 +32,8 @@ from tests import browser  # noqa: E402
 RESULTS = Path(__file__).parent / "results" / "web_page.jsonl"
 SETTLE_S = 3.0  # a page's scripts are compiled, its first picture drawn
 KEPT = ("env_name", "options", "seed", "step", "greedy", "players", "robots")
-WRITE = "import json, sys; from pathlib import Path; from shoal.web import page; page.write(Path(sys.argv[2]), json.loads(Path(sys.argv[1]).read_text()))"
+WRITE = """import json, sys; from pathlib import Path; from shoal.web import page
+page.write(Path(sys.argv[2]), json.loads(Path(sys.argv[1]).read_text()))"""
 COUNT = """window.frames_shown = 0; // pictures
 { const before = View.paint; View.paint = (...all) => { window.frames_shown += 1; before(...all); }; }"""
 

@@ -575,7 +575,7 @@ def test_a_game_in_the_terminal_starts_with_a_key(monkeypatch, capsys):
 
 
 # Plays on, and after each step compares the canvas with the same picture drawn at once: the most colours of a picture
-# that differ clearly. Single pixels on the soft edges of circles do, because a browser draws these otherwise near a clip.
+# that differ clearly. Single pixels on the soft edges of circles do: a browser draws these otherwise near a clip.
 COMPARE = """(() => {
 const canvas = document.getElementById("game"), other = document.createElement("canvas");
 const pixels = (one) => one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
