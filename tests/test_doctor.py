@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,38 @@ def test_the_report_names_fixes(capsys, monkeypatch):
     assert "unset OMP_NUM_THREADS" in out
 
 
+def test_what_is_not_needed_is_apart_from_what_is(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "_missing_requirements", lambda extra: [] if extra in ("", "plot") else ["a-package"])
+    monkeypatch.setattr("shoal.cores.idle_cores", lambda: 1)
+    main(["doctor"])
+    out = capsys.readouterr().out
+    names = set(importlib.metadata.metadata("shoal").get_all("Provides-Extra")) - {"dev", "bench", "docs"}
+    assert names == set(doctor.GIVES)
+    needed, _, optional = out.partition("Optional, not installed: pip install 'shoal[NAME]'")
+    assert "✓ plot" in needed
+    assert "onnx" not in needed
+    assert re.search(r"\n  onnx +shoal export --onnx\n", optional)
+    assert f"{len(names) - 1} optional extras are not installed." in optional
+    assert "All that Shoal needs works." in optional
+    assert "missing" not in out
+
+
+def test_the_report_says_first_what_does_not_work(capsys):
+    found = {
+        "Package": [doctor.Finding("rich", "broken", "not installed", "pip install rich")],
+        "CPU": [doctor.Finding("load", "slow", "busy", "wait"), doctor.Finding("CPU", "fine", "fast")],
+    }
+    doctor.show(found, "1.0")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "1 thing that Shoal needs does not work. 1 thing could be faster."
+    assert lines.index("What to do") + 1 == lines.index(f"  {'rich (broken)':<15}pip install rich")
+
+
 def test_without_a_compiler_stock_envs_work_if_they_are_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     found = findings(doctor._compilers)["C compiler"]
-    assert (found.state, "apt-get install gcc" in found.fix) == ("missing", True)
+    assert (found.state, "apt-get install gcc" in found.fix) == ("optional", True)
     monkeypatch.setattr(build, "find_library", lambda source, variant: Path("x"))
     assert findings(doctor._package)["stock envs"].state == "fine"
     monkeypatch.setattr(build, "find_library", lambda source, variant: None)
@@ -62,7 +90,7 @@ def test_a_missing_package_is_broken_and_a_missing_extra_is_not(monkeypatch):
     found = findings(doctor._package)["rich"]
     assert (found.state, found.fix) == ("broken", "pip install rich")
     found = findings(doctor._extras)["sweep"]
-    assert (found.state, found.fix) == ("missing", "pip install 'shoal[sweep]'")
+    assert (found.state, found.fix) == ("optional", "pip install 'shoal[sweep]'")
 
 
 def test_a_quota_a_busy_machine_and_little_shared_memory_are_slow(monkeypatch):
@@ -94,7 +122,7 @@ def test_a_driver_without_a_torch_for_it_is_slow(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "too old" in findings(doctor._gpu)["GPU"].text
     monkeypatch.setattr(doctor, "_driver", lambda: None)
-    assert findings(doctor._gpu)["GPU"].state == "missing"
+    assert findings(doctor._gpu)["GPU"].state == "optional"
 
 
 def test_folders_that_cannot_be_written_are_broken(monkeypatch, tmp_path):

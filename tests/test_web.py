@@ -511,6 +511,102 @@ def test_golden_hash_and_page_in_chromium(env, tmp_path):
 
 @needs_zig
 @needs_chromium
+@pytest.mark.parametrize("way", ["key", "tap"])
+def test_a_game_of_a_person_starts_with_a_key_or_a_tap(way, tmp_path):
+    with browser.Browser() as tab:
+        tab.open(write_page("breakout", tmp_path, seats_of_person=[0]))
+        banner = "document.getElementById('banner').textContent"
+        tab.run("new Promise((done) => setTimeout(done, 400))")
+        assert tab.run("[app.env.tick, app.paused]") == [0, False]
+        assert tab.run(banner) == "press a key or tap to start"
+        tab.key("ShiftLeft")  # of a shortcut, such as one for a screenshot
+        assert tab.run("app.isHeld")
+        tab.key("ArrowLeft", hold=True) if way == "key" else tab.click(300, 300)
+        tab.wait("app.env.tick > 0")
+        assert tab.run(banner) == ""
+        assert not tab.run("app.match.episodes[0].actions[0][0] === 0") or way == "tap"  # the key is its first action
+        assert tab.errors == []
+
+
+@needs_zig
+@needs_chromium
+def test_a_page_asks_for_no_frames_while_nothing_moves(tmp_path):
+    with browser.Browser() as tab:
+        tab.open(write_page("breakout", tmp_path))
+        tab.wait("app.env.tick > 3")
+        tab.key("KeyP")
+        tab.run("new Promise((done) => setTimeout(done, 100))")
+        assert tab.run("app.asked") == 0
+        tab.key("KeyP")
+        tick = tab.run("app.env.tick + 1000 * app.results.length")
+        tab.wait(f"app.env.tick + 1000 * app.results.length > {tick + 3}")
+        tab.run("app.setSpeed(0)")  # one step per second: the page sleeps in between
+        tab.run("new Promise((done) => setTimeout(done, 100))")
+        assert tab.run("app.asked") == 0
+        tab.run("app.restart()")
+        tab.wait("app.env.tick >= 2", 10)
+        assert tab.errors == []
+
+
+def test_a_game_in_the_terminal_starts_with_a_key(monkeypatch, capsys):
+    from shoal.cli import terminal
+
+    asked: list[Any] = []
+
+    def keys(timeout: float | None) -> list[str]:
+        """One key, one step without, the end."""
+        asked.append((timeout, int(vec.memory.arrays["tick"][0]), table.message))
+        return [["x"], [], ["q"]][len(asked) - 1]
+
+    monkeypatch.setattr(terminal, "read_keys", keys)
+    player, kwargs = game.seat("breakout", {}, "", 1, Path("runs"))
+    with contextlib.closing(
+        shoal.make(**{**kwargs, "num_envs": 1, "backend": "serial", "autoreset": "disabled"})
+    ) as vec:
+        facts = {"agents": ["agent_0"], "controls": controls.describe(vec.module.spec, vec.module.source.header)}
+        table = terminal.Table(vec, player, facts, 0, kwargs)
+        table.reset(1)
+        table.run(None)
+    assert [timeout is None for timeout, _, _ in asked] == [True, False, False]
+    assert [tick for _, tick, _ in asked] == [0, 1, 2]
+    assert asked[0][2] == "press a key to start"
+    assert asked[1][2] == ""
+    assert "press a key to start" in capsys.readouterr().out
+
+
+# Plays on, and after each step compares the canvas with the same picture drawn at once: the most colours of a picture
+# that differ clearly. Single pixels on the soft edges of circles do: a browser draws these otherwise near a clip.
+COMPARE = """(() => {
+const canvas = document.getElementById("game"), other = document.createElement("canvas");
+const pixels = (one) => one.getContext("2d").getImageData(0, 0, one.width, one.height).data;
+let most = 0;
+for (let step = 0; step < 40; step++) {
+  app.advance(true);
+  [other.width, other.height, other.shown] = [canvas.width, canvas.height, null];
+  View.paint(other, app.picture, app.cropped());
+  const [shown, whole] = [pixels(canvas), pixels(other)];
+  most = Math.max(most, shown.filter((colour, k) => Math.abs(colour - whole[k]) > 48).length);
+}
+return most; })()"""
+
+
+@needs_zig
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("env", registry.stock_names())
+def test_a_picture_drawn_in_part_is_the_picture(env, tmp_path):
+    with browser.Browser() as tab:
+        tab.open(write_page(env, tmp_path))
+        tab.run("app.setPaused(true)")
+        assert tab.run(COMPARE) < 20
+        if tab.run("Boolean(app.game.views)"):
+            tab.run("app.switchView()")
+            assert tab.run(COMPARE) < 20
+        assert tab.errors == []
+
+
+@needs_zig
+@needs_chromium
 @pytest.mark.slow
 def test_a_script_wins_midrange_against_the_drone(tmp_path):
     """It flies at the drone and fires: by keys alone, on the page that `shoal play` serves."""

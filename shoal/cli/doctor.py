@@ -1,4 +1,4 @@
-"""`shoal doctor`: what is installed, what is missing, what is slow, and the command that changes it.
+"""`shoal doctor`: whether all that Shoal needs works, what is slow, which extras there are, and the command for each.
 
 To add a check, write a function that yields `Finding`s and add it to CHECKS.
 """
@@ -17,20 +17,44 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from shoal.cli.command import Command
 
 # what a finding means for the user, the worst first
 STATES = {
-    "broken": "does not work",
+    "broken": "needed, and does not work",
     "slow": "works, and could be faster",
-    "missing": "not installed: something optional does not work",
+    "optional": "not there, and not needed",
     "fine": "works",
 }
-MARKS = {"broken": ("✗", "bold red"), "slow": ("!", "yellow"), "missing": ("-", "dim"), "fine": ("✓", "green")}
+MARKS = {"broken": ("✗", "bold red"), "slow": ("!", "yellow"), "optional": ("-", "dim"), "fine": ("✓", "green")}
+GIVES = {  # what each extra is for
+    "atari": "Atari games",
+    "crafter": "Crafter, in Python",
+    "dm-control": "the DeepMind Control Suite",
+    "envpool": "EnvPool's envs",
+    "magent": "MAgent2: battles of many agents",
+    "minigrid": "MiniGrid and BabyAI, in Python",
+    "onnx": "shoal export --onnx",
+    "openspiel": "OpenSpiel's board and card games",
+    "pettingzoo": "PettingZoo's games of several agents",
+    "plot": "shoal plot as PNG (without: HTML)",
+    "pyboy": "Game Boy games",
+    "ray": "envs and sweeps on a Ray cluster",
+    "retro": "games of old consoles (Stable-Retro)",
+    "sb3": "Shoal's envs in Stable-Baselines3",
+    "sweep": "shoal sweep",
+    "tensorboard": "shoal train --log tensorboard",
+    "video": "videos as MP4 (without: GIF)",
+    "vizdoom": "VizDoom",
+    "wandb": "shoal train --log wandb",
+    "web": "games in the browser: headers of your own, and all envs of a clone",
+}
 LITTLE_DISK, LITTLE_SHM = 1 << 30, 64 << 20  # bytes
 TOOL_TIMEOUT_S = 10.0
 PYPI_CUDA = "pip install torch, or the command of pytorch.org for your driver"
@@ -47,7 +71,7 @@ class Finding:
 
 
 def doctor(*, json: bool = False) -> int:
-    """Say what is installed, what is missing, what is slow, and what to do about it.
+    """Say whether all that Shoal needs works, what is slow, which extras there are, and what to do.
 
     The exit code is 1 if something does not work that every user needs: a package, the compiled envs, a folder.
     Nothing is installed, compiled or changed.
@@ -84,37 +108,69 @@ def examine(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def show(found: dict[str, list[Finding]], version: str) -> None:
-    """Prints the findings by section, and then what to do, the worst first."""
+    """Prints the findings by section, the extras that are not installed, what to do, and the result."""
     from rich.text import Text
 
     from shoal.cli.screen import columns, console
 
     screen = console()
     screen.print(Text.assemble((f"Shoal {version}", "bold cyan"), "\n"))
-    indent = 2 + max(len(finding.name) for findings in found.values() for finding in findings)
-    for title, findings in found.items():
+    extras = [finding for finding in found.get("Extras", ()) if finding.state == "optional" and finding.name in GIVES]
+    shown = {title: [one for one in findings if one not in extras] for title, findings in found.items()}
+    indent = 2 + max(len(finding.name) for findings in shown.values() for finding in findings)
+    for title, findings in shown.items():
+        if not findings:
+            continue
         screen.print(Text(title, "bold"))
         for finding in findings:
             mark, style = MARKS[finding.state]
-            line = Text.assemble((f"  {mark} ", style), f"{finding.name:<{indent}}{finding.text}")
-            screen.print(line, soft_wrap=True)
+            lines = _wrap(finding.text, screen.width - indent - 4) if screen.is_terminal else [finding.text]
+            for k, line in enumerate(lines):
+                head = Text.assemble((f"  {mark} ", style), f"{finding.name:<{indent}}") if k == 0 else Text()
+                screen.print(head.append(line if k == 0 else f"{'':{indent + 4}}{line}"), soft_wrap=True)
         screen.print()
-    if advice := _advice(found):
+    if extras:
+        head = Text("Optional, not installed", "bold").append(
+            ": pip install 'shoal[NAME]' for what you want", "not bold"
+        )
+        screen.print(head, soft_wrap=True)
+        screen.print(columns({one.name: GIVES[one.name] for one in extras}, screen.width))
+    if advice := _advice(shown):
         screen.print(Text("What to do", "bold"))
         screen.print(columns(advice, screen.width))
-    counts = [f"{sum(f.state == state for fs in found.values() for f in fs)} {state}" for state in STATES]
-    screen.print(Text(", ".join(counts), "dim"))
+    counts = {state: sum(one.state == state for ones in shown.values() for one in ones) for state in STATES}
+    screen.print(_conclude(counts, len(extras)), soft_wrap=not screen.is_terminal)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _conclude(counts: dict[str, int], extras: int) -> Any:
+    """The result in a sentence or two: whether it works comes first."""
+    from rich.text import Text
+
+    def some(count: int, what: str) -> str:
+        return f"{count} {what}{'' if count == 1 else 's'}"
+
+    broken, slow = counts["broken"], counts["slow"]
+    if broken:
+        verb = "does" if broken == 1 else "do"
+        done = Text.assemble((f"{some(broken, 'thing')} that Shoal needs {verb} not work.", "bold red"))
+    else:
+        done = Text.assemble(("All that Shoal needs works.", "bold green"))
+    if slow:
+        done.append(f" {some(slow, 'thing')} could be faster.", "yellow")
+    if extras:
+        done.append(f" {some(extras, 'optional extra')} {'is' if extras == 1 else 'are'} not installed.", "dim")
+    return done
 
 
 def _advice(found: dict[str, list[Finding]]) -> dict[str, str]:
-    """What to do, the worst first. Extras are one line: nobody needs them all."""
-    rows = [(title, one) for title, findings in found.items() for one in findings if one.fix and one.state != "fine"]
-    rows.sort(key=lambda row: list(STATES).index(row[1].state))
-    advice = {f"{one.name} ({one.state})": one.fix for title, one in rows if title != "Extras"}
-    lacking = [one.name for title, one in rows if title == "Extras"]
-    if lacking:
-        advice["extras (missing)"] = f"pip install 'shoal[NAME]' for those that you want: {', '.join(lacking)}"
-    return advice
+    """What to do, the worst first."""
+    rows = [one for findings in found.values() for one in findings if one.fix and one.state != "fine"]
+    rows.sort(key=lambda one: list(STATES).index(one.state))
+    return {f"{one.name} ({one.state})": one.fix for one in rows}
 
 
 # ---- the package ----
@@ -217,7 +273,7 @@ def _compilers() -> Iterator[Finding]:
     command = _compiler()
     if command is None:
         text = "none found: stock envs need none, your own headers and changed consts do"
-        yield Finding("C compiler", "missing", text, "apt-get install gcc, or set CC")
+        yield Finding("C compiler", "optional", text, "apt-get install gcc, or set CC")
     else:
         kind = "clang" if build.is_clang(command[0]) else "gcc"
         yield Finding("C compiler", "fine", f"{' '.join(command)}: {_first_line([*command, '--version'])}")
@@ -233,7 +289,7 @@ def _compilers() -> Iterator[Finding]:
     elif len(modules) == len(names):
         yield Finding("WebAssembly", "fine", f"{text}; own headers need zig: {web.INSTALL}")
     else:
-        yield Finding("WebAssembly", "missing", f"{text}, and zig is not installed", web.INSTALL)
+        yield Finding("WebAssembly", "optional", f"{text}, and zig is not installed", web.INSTALL)
     if flags := os.environ.get("SHOAL_CFLAGS"):
         is_slow = bool(re.search(r"-O[01g]?(\s|$)|-fsanitize", flags))
         yield Finding(
@@ -303,7 +359,7 @@ def _gpu() -> Iterator[Finding]:
     yield Finding("torch", "fine", f"{torch.__version__}, built for {built}")
     driver = _driver()
     if driver is None:
-        yield Finding("GPU", "missing", "no NVIDIA driver found: everything runs on the CPU")
+        yield Finding("GPU", "optional", "no NVIDIA driver found: everything runs on the CPU")
         return
     if torch.version.cuda is None:
         yield Finding("GPU", "slow", f"{driver}; this torch cannot use it", PYPI_CUDA)
@@ -358,7 +414,7 @@ def _folders() -> Iterator[Finding]:
     for name, folder in chosen.items():
         nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
-            state = "missing" if name == "frameworks" else "broken"
+            state = "optional" if name == "frameworks" else "broken"
             yield Finding(name, state, f"{folder} cannot be written", fixes[name])
             continue
         free = shutil.disk_usage(nearest).free
@@ -370,7 +426,7 @@ def _folders() -> Iterator[Finding]:
         yield Finding(name, "slow" if is_full else "fine", text, "shoal runs prune" if is_full else "")
     if not _scripts_are_found():
         text = f"{sysconfig.get_path('scripts')} is not on PATH: 'shoal' is not found, 'python -m shoal' is"
-        yield Finding("command", "missing", text, f"export PATH={sysconfig.get_path('scripts')}:$PATH")
+        yield Finding("command", "optional", text, f"export PATH={sysconfig.get_path('scripts')}:$PATH")
 
 
 def _scripts_are_found() -> bool:
@@ -385,12 +441,13 @@ def _extras() -> Iterator[Finding]:
         names = importlib.metadata.metadata("shoal").get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
         text = "Shoal is not installed (it was found on PYTHONPATH), so its extras are not known"
-        yield Finding("extras", "missing", text, "pip install -e .")
+        yield Finding("extras", "optional", text, "pip install -e .")
         return
     for extra in sorted(set(names) - {"dev", "bench", "docs"}):
         lacking = _missing_requirements(extra)
         if lacking:
-            yield Finding(extra, "missing", f"needs {', '.join(lacking)}", f"pip install 'shoal[{extra}]'")
+            text = f"{GIVES.get(extra, extra)}; needs {', '.join(lacking)}"
+            yield Finding(extra, "optional", text, f"pip install 'shoal[{extra}]'")
         else:
             versions = _versions(_requirements(extra))
             yield Finding(extra, "fine", ", ".join(f"{name} {version}" for name, version in versions.items()))
@@ -404,4 +461,8 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
     "Folders": _folders,
     "Extras": _extras,
 }
-COMMAND = Command(doctor, order=95, examples={"shoal doctor": "what is installed, missing or slow, and what to do"})
+COMMAND = Command(
+    doctor,
+    order=95,
+    examples={"shoal doctor": "whether all that Shoal needs works, what is slow, what is optional"},
+)

@@ -19,6 +19,8 @@ from typing import Any
 from shoal.errors import ConfigError
 
 HOLD_S = 0.18
+BREAK_S = 0.9  # after an episode: keys that are still held start no new one, as in the browser
+START = "press a key to start"
 QUIT = ("\x03", "\x1b", "q")
 CODES = {
     "\x1b[A": "ArrowUp",
@@ -71,6 +73,8 @@ class Table:
         self.queue: list[str] = []  # keys that wait for their step, where the game waits for the person
         self.episodes: list[dict[str, Any]] = []
         self.message = ""
+        self.is_held = not self.controls["waits"]  # a still picture until the person is there
+        self.ended = 0.0  # when the last episode ended
 
     def reset(self, seed: int | None) -> None:
         """Starts an episode: that of a seed, or the next one."""
@@ -79,21 +83,25 @@ class Table:
         self.episodes.append({"seed": None if seed is None else str(seed), "params": {}, "actions": []})
 
     def run(self, keeper: Any) -> None:
-        """Steps at the env's speed; a game of turns waits for a key."""
+        """Steps at the env's speed, from the first key on; a game of turns waits for one at every step."""
         interval = 1.0 / float(self.controls["speed"])
         sys.stdout.write("\x1b[2J")
         while True:
+            if self.is_held:
+                self.message = START
             self.show()
             waits = self.controls["waits"] and self.is_my_turn() and not self.vec.ended[0]
-            keys = read_keys(0.0 if self.queue else None if waits else interval)
+            keys = read_keys(0.0 if self.queue else None if waits or self.is_held else interval)
             if any(key in QUIT for key in keys):
                 return
+            if self.is_held:
+                self.is_held, self.message = not keys, ""
             now = time.monotonic()
             codes = [code for code in map(code_of, keys) if code in self.controls["keys"]]
             self.held = {key: end for key, end in self.held.items() if end > now} | dict.fromkeys(codes, now + HOLD_S)
             if self.vec.ended[0]:
                 self.queue.clear()
-                if keys:
+                if keys and now - self.ended > BREAK_S:
                     self.reset(None)
                     self.message = ""
                 continue
@@ -186,7 +194,8 @@ class Table:
         episode = self.episodes[-1]
         episode |= {"returns": arrays["final_return"].tolist(), "length": len(episode["actions"])}
         shown = " : ".join(f"{value:.2f}" for value in episode["returns"])
-        self.message = f"episode over: return {shown}. A key starts the next one."
+        self.message = f"episode over: return {shown}. Press a key for the next one."
+        self.ended = time.monotonic()
         options = plain_options(self.kwargs)
         who = ["you" if agent == self.mine else "opponent" for agent in range(len(self.facts["agents"]))]
         record = {"format": "shoal-record 1", "env": self.kwargs["env"], "options": options, "person": self.mine}

@@ -4,12 +4,15 @@
 const SPEEDS = [1, 2, 3, 5, 8, 10, 15, 20, 30, 60, 120, 240, 1000];
 const MOST_KEPT = 64e6; // bytes of snapshots for the replay
 const SHOWN_CHOICES = 16;
+const NEARLY = 0.9; // of a step's time has passed: it is due, because frames come a little early or late
 const BREAK = 900; // ms between two episodes
 const TELL = 250; // ms between two updates of the numbers beside the game
 const RENEW = 3000; // ms between two questions for a newer checkpoint
 const KEPT_EPISODES = 20; // of a page that stays open while a run trains
 const $ = (id) => document.getElementById(id);
 const ARROWS = ["ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"];
+// Sets a text that differs: the browser lays out the page again for equal ones, too.
+const write = (id, text) => { const node = typeof id === "string" ? $(id) : id; if (node.textContent !== text) node.textContent = text; };
 const short = (x) => (Math.abs(x) >= 1000 ? x.toFixed(0) : Math.abs(x) >= 10 ? x.toFixed(1) : x.toFixed(2));
 
 class App {
@@ -18,7 +21,9 @@ class App {
     Object.assign(this, { match, game, env: match.env, hands: new Controls.Hands(game) });
     this.copy = new Shoal.Env(this.env.wasm, game); // shows the past, and tries moves of boards
     this.mine = -1; // the agent that the person plays
+    this.whole = game.seats_of_person ?? [];
     this.paused = false;
+    this.isHeld = this.whole.length > 0 && !game.controls.waits; // until the person is there
     this.due = 0; // steps that time has asked for
     this.pauseUntil = 0;
     this.crop = 0;
@@ -27,14 +32,12 @@ class App {
     this.past = -1; // the step of this episode that is shown; -1: the present
     this.values = [];
     this.results = [];
-    this.whole = game.seats_of_person ?? [];
     this.build();
     this.seat(this.whole.length ? this.whole[0] : -1);
     this.begin();
     this.resize();
     new ResizeObserver(() => this.resize()).observe($("stage"));
-    this.before = performance.now();
-    requestAnimationFrame((now) => this.frame(now));
+    this.wake();
     if (game.renew) setInterval(() => this.renew(), RENEW);
   }
 
@@ -94,6 +97,8 @@ class App {
     this.buildPad();
     addEventListener("keydown", (event) => this.key(event, true));
     addEventListener("keyup", (event) => this.key(event, false));
+    for (const kind of ["keydown", "pointerdown", "input", "click"]) addEventListener(kind, () => this.wake());
+    for (const id of ["stage", "pad"]) $(id).addEventListener("pointerdown", () => this.start());
     addEventListener("blur", () => this.hands.clear());
     addEventListener("pagehide", () => this.report());
   }
@@ -116,7 +121,7 @@ class App {
       if (!who.value) who.value = "person";
       who.onchange = () => this.choose(agent, who.value);
       who.setAttribute("aria-label", `who plays ${name}`);
-      for (const part of [name.replace("_", " "), who, "0"]) {
+      for (const part of [game.agents.length > 1 ? name.replace("_", " ") : "agent", who, "0"]) {
         const cell = document.createElement("td");
         cell.append(part);
         row.append(cell);
@@ -163,15 +168,19 @@ class App {
     this.paused = paused;
     $("pause").setAttribute("aria-pressed", String(paused));
     $("pause").textContent = paused ? "Play" : "Pause";
-    if (paused) return;
+    if (paused) { this.tell(); return; }
     this.past = -1; // back to the present
+    this.start();
+    this.before = performance.now();
     this.show();
+    this.wake();
   }
   setSpeed(at) {
     this.speed = SPEEDS[Math.min(Math.max(at, 0), SPEEDS.length - 1)];
     $("speed").value = String(SPEEDS.indexOf(this.speed));
     const scale = this.game.seconds_per_step ? ` (${short(this.speed * this.game.seconds_per_step)}×)` : "";
     $("rate").textContent = `${this.speed}/s${scale}`;
+    this.wake();
   }
   setGreedy(greedy) {
     this.isGreedy = greedy;
@@ -223,6 +232,11 @@ class App {
   key(event, isDown) {
     if (event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT"].includes(event.target.tagName)) return;
     const code = event.code;
+    if (isDown && this.isHeld && !/^(Shift|Control|Alt|Meta|Tab|Esc)/.test(code)) {
+      this.start();
+      if (code === "KeyP" || code === "Space") event.preventDefault();
+      if (!this.hands.knows(code)) return;
+    }
     if (this.mine >= 0 && this.hands.knows(code)) {
       event.preventDefault();
       if (!isDown) this.hands.release(code);
@@ -334,34 +348,59 @@ class App {
     this.marks = null;
     this.pauseUntil = 0;
     this.remember();
-    this.banner("");
+    this.invite();
     this.show();
+    this.wake();
+  }
+  // `shoal play`: a still picture until the person is there.
+  invite() {
+    $("banner").classList.toggle("start", this.isHeld);
+    this.banner(this.isHeld ? "press a key or tap to start" : "");
+  }
+  start() {
+    if (!this.isHeld) return;
+    this.isHeld = false;
+    this.before = performance.now();
+    this.invite();
+    this.wake();
   }
   remember() {
     if (this.history.length * this.env.wasm.web_record_bytes() < MOST_KEPT) this.history.push(this.env.save());
     this.past = -1;
   }
 
+  // Frames are asked for when there is something to draw: a page that only waits takes no time.
+  wake() {
+    clearTimeout(this.timer);
+    this.asked ||= requestAnimationFrame((now) => this.frame(now));
+  }
   frame(now) {
-    if (now - this.before < this.gap) { requestAnimationFrame((next) => this.frame(next)); return; }
-    const elapsed = Math.min(now - this.before, 200);
+    this.asked = 0;
+    const runs = () => !this.paused && !this.isHeld, elapsed = Math.max(0, now - (this.before ?? now));
+    let waits = false;
     this.before = now;
-    if (!this.paused && now >= this.pauseUntil) {
-      this.due = Math.min(this.due + (elapsed * this.speed) / 1000, this.speed);
+    if (runs() && now >= this.pauseUntil) {
+      this.due = Math.min(this.due + (Math.min(elapsed, 200 + 1000 / this.speed) * this.speed) / 1000, this.speed);
       const until = performance.now() + 12; // ms of a frame that steps may take
       let stepped = false;
-      while (this.due >= 1 && performance.now() < until && this.pauseUntil <= now) {
+      while (this.due >= NEARLY && performance.now() < until && this.pauseUntil <= now && !waits) {
         this.due -= 1;
-        stepped = this.advance(false) || stepped;
+        waits = !this.advance(false);
+        stepped ||= !waits;
       }
       if (stepped) this.show();
     }
-    if (now - (this.told ?? 0) > TELL) { this.told = now; this.tell(); }
-    requestAnimationFrame((next) => this.frame(next));
+    const next = this.pauseUntil > now ? this.pauseUntil - now : waits ? TELL : ((1 - this.due) * 1000) / this.speed;
+    if (now - (this.told ?? 0) > TELL || next > TELL) { this.told = now; this.tell(); }
+    const wait = Math.max(next, this.gap);
+    if (!runs()) return; // what changes that wakes it
+    if (wait < 24) this.wake();
+    else this.timer = setTimeout(() => this.wake(), wait - 12); // the next frame then comes in time
   }
 
   // One step, or the next episode. Returns false where the game waits for the person.
   advance(isAsked) {
+    if (isAsked) this.start();
     if (this.env.ended) {
       if (this.coming && this.mine < 0) this.take(this.coming); // not from under a person
       else this.match.next();
@@ -428,6 +467,10 @@ class App {
     canvas.style.margin = "0 auto";
     canvas.width = Math.max(1, Math.round(width * devicePixelRatio));
     canvas.height = Math.max(1, Math.round(width * ratio * devicePixelRatio));
+    canvas.shown = null; // a new size empties it
+    const trace = $("trace");
+    [trace.width, trace.height] = [trace.clientWidth, trace.clientHeight];
+    if (this.values.length) this.drawTrace();
     this.show();
   }
   show() {
@@ -446,9 +489,7 @@ class App {
     this.show();
     this.tell();
   }
-  banner(text) {
-    $("banner").textContent = text;
-  }
+  banner(text) { write("banner", text); }
 
   watched() {
     const agents = [...this.match.thoughts.keys()];
@@ -459,19 +500,18 @@ class App {
   tell() {
     const returns = this.env.ended ? this.env.finalReturns : this.env.returns;
     this.game.agents.forEach((_, agent) => {
-      const cell = $("seats").rows[agent].cells[2], text = short(returns[agent]) + (this.env.alive[agent] ? "" : " out");
-      if (cell.textContent !== text) cell.textContent = text;
+      write($("seats").rows[agent].cells[2], short(returns[agent]) + (this.env.alive[agent] ? "" : " out"));
     });
     // not at every step: the browser lays out the page again
     const scrub = $("scrub"), last = this.history.length - 1;
-    scrub.max = String(last);
+    if (scrub.max !== String(last)) scrub.max = String(last);
     scrub.value = String(this.past >= 0 ? this.past : last);
-    $("step").textContent = String(this.past >= 0 ? this.past : this.env.tick);
+    write("step", String(this.past >= 0 ? this.past : this.env.tick));
     const agent = this.watched(), thought = this.match.thoughts.get(agent);
     if (!thought) return;
     const name = this.game.agents.length > 1 ? ` of ${this.game.agents[agent].replace("_", " ")}` : "";
-    $("whose").textContent = `Action${name}`;
-    $("worth").textContent = `Value ${short(thought.value)}`;
+    write("whose", `Action${name}`);
+    write("worth", `Value ${short(thought.value)}`);
     this.tellChances(thought);
     this.drawTrace();
   }
@@ -502,8 +542,9 @@ class App {
       const row = box.children[k], [name, bar, value] = row.children;
       row.classList.toggle("chosen", isChosen);
       if (name.textContent !== label) { name.textContent = label; name.title = label; }
-      bar.firstChild.style.width = `${Math.round(100 * Math.min(Math.max(share, 0), 1))}%`;
-      value.textContent = text;
+      const wide = `${Math.round(100 * Math.min(Math.max(share, 0), 1))}%`;
+      if (bar.firstChild.style.width !== wide) bar.firstChild.style.width = wide;
+      write(value, text);
     });
   }
   // Names of a composed action's choices: "left thrust".
@@ -517,7 +558,8 @@ class App {
   }
   drawTrace() {
     const canvas = $("trace"), context = canvas.getContext("2d"), recent = this.values.slice(-240);
-    const width = (canvas.width = canvas.clientWidth), height = (canvas.height = canvas.clientHeight);
+    const { width, height } = canvas;
+    context.clearRect(0, 0, width, height);
     const low = Math.min(...recent), span = Math.max(...recent) - low || 1;
     context.strokeStyle = "#ffc857";
     context.lineWidth = 1.5;

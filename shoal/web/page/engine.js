@@ -111,6 +111,7 @@ const Shoal = (() => {
     }
 
     // The display list (native/core/draw.h): {view, background, items}; an item's text or points only where it has some.
+    // An item that is as in the picture before is the same object: view.js draws what is new.
     draw() {
       for (;;) {
         this.wasm.web_draw(this.batch, 0, this.canvas);
@@ -118,22 +119,27 @@ const Shoal = (() => {
         if (head[5] <= head[6] && head[9] <= head[10]) break; // counts within capacity
         this.canvas = this.wasm.web_canvas(2 * Math.max(head[5], head[6]), 2 * Math.max(head[9], head[10]));
       }
-      const head = this.ints(this.canvas, 11), view = Array.from(this.floats(this.canvas, 4));
-      const count = head[5], ints = this.ints(head[7], count * 13), floats = this.floats(head[7], count * 13);
+      const head = this.ints(this.canvas, 11), view = Array.from(this.floats(this.canvas, 4)), size = 13; // words of an item
+      const count = head[5], ints = this.ints(head[7], count * size), floats = this.floats(head[7], count * size);
       const text = this.bytes(head[7], count * 52), points = this.floats(head[8], 2 * head[9]), items = [];
+      const before = this.drawn ?? { ints: [], items };
       for (let k = 0; k < count; k++) {
-        const at = 13 * k, kind = ints[at];
-        const item = { kind, color: ints[at + 1] & 0xffffff, x: floats[at + 2], y: floats[at + 3] };
-        [item.a, item.b, item.c] = [floats[at + 4], floats[at + 5], floats[at + 6]];
+        const at = size * k, kind = ints[at];
+        let equal = 0;
+        while (equal < size && ints[at + equal] === before.ints[at + equal]) equal++;
+        if (equal === size && kind !== 4) { items.push(before.items[k]); continue; }
+        const item = { kind, color: ints[at + 1] & 0xffffff, x: floats[at + 2], y: floats[at + 3], a: floats[at + 4], b: floats[at + 5], c: floats[at + 6] };
         if (kind === 3) {
           item.text = "";
           for (let c = 52 * k + 28; c < 52 * k + 52 && text[c]; c++) item.text += String.fromCharCode(text[c]);
         } else if (kind === 4) {
           item.points = Array.from(points.subarray(2 * item.a, 2 * (item.a + item.b)));
+          if (equal === size && !item.points.every((value, p) => value === before.items[k].points[p])) equal = 0;
         }
-        items.push(item);
+        items.push(equal === size ? before.items[k] : item);
       }
-      return { view, background: head[4] & 0xffffff, items };
+      this.drawn = { ints: ints.slice(), items };
+      return { view, background: head[4] & 0xffffff, items: items.slice() };
     }
 
     // The env's curves as an agent knows them, by name: x, y, time and value of every point.
