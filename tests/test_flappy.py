@@ -9,6 +9,7 @@ import pytest
 
 import shoal
 from shoal.errors import ConfigError
+from shoal.train import options_for
 
 from .vacuum_twin import Rng
 
@@ -129,6 +130,21 @@ def test_a_scripted_player_passes_dozens():
     stats = vec.drain_stats()
     assert 40 < stats["return"]["mean"] < 70
     assert stats["return"]["max"] == 99  # as many as there are in 3,600 frames
+
+
+def test_random_play_passes_pipes_at_the_start_of_training_and_evaluations_have_the_games_own_flap():
+    """Without a reward there is nothing to learn from: with a flap of 9, random play stays at the top of the sky."""
+    flap = options_for("flappy", {"device": "cpu"}).env["flap"]
+    generator, passed = np.random.default_rng(0), {}
+    for strength in (flap.at(0.0), 9.0):
+        vec = shoal.make("flappy", 500, seed=0, flap=strength)
+        vec.reset()
+        for _ in range(300):
+            vec.step(generator.integers(0, 2, 500))
+        passed[strength] = vec.drain_stats()["passed"]["mean"]
+    assert passed[flap.at(0.0)] > 0.1
+    assert passed[9.0] == 0
+    assert flap.at(1.0) == DEFAULTS["flap"]
 
 
 @pytest.mark.parametrize("options", [{"gap": 10}, {"spacing": 50}, {"pace": 0}, {"gravity": -1}, {"flap": 100}])
