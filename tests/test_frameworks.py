@@ -356,6 +356,25 @@ def test_masks_of_single_envs_come_from_observations():
     trainer.close()
 
 
+@pytest.mark.parametrize("env", ["jax:pgx/connect_four", "openspiel:connect_four", "openspiel:tic_tac_toe"])
+def test_boards_show_whose_turn_it_is(env):
+    """On an empty board both players see the same: without the turn one value would stand for both."""
+    pytest.importorskip("pgx" if env.startswith("jax:") else "pyspiel")
+    vec = shoal.make(env, 1, seed=0)
+    obs, infos = vec.reset()
+    axis = -1 if env.startswith("jax:") else 1
+    for _ in range(20):
+        turns = np.take(obs, -1, axis).reshape(2, -1)
+        assert (turns == infos["acting"][:, None]).all()
+        obs, _, _, _, infos = vec.step(infos["action_mask"].argmax(1))
+    vec.close()
+    plain = shoal.make(env, 1, seed=0, turn=False)
+    first, _ = plain.reset()
+    np.testing.assert_array_equal(first[0], first[1])
+    assert first.shape[axis] == obs.shape[axis] - 1
+    plain.close()
+
+
 def test_words_have_the_same_ids_everywhere():
     from shoal.integrations.text import Vocabulary
 

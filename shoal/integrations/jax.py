@@ -51,7 +51,8 @@ class Jax(Framework):
         "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax.",
         "The first step compiles: seconds for gymnax, minutes for the full Craftax.",
         "With JAX on a GPU, results are copied to the host: policies that train there read them from it.",
-        "pgx's games: every player is a row; `infos['acting']` says whose turn it is.",
+        "pgx's games: every player is a row; `infos['acting']` says whose turn it is, and so does one more plane (or "
+        "number) at the end of observations. `--env.turn False` leaves it out.",
     )
 
     def names(self) -> list[str]:
@@ -321,7 +322,12 @@ class Jumanji(JaxEnv):
 
 
 class Pgx(JaxEnv):
-    """Pgx's games. Every player is a row; the action of the one whose turn it is counts."""
+    """Pgx's games. Every player is a row; the action of the one whose turn it is counts.
+
+    Pgx observes for the player to move. The same board can be one before the own move or before the other player's, and
+    a critic that cannot tell them apart learns their mean. So observations get one more plane, of the last axis: 1 for
+    the player to move. The param `turn=False` leaves it out.
+    """
 
     module, install = "pgx", "pip install pgx"
     has_masks = True
@@ -332,14 +338,21 @@ class Pgx(JaxEnv):
         return list(_import("pgx").available_envs())
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        self.inner = _import("pgx").make(name, **params)
+        import jax
+
+        rest = dict(params)
+        turn = bool(rest.pop("turn", True))
+        self.inner = _import("pgx").make(name, **rest)
         self.players = int(self.inner.num_players)
         self.agents = tuple(f"player_{k}" for k in range(self.players))
         self.has_turns = self.players > 1
+        self.shows_turn = turn and self.has_turns
         self.action_space = spaces.Discrete(int(self.inner.num_actions))
         seen = _shapes(lambda key: _plain(self.inner.init(key).observation), _key())
         is_flags = np.dtype(_shapes(lambda key: self.inner.init(key).observation, _key()).dtype) == np.bool_
-        self.observation_space = spaces.Box(0, 1, tuple(seen.shape), np.uint8) if is_flags else _space_of(seen)
+        shape = (*seen.shape[:-1], seen.shape[-1] + self.shows_turn)
+        seen = jax.ShapeDtypeStruct(shape, seen.dtype)
+        self.observation_space = spaces.Box(0, 1, shape, np.uint8) if is_flags else _space_of(seen)
 
     def _observe(self, state: Any) -> Any:
         import jax
@@ -347,7 +360,11 @@ class Pgx(JaxEnv):
 
         if self.players == 1:
             return _plain(state.observation)
-        return _plain(jax.vmap(lambda player: self.inner.observe(state, player))(jnp.arange(self.players)))
+        obs = _plain(jax.vmap(lambda player: self.inner.observe(state, player))(jnp.arange(self.players)))
+        if not self.shows_turn:
+            return obs
+        plane = jnp.broadcast_to(self.acting(state).reshape(-1, *[1] * (obs.ndim - 1)), (*obs.shape[:-1], 1))
+        return jnp.concatenate([obs, plane.astype(obs.dtype)], -1)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
         """Starts a game."""
