@@ -25,8 +25,8 @@ class OnePly:
         self.random = torch.Generator().manual_seed(seed)
 
     def act(self, obs: Tensor, mask: Tensor) -> Tensor:
-        """(rows, 6, 7, 2) own and other pieces, the top row first; (rows, 7) allowed columns -> (rows,) columns."""
-        cells = obs.reshape(-1, ROWS * COLUMNS, 2).to("cpu", torch.int64)
+        """(rows, 6, 7, 3) own pieces, the other's, turn; the top row first; (rows, 7) allowed -> (rows,) columns."""
+        cells = obs.reshape(-1, ROWS * COLUMNS, obs.shape[-1])[..., :2].to("cpu", torch.int64)
         allowed = mask.to("cpu", torch.bool)
         is_full = cells.sum(2).reshape(-1, ROWS, COLUMNS).bool()
         # the lowest empty cell of each column

@@ -356,6 +356,45 @@ def test_masks_of_single_envs_come_from_observations():
     trainer.close()
 
 
+@pytest.mark.parametrize("env", ["jax:pgx/connect_four", "openspiel:connect_four", "openspiel:tic_tac_toe"])
+def test_boards_show_whose_turn_it_is(env):
+    """On an empty board both players see the same: without the turn one value would stand for both."""
+    pytest.importorskip("pgx" if env.startswith("jax:") else "pyspiel")
+    vec = shoal.make(env, 1, seed=0)
+    obs, infos = vec.reset()
+    axis = -1 if env.startswith("jax:") else 1
+    for _ in range(20):
+        turns = np.take(obs, -1, axis).reshape(2, -1)
+        assert (turns == infos["acting"][:, None]).all()
+        obs, _, _, _, infos = vec.step(infos["action_mask"].argmax(1))
+    vec.close()
+    plain = shoal.make(env, 1, seed=0, turn=False)
+    first, _ = plain.reset()
+    np.testing.assert_array_equal(first[0], first[1])
+    assert first.shape[axis] == obs.shape[axis] - 1
+    plain.close()
+
+
+def test_pgx_games_start_with_random_moves():
+    """Up to max_opening of them: one move is allowed, which differs from game to game; evaluations have none."""
+    pytest.importorskip("pgx")
+    vec = shoal.make("jax:pgx/connect_four", 64, seed=0, max_opening=4)
+    obs, infos = vec.reset()
+    chosen = []
+    for ply in range(5):
+        choices = infos["action_mask"][infos["acting"]].sum(1)
+        chosen.append((choices == 1).mean())
+        stones = obs[..., :2].reshape(128, -1).sum(1)
+        assert (stones == ply).all()
+        obs, _, _, _, infos = vec.step(infos["action_mask"].argmax(1))
+    vec.close()
+    assert chosen == sorted(chosen, reverse=True)
+    assert chosen[0] > chosen[3] > chosen[4] == 0  # 4, 1 and 0 of 5 games
+    columns = obs[::2, :, :, :2].sum((1, 3)).argmax(1)
+    assert len(set(columns)) > 2
+    assert framework("jax").evaluation_params({"max_opening": 4}) == {"max_opening": 0}
+
+
 def test_words_have_the_same_ids_everywhere():
     from shoal.integrations.text import Vocabulary
 

@@ -252,6 +252,25 @@ def test_an_image_too_small_for_nature_is_reported():
         Encoder(OBSERVATIONS["small grid"], "nature")
 
 
+def test_large_images_are_seen_in_bf16_on_cpus_that_have_it(monkeypatch):
+    """Outputs are float32 and nearly the same; small grids and numbers stay as they are."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for name in ("image, channels first", "image, channels last", "small grid", "numbers"):
+        space = OBSERVATIONS[name]
+        actor = Actor(space, spaces.Discrete(3), Net(hidden=64, layers=1), seed=1)
+        obs = sampled(space, 8)
+        logits, values, _ = actor.step(obs, ())
+        assert policies.use_bf16(actor.policy) == name.startswith("image")
+        rounded, rounded_values, _ = actor.step(obs, ())
+        assert rounded.dtype == rounded_values.dtype == torch.float32
+        assert torch.allclose(values, rounded_values, atol=0.02, rtol=0.02)
+        assert torch.equal(logits, rounded) != name.startswith("image")
+        (rounded.sum() + rounded_values.sum()).backward()
+        assert all(part.grad.dtype == torch.float32 for part in actor.policy.parameters() if part.grad is not None)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    assert not policies.use_bf16(Actor(OBSERVATIONS["gray image"], spaces.Discrete(3), Net(), seed=1).policy)
+
+
 def test_a_space_without_an_encoder_is_reported():
     with pytest.raises(ConfigError, match="Text"):
         Encoder(spaces.Text(3))

@@ -35,6 +35,7 @@ from shoal.algos.optimizers import OPTIMIZERS
 from shoal.algos.rollout import Rollout, Truncation
 from shoal.config import LogitUniform, LogUniform, PowerOfTwo, Uniform, opt
 from shoal.errors import ConfigError
+from shoal.nn.policy import use_bf16
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class PPO:
     )
     shuffle: bool = opt(True, "sample minibatches at random; False: contiguous slices of time, which need no copy")
     precision: Literal["auto", "fp32", "tf32", "bf16"] = opt(
-        "auto", "GPU: precision of matrix products; auto: bf16 for small networks, otherwise tf32"
+        "auto",
+        "precision of matrix products; auto: on a GPU bf16 for small networks, otherwise tf32; on a CPU with bf16 "
+        "instructions bf16 for large images, otherwise fp32",
     )
     compile: bool = opt(False, "compile the policy with torch.compile")
     shards: int = opt(0, SHARDS_HELP, low=0, high=1 << 16)
@@ -154,6 +157,8 @@ class Learner(BaseLearner):
                 f"--train.target-kl {config.target_kl} is not supported on a GPU: an update is one CUDA graph there. "
                 "Use 0, or --device cpu."
             )
+        if self.device.type == "cpu" and config.precision in ("auto", "bf16"):
+            use_bf16(actor.policy)
         self.reward_moments = ops.RunningMoments().to(self.device) if config.normalize_reward else None
         self.running_return = torch.zeros(rows, device=self.device)
         self.fused, self.native = fast.fused_ppo(self), fast.native_ppo(self)

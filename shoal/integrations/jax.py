@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,9 @@ class Jax(Framework):
         "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax.",
         "The first step compiles: seconds for gymnax, minutes for the full Craftax.",
         "With JAX on a GPU, results are copied to the host: policies that train there read them from it.",
-        "pgx's games: every player is a row; `infos['acting']` says whose turn it is.",
+        "pgx's games: every player is a row; `infos['acting']` says whose turn it is, and so does one more plane (or "
+        "number) at the end of observations. `--env.turn False` leaves it out. `--env.max-opening 8` starts games with "
+        "up to 8 random moves; evaluations have none.",
     )
 
     def names(self) -> list[str]:
@@ -78,6 +80,10 @@ class Jax(Framework):
 
     def check_params(self, name: str, given: Any) -> None:
         """The library checks them when the env is made."""
+
+    def evaluation_params(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Whole games of pgx."""
+        return {"max_opening": 0} if given.get("max_opening") else {}
 
     def make(self, name: str, **params: Any) -> Any:
         """Not called: a batch is one vector env."""
@@ -321,7 +327,16 @@ class Jumanji(JaxEnv):
 
 
 class Pgx(JaxEnv):
-    """Pgx's games. Every player is a row; the action of the one whose turn it is counts."""
+    """Pgx's games. Every player is a row; the action of the one whose turn it is counts.
+
+    Pgx observes for the player to move. The same board can be one before the own move or before the other player's, and
+    a critic that cannot tell them apart learns their mean. So observations get one more plane, of the last axis: 1 for
+    the player to move. The param `turn=False` leaves it out.
+
+    With `max_opening` a game starts with random moves, as many as are drawn from 0 .. max_opening: until they are made
+    the mask allows one move, a random one, from which no policy learns. Without them two players who know each other
+    play the same few lines. Evaluations play the whole game.
+    """
 
     module, install = "pgx", "pip install pgx"
     has_masks = True
@@ -332,14 +347,23 @@ class Pgx(JaxEnv):
         return list(_import("pgx").available_envs())
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        self.inner = _import("pgx").make(name, **params)
+        import jax
+
+        rest = dict(params)
+        turn, self.max_opening = bool(rest.pop("turn", True)), int(rest.pop("max_opening", 0))
+        if self.max_opening < 0:
+            raise ValueError(f"max_opening={self.max_opening} must be at least 0")
+        self.inner = _import("pgx").make(name, **rest)
         self.players = int(self.inner.num_players)
         self.agents = tuple(f"player_{k}" for k in range(self.players))
         self.has_turns = self.players > 1
+        self.shows_turn = turn and self.has_turns
         self.action_space = spaces.Discrete(int(self.inner.num_actions))
         seen = _shapes(lambda key: _plain(self.inner.init(key).observation), _key())
         is_flags = np.dtype(_shapes(lambda key: self.inner.init(key).observation, _key()).dtype) == np.bool_
-        self.observation_space = spaces.Box(0, 1, tuple(seen.shape), np.uint8) if is_flags else _space_of(seen)
+        shape = (*seen.shape[:-1], seen.shape[-1] + self.shows_turn)
+        seen = jax.ShapeDtypeStruct(shape, seen.dtype)
+        self.observation_space = spaces.Box(0, 1, shape, np.uint8) if is_flags else _space_of(seen)
 
     def _observe(self, state: Any) -> Any:
         import jax
@@ -347,35 +371,64 @@ class Pgx(JaxEnv):
 
         if self.players == 1:
             return _plain(state.observation)
-        return _plain(jax.vmap(lambda player: self.inner.observe(state, player))(jnp.arange(self.players)))
+        obs = _plain(jax.vmap(lambda player: self.inner.observe(state, player))(jnp.arange(self.players)))
+        if not self.shows_turn:
+            return obs
+        plane = jnp.broadcast_to(self._turns(state).reshape(-1, *[1] * (obs.ndim - 1)), (*obs.shape[:-1], 1))
+        return jnp.concatenate([obs, plane.astype(obs.dtype)], -1)
 
     def reset(self, key: Any) -> tuple[Any, Any]:
-        """Starts a game."""
-        state = self.inner.init(key)
-        return state, self._observe(state)
+        """Starts a game. A state is that of pgx, the random moves that are left, and the next of them."""
+        import jax
+        from jax import numpy as jnp
+
+        game, left = self.inner.init(key), jnp.int32(0)
+        if self.max_opening:
+            left = jax.random.randint(jax.random.fold_in(key, 1), (), 0, self.max_opening + 1)
+        return (game, left, self._random_move(key, game)), self._observe(game)
+
+    def _random_move(self, key: Any, game: Any) -> Any:
+        import jax
+        from jax import numpy as jnp
+
+        if not self.max_opening:
+            return jnp.int32(0)
+        odds = jnp.where(game.legal_action_mask, 0.0, -jnp.inf)
+        return jax.random.categorical(jax.random.fold_in(key, 2), odds).astype(jnp.int32)
 
     def step(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any, Any]:
         """One turn."""
-        chosen = action if self.players == 1 else action[state.current_player]
-        after = self.inner.step(state, chosen, key)
+        from jax import numpy as jnp
+
+        game, left, opening = state
+        chosen = action if self.players == 1 else action[game.current_player]
+        chosen = jnp.where(left > 0, opening.astype(chosen.dtype), chosen) if self.max_opening else chosen
+        after = self.inner.step(game, chosen, key)
         rewards = after.rewards[0] if self.players == 1 else after.rewards
-        return after, self._observe(after), rewards, after.terminated, after.truncated
+        state = after, jnp.maximum(left - 1, 0), self._random_move(key, after)
+        return state, self._observe(after), rewards, after.terminated, after.truncated
 
     def mask(self, state: Any) -> Any:
         """The legal actions of the player to move; the others may only take action 0, which has no effect."""
         from jax import numpy as jnp
 
+        game, left, opening = state
+        legal = game.legal_action_mask
+        if self.max_opening:
+            legal = jnp.where(left > 0, jnp.zeros_like(legal).at[opening].set(True), legal)
         if self.players == 1:
-            return state.legal_action_mask
-        idle = jnp.zeros_like(state.legal_action_mask).at[0].set(True)
-        moves = (jnp.arange(self.players) == state.current_player)[:, None]
-        return jnp.where(moves, state.legal_action_mask, idle)
+            return legal
+        idle = jnp.zeros_like(legal).at[0].set(True)
+        return jnp.where(self.acting(state)[:, None], legal, idle)
 
     def acting(self, state: Any) -> Any:
         """Whose turn it is."""
+        return self._turns(state[0])
+
+    def _turns(self, game: Any) -> Any:
         from jax import numpy as jnp
 
-        return jnp.arange(self.players) == state.current_player
+        return jnp.arange(self.players) == game.current_player
 
 
 class JaxMarl(JaxEnv):

@@ -23,11 +23,13 @@ class OpenSpiel(Framework):
     example = "connect_four"
     also = ("kuhn_poker", "2048")
     pattern = "GAME"
-    preprocessing = "the observation tensor of each player; action masks; chance is drawn"
+    preprocessing = "the observation tensor of each player, and whether it is to move; action masks; chance is drawn"
     network = "layers of 64 with masks; one policy for all players"
     notes = (
         "A game's own parameters are params: `openspiel:go --env.board-size 9`.",
         "Games of mean fields, and games without tensors, are left out.",
+        "Where players move in turns, observations have one more plane (or number) at the end of their first axis: 1 "
+        "for the player to move. Most boards look alike to both. `--env.turn False` leaves it out.",
     )
 
     def names(self) -> list[str]:
@@ -41,29 +43,33 @@ class OpenSpiel(Framework):
         import pyspiel
 
         known = pyspiel.load_game(name).get_parameters()
-        return {"render_mode": "None", "max_moves": "0"} | {key: repr(value) for key, value in known.items()}
+        return {"render_mode": "None", "max_moves": "0", "turn": "True"} | {
+            key: repr(value) for key, value in known.items()
+        }
 
     def check_params(self, name: str, given: Mapping[str, Any]) -> None:
         """Raises for a parameter that the game does not have."""
         import pyspiel
 
         kind = next((game for game in pyspiel.registered_games() if game.short_name == name), None)
-        known = ["max_moves", *(kind.parameter_specification if kind else ())]
+        known = ["max_moves", "turn", *(kind.parameter_specification if kind else ())]
         for key in given:
             if kind is not None and key not in known:
                 raise ConfigError(
                     f"openspiel:{name} has no param '{key}'.{did_you_mean(key, known)} It has {', '.join(known)}."
                 )
 
-    def make(self, name: str, *, render_mode: str | None = None, max_moves: int = 0, **params: Any) -> Any:
-        """One game. max_moves: moves after which it is truncated; 0: the game's own end."""
+    def make(
+        self, name: str, *, render_mode: str | None = None, max_moves: int = 0, turn: bool = True, **params: Any
+    ) -> Any:
+        """One game. max_moves: moves after which it is truncated; 0: the game's own end. turn: whether it is seen."""
         import pyspiel
 
         try:
             game = pyspiel.load_game(name, params)
         except RuntimeError as error:
             raise ConfigError(f"openspiel:{name} cannot be loaded with {params}: {error}") from error
-        return Game(game, render_mode, max_moves)
+        return Game(game, render_mode, max_moves, turn)
 
 
 def _is_playable(game: Any) -> bool:
@@ -78,11 +84,15 @@ class Game:
     """A game with the API of ParallelEnv. Only the action of a player who is to move counts.
 
     Another player's mask leaves one choice, from which nothing is learned. `acting` in the infos says who is to move.
+    So does the last plane of observations, if `turn`: a critic that cannot tell a board before the own move from one
+    before another's learns their mean.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
 
-    def __init__(self, game: Any, render_mode: str | None, max_moves: int) -> None:
+    def __init__(self, game: Any, render_mode: str | None, max_moves: int, turn: bool) -> None:
+        import pyspiel
+
         self.game, self.render_mode, self.max_moves = game, render_mode, max_moves
         kind = game.get_type()
         self._uses_observation = kind.provides_observation_tensor
@@ -90,7 +100,10 @@ class Game:
         self.num_choices = game.num_distinct_actions()
         self.possible_agents = [f"player_{k}" for k in range(game.num_players())]
         self.agents: list[str] = []
-        self._observation_space = spaces.Box(-np.inf, np.inf, tuple(shape), np.float32)
+        has_turns = game.num_players() > 1 and kind.dynamics == pyspiel.GameType.Dynamics.SEQUENTIAL
+        self._shows_turn, self._shape = turn and has_turns, tuple(shape)
+        shape = (shape[0] + self._shows_turn, *shape[1:])
+        self._observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
         self._action_space = spaces.Discrete(self.num_choices)
         self._rng = np.random.default_rng()
         self.state: Any = None
@@ -149,8 +162,8 @@ class Game:
         obs, infos = {}, {}
         state, over = self.state, self.state.is_terminal()
         for k, agent in enumerate(self.possible_agents):
-            obs[agent] = self._tensor(k)
             acting = not over and (state.is_simultaneous_node() or state.current_player() == k)
+            obs[agent] = self._tensor(k, acting)
             legal = state.legal_actions(k) if acting else []
             mask = only_first(self.num_choices)
             if legal:
@@ -159,10 +172,13 @@ class Game:
             infos[agent] = {"action_mask": mask, "acting": acting}
         return obs, infos
 
-    def _tensor(self, player: int) -> Array:
+    def _tensor(self, player: int, acting: bool) -> Array:
         state = self.state
         values = state.observation_tensor(player) if self._uses_observation else state.information_state_tensor(player)
-        return np.array(values, np.float32).reshape(self._observation_space.shape)
+        tensor = np.array(values, np.float32).reshape(self._shape)
+        if not self._shows_turn:
+            return tensor
+        return np.concatenate([tensor, np.full_like(tensor[:1], acting)])
 
     def render(self) -> Any:
         """The state's text as pixels."""

@@ -74,6 +74,7 @@ class Image(nn.Module):
         self.shape, self.channels_last, self.scale = look.shape, look.channels_last, look.scale
         self.cnn = make_with_options(make, look.shape, options=options)
         self.features = self.cnn.features
+        self.is_large = min(look.shape[1:]) >= SMALL_IMAGE
 
     def forward(self, obs: Tensor) -> Tensor:
         """(rows, h, w, c) or (rows, c, h, w) -> (rows, features)."""
@@ -81,6 +82,8 @@ class Image(nn.Module):
             obs = obs.unsqueeze(1)
         elif self.channels_last:
             obs = obs.permute(0, 3, 1, 2)
+        if self.is_large and not obs.is_cuda:  # a CPU's convolutions are a third faster with channels last
+            obs = obs.contiguous(memory_format=torch.channels_last)
         obs = obs.to(torch.float32)
         return self.cnn(obs if self.scale == 1.0 else obs * self.scale)
 
@@ -131,6 +134,7 @@ class Encoder(nn.Module):
                 )
         self.parts = nn.ModuleList([_for_leaf(leaf, kind, normalized and is_numeric(leaf), options) for leaf in leaves])
         self.features = sum(part.features for part in self.parts)
+        self.has_large_image = any(isinstance(part, Image) and part.is_large for part in self.parts)
         # in a list, so that the module tree does not hold it twice
         self._only = [self.parts[0]] if len(self.parts) == 1 and not self.paths[0] else []
 
