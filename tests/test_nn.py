@@ -253,8 +253,9 @@ def test_an_image_too_small_for_nature_is_reported():
 
 
 def test_large_images_are_seen_in_bf16_on_cpus_that_have_it(monkeypatch):
-    """Outputs are float32 and nearly the same; small grids and numbers stay as they are."""
+    """Outputs are float32 and nearly the same; small grids and numbers stay as they are, and so do evaluations."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     for name in ("image, channels first", "image, channels last", "small grid", "numbers"):
         space = OBSERVATIONS[name]
         actor = Actor(space, spaces.Discrete(3), Net(hidden=64, layers=1), seed=1)
@@ -265,10 +266,17 @@ def test_large_images_are_seen_in_bf16_on_cpus_that_have_it(monkeypatch):
         assert rounded.dtype == rounded_values.dtype == torch.float32
         assert torch.allclose(values, rounded_values, atol=0.02, rtol=0.02)
         assert torch.equal(logits, rounded) != name.startswith("image")
+        with actor.evaluation_mode():
+            assert torch.equal(logits, actor.step(obs, ())[0])
+        assert torch.equal(rounded, actor.step(obs, ())[0])
         (rounded.sum() + rounded_values.sum()).backward()
         assert all(part.grad.dtype == torch.float32 for part in actor.policy.parameters() if part.grad is not None)
+    policy = Actor(OBSERVATIONS["gray image"], spaces.Discrete(3), Net(), seed=1).policy
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")  # ATEN_CPU_CAPABILITY=avx2
+    assert not policies.use_bf16(policy)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    assert not policies.use_bf16(Actor(OBSERVATIONS["gray image"], spaces.Discrete(3), Net(), seed=1).policy)
+    assert not policies.use_bf16(policy)
 
 
 def test_a_space_without_an_encoder_is_reported():

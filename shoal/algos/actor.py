@@ -149,10 +149,10 @@ class Actor(nn.Module):
         return logits.float(), values.float()
 
     def evaluation_mode(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which a custom policy has no dropout and fixed batch statistics; Shoal's own have neither."""
-        return (
-            contextlib.nullcontext() if type(self.policy) in (Policy, QNet) else policies.evaluation_mode(self.policy)
-        )
+        """A context in which a custom policy has no dropout and fixed batch statistics, and Shoal's own is float32."""
+        if type(self.policy) is Policy:
+            return policies.in_float32(self.policy)
+        return contextlib.nullcontext() if type(self.policy) is QNet else policies.evaluation_mode(self.policy)
 
     def blank(self, rows: int) -> Any:
         """Observations of zeros."""

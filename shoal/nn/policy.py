@@ -237,13 +237,31 @@ def use_bf16(policy: Any) -> bool:
 
     NatureCNN on 84x84 pixels learns 2.3 times as fast, on CPUs that have instructions for it. Returns whether it does.
     """
-    has_instructions = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    if not isinstance(policy, Policy) or has_instructions is None or not has_instructions():
+    if not isinstance(policy, Policy) or not has_bf16():
         return False
     for body in (policy.body, policy.critic_body):
         if body is not None:
             body.is_bf16 = body.encoder.has_large_image
     return policy.body.is_bf16
+
+
+def has_bf16() -> bool:
+    """Whether this CPU has instructions for bfloat16 products, and torch may use them. Others take 27 times as long."""
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return supported is not None and supported() and "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
+@contextlib.contextmanager
+def in_float32(policy: Policy) -> Iterator[None]:
+    """A context in which a policy computes in float32: an evaluation is then the same on every CPU."""
+    bodies = [body for body in (policy.body, policy.critic_body) if body is not None and body.is_bf16]
+    try:
+        for body in bodies:
+            body.is_bf16 = False
+        yield
+    finally:
+        for body in bodies:
+            body.is_bf16 = True
 
 
 # ---- any policy, stock or custom ----

@@ -71,9 +71,7 @@ class GameSums:
 
     def __init__(self, num_envs: int, agents: int) -> None:
         self.agents = agents
-        self.totals = np.zeros(
-            (num_envs, agents)
-        )  # of each agent in this game; where an agent may rejoin, of all its lives
+        self.totals = np.zeros((num_envs, agents))  # of each agent in this game, over all its lives
         self.lengths = np.zeros((num_envs, agents), np.int32)  # of each agent that is out; 0: it is in the game
         self.ticks = np.zeros(num_envs, np.int32)
         self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
