@@ -62,7 +62,7 @@ def write_pages(env: str, against: str, folder: Path) -> dict[str, Path]:
     return pages
 
 
-def cpu_seconds(root: int) -> Counter[str]:
+def cpu_seconds(root: int) -> dict[str, float]:
     """CPU seconds of a browser's processes by their kind: "renderer" is the page's own."""
     parents, seconds = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -70,16 +70,16 @@ def cpu_seconds(root: int) -> Counter[str]:
             words = path.read_text().rpartition(")")[2].split()
             pid = int(path.parent.name)
             parents[pid], seconds[pid] = int(words[1]), (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-    found = Counter[str]()
+    found: dict[str, float] = {"renderer": 0.0, "gpu-process": 0.0, "others": 0.0}
     for pid, spent in seconds.items():
         above = pid
         while above not in (root, 0):
             above = parents.get(above, 0)
         if above == root:
             with contextlib.suppress(OSError):
-                words = (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").split()
-                kinds = [word[7:].decode() for word in words if word.startswith(b"--type=")]
-                found[kinds[0] if kinds else "browser"] += spent
+                options = (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode().split()
+                kinds = [option.removeprefix("--type=") for option in options if option.startswith("--type=")]
+                found[kinds[0] if kinds and kinds[0] in found else "others"] += spent
     return found
 
 
@@ -90,10 +90,11 @@ def measure(tab: browser.Browser, path: Path, seconds: float) -> dict[str, float
     time.sleep(SETTLE_S)
     before, frames, began = cpu_seconds(tab.process.pid), tab.run("window.frames_shown"), time.monotonic()
     time.sleep(seconds)
-    shown, spent = tab.run("window.frames_shown") - frames, cpu_seconds(tab.process.pid) - before
+    shown, after = tab.run("window.frames_shown") - frames, cpu_seconds(tab.process.pid)
+    spent = {kind: after[kind] - before[kind] for kind in after}
     took = time.monotonic() - began
     assert not tab.errors, tab.errors
-    parts = {"page": spent["renderer"], "drawing": spent["gpu-process"], "all": spent.total()}
+    parts = {"page": spent["renderer"], "drawing": spent["gpu-process"], "all": sum(spent.values())}
     return {name: value / took for name, value in parts.items()} | {"frames": shown / took}
 
 

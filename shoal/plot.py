@@ -227,10 +227,18 @@ def _words(y: str) -> str:
 # ---- drawing ----
 
 
+INSTALL = 'pip install "shoal[plot]"'
+
+
+def has_matplotlib() -> bool:
+    """Whether PNGs can be written."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def check_matplotlib() -> None:
     """Raises where matplotlib is missing, with the command that installs it."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError('a PNG needs matplotlib: pip install "shoal[plot]". Without it: --out curves.html')
+    if not has_matplotlib():
+        raise ConfigError(f"a PNG needs matplotlib: {INSTALL}. Without it: --out curves.html")
 
 
 def write_png(figure: Figure, path: Path) -> None:

@@ -462,7 +462,7 @@ def test_eval_prints_a_table_a_video_and_what_next(capsys, run):
     assert main(["eval", "cartpole", "--episodes", "20"]) == 0
     out = capsys.readouterr().out
     assert "cartpole, run 20250101-120000, checkpoint of step 2,000" in out
-    assert "20 episodes on held-out seeds each" in out
+    assert "20 episodes each, on held-out seeds" in out
     assert [line.split()[0] for line in out.splitlines() if "mean" in line] == ["sampled", "greedy"]
     assert len(re.findall(r"^return +30\.0 +± 0\.0 +30\.0 +30\.0", out, re.MULTILINE)) == 2
     assert re.search(r"^length +30\.0 ", out, re.MULTILINE)

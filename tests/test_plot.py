@@ -223,13 +223,15 @@ def test_a_name_cannot_break_out_of_the_page(root):
     assert page_data(Path("x.html"))["title"] == evil
 
 
-def test_without_matplotlib_there_is_an_install_line_and_the_page(root, monkeypatch):
+def test_without_matplotlib_there_is_the_page_and_an_install_line(root, monkeypatch, capsys):
     run = fake_run(root)
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'pip install "shoal\[plot\]"'):
-        plot_verb.plot(("a",))
-    assert not (run.folder / "curves.html").exists(), "raised before anything is written"
-    assert plot_verb.plot(("a",), out=(Path("x.html"),)) == 0
+        plot_verb.plot(("a",), out=(Path("x.html"), Path("x.png")))
+    assert not Path("x.html").exists(), "raised before anything is written"
+    assert plot_verb.plot(("a",)) == 0
+    assert (run.folder / "curves.html").is_file()
+    assert 'A PNG beside it needs matplotlib: pip install "shoal[plot]"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import tyro
 
 from shoal.cli.command import Command
 
-WIDE = 100  # columns: a wider terminal shows a summary beside each env
+WIDE = 150  # columns: a wider terminal shows a summary beside each env
 
 
 def envs(

@@ -267,9 +267,9 @@ def _show(screen: Any, run: Any, checkpoint: Path, result: Any, changed: list[An
         screen.print(
             Text(f"under other params than in training: {', '.join(map(str, changed))}", "yellow"), soft_wrap=True
         )
-    per_mode = " each" if len(result.scores) > 1 else ""
+    per_mode = " each," if len(result.scores) > 1 else ""
     screen.print(
-        Text(f"{_count(len(result.score.returns), 'episode')} on held-out seeds{per_mode}\n", "dim"), soft_wrap=True
+        Text(f"{_count(len(result.score.returns), 'episode')}{per_mode} on held-out seeds\n", "dim"), soft_wrap=True
     )
     _show_scores(screen, result)
     if (better := result.better()) is not None:

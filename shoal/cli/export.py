@@ -70,7 +70,8 @@ def export(
         if out is not None:
             return 0
         raise ConfigError(
-            "no file is named. Give -o PAGE.html, --onnx FILE, --torchscript FILE or --torch-export FILE."
+            f"no file is named. Give -o PAGE.html, --onnx FILE, --torchscript FILE or --torch-export FILE: "
+            f"'shoal export {run} -o agent.html' writes a page in which the agent plays."
         )
     if len({path.resolve() for path in files.values()}) < len(files):
         raise ConfigError("two formats name the same file. Give each a file of its own.")
@@ -104,7 +105,7 @@ def _write_page(run: str, path: Path, checkpoint: str, opponents: str, bits: str
         found = made.agreement
         screen.print(
             f"{found.bits}-bit weights: max difference of logits {found.logits:.2g}, the same greedy actions in "
-            f"{found.same:.2%} of {found.rows:,} observations",
+            f"{100 * found.same:.2f} % of {found.rows:,} observations",
             soft_wrap=True,
         )
 

@@ -47,6 +47,7 @@ def plot(
         smooth: The window of the moving average, in percent of the x axis; 0 draws the logged values.
         band: The band over several seeds: from minimum to maximum, or the 95 % confidence interval of the mean.
         out: The files to write, .png or .html; default: both, in the run's folder or, for several runs, in this folder.
+            A PNG needs matplotlib (pip install 'shoal[plot]'); without it the default is the page alone.
     """
     from shoal import plot
     from shoal.cli.screen import console, suggest
@@ -65,7 +66,8 @@ def plot(
         return plot_sweep(sweep, out)
     chosen = find(runs)
     folder = chosen[0].folder if len(chosen) == 1 else Path()
-    paths = out or (folder / "curves.png", folder / "curves.html")
+    kinds = ("png", "html") if plot.has_matplotlib() else ("html",)
+    paths = out or tuple(folder / f"curves.{kind}" for kind in kinds)
     if any(path.suffix == ".png" for path in paths):
         plot.check_matplotlib()  # before anything is written
     figure = plot.figure(chosen, y, x, smooth, band)
@@ -74,8 +76,10 @@ def plot(
         (plot.write_png if path.suffix == ".png" else plot.write_html)(figure, path)
         screen.print(f"wrote {path}", soft_wrap=True)
     lines, many = len(figure.curves), len(chosen)
-    about = f"{figure.title}: {figure.y_label} of {many} run{'s' * (many > 1)} in {lines} line{'s' * (lines > 1)}."
-    screen.print(about, soft_wrap=True)
+    joined = f" in {lines} line{'s' * (lines > 1)}" if many > 1 or lines > 1 else ""
+    screen.print(f"{figure.title}: {figure.y_label} of {many} run{'s' * (many > 1)}{joined}.", soft_wrap=True)
+    if not out and len(paths) == 1:
+        screen.print(f"A PNG beside it needs matplotlib: {plot.INSTALL}", soft_wrap=True)
     if many == 1 and len(list(chosen[0].folder.parent.glob("*/run.json"))) > 1:
         hint = "all runs of this env, the seeds as one line with a band"
         suggest(screen, {f"shoal plot {chosen[0].folder.parent}": hint})

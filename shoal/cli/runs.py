@@ -96,7 +96,8 @@ def list_runs(
     name = last["id"] if runs == ROOT else shlex.quote(str(last["folder"]))
     hints = {f"shoal plot {name}": "draw the newest run"}
     if not last["lost"]:  # its env, policy or reward can be found again by name
-        hints[f"shoal eval {name}"] = "watch it play"
+        hints[f"shoal eval {name}"] = "score it, with a video"
+        hints[f"shoal watch {name}"] = "see it play in the browser"
     if last["status"] in ("interrupted", "killed") and not last["lost"]:
         group = next((group for group in groups if group.id == last.get("group")), None)
         whole = name if group is None else group.id if runs == ROOT else shlex.quote(str(group.folder))

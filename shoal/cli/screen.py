@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.errors import ShoalError, UnknownEnv
-from shoal.log.base import ENCODING_ERRORS
+from shoal.log.base import ENCODING_ERRORS, beside
 
 LEAST_TEXT = 30  # columns: if fewer are left for a description, it goes below its head
 
@@ -47,12 +47,9 @@ def suggest(out: Any, hints: Mapping[str, str]) -> None:
     """Prints the commands to try next, and their purpose."""
     from rich.text import Text
 
-    indent = max(map(len, hints)) + 3
-    is_wide = not out.is_terminal or 6 + indent + max(map(len, hints.values())) <= out.width
-    for k, (line, what) in enumerate(hints.items()):
-        head = "Next: " if k == 0 else "      "
-        text = Text.assemble(head, (f"{line:<{indent}}" if is_wide else line, "cyan"))
-        out.print(text.append(what, "dim") if is_wide else text, soft_wrap=True)
+    for k, (line, what) in enumerate(beside(hints, out.width if out.is_terminal else None)):
+        text = Text.assemble("Next: " if k == 0 else "      ", (line, "cyan"))
+        out.print(text.append(what, "dim"), soft_wrap=True)
 
 
 def columns(rows: Mapping[str, str], width: int, style: str = "") -> Any:

@@ -38,6 +38,7 @@ def play_in_terminal(
 ) -> int:
     """Plays until q, Esc or Ctrl-C."""
     from shoal.cli.play import free_seat
+    from shoal.cli.screen import console
     from shoal.entry import make
     from shoal.evaluate import held_out
     from shoal.web import controls, game
@@ -45,8 +46,9 @@ def play_in_terminal(
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("there is neither a browser nor a terminal here. 'shoal play ENV --page' prints an address.")
-    player, kwargs = game.seat(env, settings, opponents, seed, runs)
-    vec: Any = make(**{**kwargs, "num_envs": 1, "backend": "serial", "autoreset": "disabled"})
+    with console().status("compiling the env"):
+        player, kwargs = game.seat(env, settings, opponents, seed, runs)
+        vec: Any = make(**{**kwargs, "num_envs": 1, "backend": "serial", "autoreset": "disabled"})
     with contextlib.closing(vec):
         spec = vec.module.spec
         facts = {

@@ -340,6 +340,14 @@ def _opener(kind: LoggerType, facts: RunFacts, options: Any) -> Callable[[], Log
 
 # ---- text for terminals and files of any encoding ----
 
+
+def beside(hints: Mapping[str, str], width: int | None) -> list[tuple[str, str]]:
+    """Commands, padded, with what they do; without it where a terminal of `width` has no room after "Next: "."""
+    room = max(map(len, hints)) if width is None else width - 9 - max(map(len, hints.values()))
+    indent = max((len(command) for command in hints if len(command) <= room), default=0) + 3
+    return [(f"{one:<{indent}}", what) if len(one) <= room else (one, "") for one, what in hints.items()]
+
+
 ENCODING_ERRORS = "shoal.ascii"  # for `str.encode(errors=...)` and `stream.reconfigure(errors=...)`
 ASCII = {"±": "+-", "…": "...", "→": "->", "·": "-", "×": "x", "█": "#", "─": "-"}
 

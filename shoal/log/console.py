@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.errors import ConfigError, did_you_mean
 from shoal.log import base
-from shoal.log.base import Logger, Record, RunFacts, duration, exact_count, human, number, printable, short
+from shoal.log.base import Logger, Record, RunFacts, beside, duration, exact_count, human, number, printable, short
 from shoal.log.frame import frame, head
 from shoal.log.history import MOST_AGENTS, PHASES, History
 
@@ -243,7 +243,9 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
     if facts.lost or facts.lost_to_resume:
         _print_what_is_lost(out, facts, has_checkpoint)
         return
-    hints = {f"shoal eval {run}": "watch it play"} if has_checkpoint else {}
+    hints = {f"shoal eval {run}": "score it, with a video"} if has_checkpoint else {}
+    if has_checkpoint:
+        hints[f"shoal watch {run}"] = "see it play in the browser"
     if step:
         hints[f"shoal plot {run}"] = "draw the learning curve"
     if status == "finished" and has_checkpoint:
@@ -252,11 +254,9 @@ def _print_hints(out: Any, facts: RunFacts, status: str, step: int, has_checkpoi
         hints = {resume: "continue from the last checkpoint", **hints}
     if not hints:
         return
-    indent = max(map(len, hints)) + 3
-    is_wide = 6 + indent + max(map(len, hints.values())) <= out.width
-    for k, (command, what) in enumerate(hints.items()):
-        line = Text.assemble("      " if k else "Next: ", (f"{command:<{indent}}" if is_wide else command, "cyan"))
-        out.print(line.append(what, "dim") if is_wide else line, soft_wrap=True)
+    for k, (command, what) in enumerate(beside(hints, out.width)):
+        line = Text.assemble("      " if k else "Next: ", (command, "cyan"))
+        out.print(line.append(what, "dim"), soft_wrap=True)
 
 
 def _print_what_is_lost(out: Any, facts: RunFacts, has_checkpoint: bool) -> None:

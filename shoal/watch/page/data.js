@@ -63,7 +63,7 @@ export function say(value) { // a metric in four digits
   if (typeof value !== "number") return String(value);
   const size = Math.abs(value);
   if (size >= 1e15) return value.toExponential(2);
-  if (size >= 1e5) return human(value);
+  if (size >= 1e4) return human(value);
   if (size !== 0 && size < 1e-3) return value.toExponential(1);
   return String(Number(value.toPrecision(4)));
 }

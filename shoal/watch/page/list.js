@@ -150,7 +150,8 @@ export class List {
     this.more.hidden = shown.length <= this.limit;
     this.more.textContent = `Show all ${shown.length}`;
     const links = others.links ? `, ${others.links} links not followed` : "";
-    this.count.textContent = shown.length === runs.size ? `${runs.size} runs${links}` : `${shown.length} of ${runs.size} runs${links}`;
+    const all = `${runs.size} run${runs.size === 1 ? "" : "s"}${links}`;
+    this.count.textContent = shown.length === runs.size ? all : `${shown.length} of ${all}`;
     if (!runs.size) this.body.replaceChildren(make("tr", {}, make("td", { colspan: "12" }, "No runs yet. Start one: shoal train cartpole")));
     this.showPick();
     this.showOthers();

@@ -79,7 +79,7 @@ export class RunPage {
     const key = !is_native ? `videos ${videos.at(-1)}` : checkpoints.length ? "play" : "none";
     if (this.gameKey === key) return;
     this.gameKey = key;
-    const address = `/play/${path(this.name)}`, link = make("a", { href: address, target: "_blank", rel: "noopener" }, "↗ alone");
+    const address = `/play/${path(this.name)}`, link = make("a", { href: address, target: "_blank", rel: "noopener" }, "full page ↗");
     const title = (...text) => make("h2", {}, ...text);
     if (key === "play") this.game.replaceChildren(title("The newest checkpoint ", link), ...this.frame(address));
     else if (is_native) this.game.replaceChildren(title("The newest checkpoint"), make("p", {}, "No checkpoint yet. Training saves one every --save.every-s seconds."));

@@ -469,7 +469,7 @@ class App {
     canvas.height = Math.max(1, Math.round(width * ratio * devicePixelRatio));
     canvas.shown = null; // a new size empties it
     const trace = $("trace");
-    [trace.width, trace.height] = [trace.clientWidth, trace.clientHeight];
+    [trace.width, trace.height] = [trace.clientWidth, trace.clientHeight].map((size) => Math.round(size * devicePixelRatio));
     if (this.values.length) this.drawTrace();
     this.show();
   }
@@ -562,7 +562,7 @@ class App {
     context.clearRect(0, 0, width, height);
     const low = Math.min(...recent), span = Math.max(...recent) - low || 1;
     context.strokeStyle = "#ffc857";
-    context.lineWidth = 1.5;
+    context.lineWidth = 1.5 * devicePixelRatio;
     context.beginPath();
     recent.forEach((value, k) => context.lineTo((k / 239) * width, height - 3 - ((value - low) / span) * (height - 6)));
     context.stroke();
