@@ -20,6 +20,7 @@ from shoal import evaluate, stats, video
 from shoal.cli.main import main
 from shoal.errors import ConfigError
 from shoal.evaluate import HELD_OUT, RandomPlayer, Score, ScriptedPlayer, play, record
+from shoal.train import session, train
 from tests.envs import CounterEnv, DyingAgentsEnv, MixedAgentsEnv
 from tests.strict import strict_json
 from tests.video_files import read_video
@@ -680,3 +681,15 @@ def test_a_budget_of_time_leaves_at_least_ten_episodes_and_changes_nothing_if_it
     monkeypatch.setattr(evaluate, "time", _Clock())
     assert {len(score.returns) for score in _play_lengths(budget_s=0.0).scores.values()} == {12}
     assert {len(score.returns) for score in _play_lengths(budget_s=0.0, episodes=6).scores.values()} == {6}
+
+
+def test_a_run_says_which_evaluation_episodes_did_not_end(tmp_path, monkeypatch, capsys):
+    """Where no episode ended in training, those of the evaluation are stopped early, and the run says so."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "ENDLESS_STEPS", 50)
+    options = {"train": {"total_steps": 512, "horizon": 16}, "vec": {"num_envs": 8}, "nn": {"hidden": 8}}
+    run = train("pendulum", env={"max_steps": 0}, device="cpu", console="lines", **options)
+    said = capsys.readouterr().out
+    assert "100 of 100 greedy episodes did not end in 50 steps" in said
+    assert "time_limit=N" in said
+    assert run.summary["eval"]["length"] == 50

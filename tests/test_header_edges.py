@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -165,3 +169,56 @@ def test_snapshots_of_a_namesake(header, tmp_path):
     a.reset(seed=0)
     with pytest.raises(errors.SnapshotError):
         b.restore(a.snapshot())
+
+
+MISTAKES = {
+    "misspelled": (
+        ("ENV_MAX_STEPS", "ENV_MAXSTEPS"),
+        "defines ENV_MAXSTEPS, which nothing reads. Did you mean 'ENV_MAX_S",
+    ),
+    "stats": (("#define ENV_STATS(X)", "#define ENV_STAT(X)"), "defines ENV_STAT, .*Did you mean 'ENV_STATS'"),
+    "obs": (("OBS_F32(3)", "OBS_FLOAT(3)"), r"ENV_OBS is OBS_FLOAT\(…\), which does not exist. Use OBS_F32, OBS_U8"),
+    "action": (("ACT_DISCRETE(3)", "ACT_DISCRET(3)"), r"ENV_ACTION is ACT_DISCRET\(…\).* Use ACT_BOX, ACT_DISCRETE"),
+    "kind": (("X(sum, caught", "X(total, caught"), "a stat of kind 'total'. Use sum, mean, last"),
+    "include": (('#include "core/env.h"', ""), r"does not include core/env.h. Write #include"),
+    "choices": (("ACT_DISCRETE(3)", "ACT_DISCRETE(0)"), "ENV_ACTION has a part of size 0"),
+    "agents": (("#define ENV_OBS O", "#define ENV_AGENTS 0\n#define ENV_OBS O"), "ENV_AGENTS is 0"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_macros_are_named(header, name):
+    """A misspelled ENV_MAX_STEPS is no time limit at all; the others were pages about core/, or a traceback."""
+    pair, says = MISTAKES[name]
+    with pytest.raises(errors.BuildError, match=says):
+        shoal.make(change(header, pair), 2)
+
+
+def test_macros_of_the_header_itself_are_its_own_business(header):
+    """ENV_STAT is similar to ENV_STATS, but here the header reads it."""
+    change(header, ("#define ENV_STATS(X)", '#define ENV_STAT "balls caught"\n#define ENV_STATS(X)'))
+    change(header, ('"balls caught in the episode"', "ENV_STAT"))
+    shoal.make(header, 2).close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_second_ctrl_c_ends_a_run_whose_env_never_returns(header, tmp_path):
+    """Python runs no handler of a signal while C code loops: without help only kill -9 ended the run."""
+    change(header, ("    int landed", "    while (s->ball_y < 0.0f) s->ball_y -= 0.0f;\n    int landed"))
+    words = ["train", str(header), "--train.total-steps", "4k", "--vec.num-envs", "8", "--console", "lines"]
+    command = [sys.executable, "-u", "-m", "shoal", *words, "--device", "cpu"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout
+        try:
+            while "horizon" not in process.stdout.readline():
+                assert process.poll() is None
+            time.sleep(2.0)  # it is in the first rollout
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+            assert process.stderr
+            assert "compiled code did not return" in process.stderr.read()
+        finally:
+            process.kill()

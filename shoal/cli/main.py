@@ -14,6 +14,7 @@ import tyro
 
 import shoal
 from shoal.cli.command import Command, find, find_all, verbs
+from shoal.cli.interrupts import second_interrupt_ends
 from shoal.cli.screen import columns, console, make_printable, report, show_help, suggest
 from shoal.cores import let_openmp_sleep
 from shoal.errors import ConfigError, ShoalError, did_you_mean
@@ -28,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     let_openmp_sleep()  # before a command imports torch
     make_printable()
     try:
-        return dispatch(list(sys.argv[1:] if argv is None else argv))
+        with second_interrupt_ends():
+            return dispatch(list(sys.argv[1:] if argv is None else argv))
     except ShoalError as error:
         report(error)
         return 2

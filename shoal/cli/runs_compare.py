@@ -41,7 +41,10 @@ def compare(
 
     found = [find(text, runs) for text in run]
     if len(found) < 2:
-        raise ConfigError(f"{len(found)} run to compare. Name two or more: shoal runs compare {' '.join(run)} last")
+        first = run[0] if run else "cartpole"
+        raise ConfigError(
+            f"{len(found)} run{'' if found else 's'} to compare. Name two or more: shoal runs compare {first} last"
+        )
     twice = [one.id for number, one in enumerate(found) if one.folder in [other.folder for other in found[:number]]]
     if twice:
         raise ConfigError(f"run {twice[0]} is named twice. Name different runs; 'shoal runs' lists them.")

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import CacheUnwritable, CompileFailed, CompilerMissing
+from shoal.native.macros import check_macros
 
 NATIVE = Path(__file__).parent
 CORE = NATIVE / "core"
@@ -248,6 +249,8 @@ def compile_command(source: Source, variant: str, out: Path, extra: Iterable[str
 
 def run_compiler(command: list[str], source: Source) -> str:
     """Runs the command and returns the warnings. CompileFailed has the compiler's message, with lines of the header."""
+    if source.header:
+        check_macros(source.header, source.text())
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode == 0:
         return done.stderr

@@ -223,6 +223,12 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
         consts=tuple(Const(n, int(value), text) for n, _, value, text in entries(raw.consts, raw.num_consts)),
         stats=tuple(Stat(n, kind, text) for n, kind, _, text in entries(raw.stats, raw.num_stats)),
     )
+    if spec.agents < 1:
+        raise BuildError(f"{name}: ENV_AGENTS is {spec.agents}. An env has at least 1 agent.")
+    if 0 in spec.obs_shape:
+        raise BuildError(f"{name}: ENV_OBS has the shape {spec.obs_shape}, so no elements. Give it at least one.")
+    if min(choices := spec.action_dims[action_kind == "mix" :], default=1) < 1:
+        raise BuildError(f"{name}: ENV_ACTION has a part of size {min(choices)}. Give it at least 1.")
     for stat in spec.stats:
         if stat.name in RESERVED_STATS:
             raise BuildError(f"{name}: the stat '{stat.name}' has the name of a stat that every env has. Rename it.")

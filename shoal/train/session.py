@@ -47,6 +47,7 @@ FIRST_SAVE_S = 2.0  # the first checkpoint
 LOG_EVERY_S = 0.25  # at first; later 1/200 of the elapsed time, so that a log stays small
 EVALUATION_ENVS = 128
 EVALUATION_EPISODES = 100  # of each mode
+ENDLESS_STEPS = 10_000  # most steps of an episode, where none ended in training and no number of episodes is asked for
 EVALUATION_S, EVALUATION_SHARE = 10.0, 0.2  # the last evaluation takes at most the larger: seconds, part of training
 READ_EVERY_ON_GPU = 8  # iterations between two reads of metrics for callbacks and loops
 
@@ -504,11 +505,20 @@ class Session:
         # time never decides which checkpoint is the best: with evaluations during training each plays all episodes
         is_bounded = is_last and asked is None and not options.eval.every
         budget_s = max(EVALUATION_S, EVALUATION_SHARE * trainer.wall_s) if is_bounded else None
+        # where no episode ended in training, none may end here
+        limit = evaluate.MAX_STEPS if asked is not None or "episode/return" in self.metrics else ENDLESS_STEPS
         chosen = "greedy" if options.eval.greedy else "sampled"
         players = {mode: trainer.player(mode == "greedy") for mode in ("greedy", "sampled")}
         try:
             result = evaluate.play_modes(
-                make, players, episodes, seed, chosen=chosen, num_envs=EVALUATION_ENVS, budget_s=budget_s
+                make,
+                players,
+                episodes,
+                seed,
+                chosen=chosen,
+                num_envs=EVALUATION_ENVS,
+                max_steps=limit,
+                budget_s=budget_s,
             )
         except ShoalError as error:
             self.loggers.note(f"warning: no evaluation: {error}")
@@ -522,6 +532,12 @@ class Session:
                 f"evaluation: {shown} episodes of {episodes} each fit in {budget_s:.0f} s; --eval.episodes {episodes} "
                 "plays all"
             )
+        for name, played in result.scores.items():
+            if played.cut:
+                self.loggers.note(
+                    f"warning: {played.cut} of {len(played.returns)} {name} episodes did not end in {limit:,} steps "
+                    "and count with the return so far. Does the env have a time limit? --wrap time_limit=N sets one"
+                )
         if (better := result.better()) not in (None, chosen):
             self.loggers.note(f"warning: {better} actions return more than {chosen} ones; see --eval.greedy")
         score = result.score
