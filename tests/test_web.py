@@ -548,6 +548,25 @@ def test_a_page_asks_for_no_frames_while_nothing_moves(tmp_path):
         assert tab.errors == []
 
 
+@needs_zig
+@needs_chromium
+def test_a_game_that_waits_steps_at_once_and_the_reply_in_its_time(tmp_path):
+    """Time in which nobody plays is not made up for: connect4 has two steps a second."""
+    path = tmp_path / "page.html"
+    page.write(path, game.of_env("connect4", {}).facts | {"seats_of_person": [0]})
+    with browser.Browser() as tab:
+        tab.open(path)
+        tab.run("new Promise((done) => setTimeout(done, 1500))")
+        assert tab.run("[app.isHeld, app.env.tick, app.isWaiting]") == [False, 0, True]
+        steps = tab.run(
+            "new Promise((done) => { app.hands.press(Object.keys(app.game.controls.keys)[0]); app.wake(); "
+            "requestAnimationFrame(() => done(app.env.tick)); })"  # after the app's own
+        )
+        assert steps == 1
+        tab.wait("app.env.tick === 2", 5)
+        assert tab.errors == []
+
+
 def test_a_game_in_the_terminal_starts_with_a_key(monkeypatch, capsys):
     from shoal.cli import terminal
 

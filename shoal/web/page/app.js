@@ -326,7 +326,9 @@ class App {
     this.banner("");
     this.planned = [action];
     if (this.paused) this.setPaused(false);
+    [this.due, this.isWaiting] = [0, false];
     this.advance(true);
+    this.wake();
   }
   isMyTurn() {
     const mask = this.mine >= 0 ? this.env.mask(this.mine) : null;
@@ -380,7 +382,8 @@ class App {
     let waits = false;
     this.before = now;
     if (runs() && now >= this.pauseUntil) {
-      this.due = Math.min(this.due + (Math.min(elapsed, 200 + 1000 / this.speed) * this.speed) / 1000, this.speed);
+      const asked = (Math.min(elapsed, 200 + 1000 / this.speed) * this.speed) / 1000;
+      this.due = this.isWaiting ? 1 : Math.min(this.due + asked, this.speed); // a key counts at once, the reply comes in its time
       const until = performance.now() + 12; // ms of a frame that steps may take
       let stepped = false;
       while (this.due >= NEARLY && performance.now() < until && this.pauseUntil <= now && !waits) {
@@ -388,6 +391,7 @@ class App {
         waits = !this.advance(false);
         stepped ||= !waits;
       }
+      this.isWaiting = waits;
       if (stepped) this.show();
     }
     const next = this.pauseUntil > now ? this.pauseUntil - now : waits ? TELL : ((1 - this.due) * 1000) / this.speed;
