@@ -168,7 +168,7 @@ TASKS = {
         device="",
     ),
     "unlock": Task("minigrid:Unlock", 0.6, "return", 300_000),
-    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 1_100_000),
+    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 1_500_000),
     "nethack": Task(
         "nethack:Score",
         400.0,
@@ -209,14 +209,7 @@ TASKS = {
         50.0,
         "points in % against a player that wins or blocks at once",
         10_000_000,
-        # the options of Shoal's own connect4, and random openings as there; its network is wider, as nothing but the
-        # board is observed
-        words(
-            "--league --env.max-opening 8 --nn.hidden 256 --nn.activation relu --nn.separate False --vec.num-envs 512 "
-            "--train.horizon 32 --train.epochs 1 --train.minibatches 16 "
-            "--train.optimizer muon --train.learning-rate 3e-3 --train.adam-beta2 0.99 --train.gae-lambda 0.9 "
-            "--train.max-grad-norm 1 --train.normalize-obs False --train.normalize-reward False"
-        ),
+        ("--league",),
         against=("random", "./benchmarks/connect4_agent.py:OnePly"),
     ),
 }

@@ -23,6 +23,24 @@ from shoal.layout import kind_of
 
 BRAX_STEPS = 1000
 CRAFTAX = ("Craftax-Symbolic-v1", "Craftax-Pixels-v1", "Craftax-Classic-Symbolic-v1", "Craftax-Classic-Pixels-v1")
+CONNECT_FOUR: dict[str, Any] = {  # as shoal/envs/connect4.toml, whose observations have more than the board
+    "train": {
+        "total_steps": 10_000_000,
+        "horizon": 32,
+        "epochs": 1,
+        "minibatches": 16,
+        "optimizer": "muon",
+        "learning_rate": 3e-3,
+        "adam_beta2": 0.99,
+        "gae_lambda": 0.9,
+        "max_grad_norm": 1.0,
+        "normalize_obs": False,
+        "normalize_reward": False,
+    },
+    "env": {"max_opening": 8},
+    "vec": {"num_envs": 512},
+    "nn": {"hidden": 256, "activation": "relu", "separate": False},
+}
 
 
 class Jax(Framework):
@@ -73,6 +91,10 @@ class Jax(Framework):
             raise ConfigError(f"jax:{name} needs {library}, which is not installed. Install it: {kind.install}")
         known = kind.names()
         return name if rest in known else self.unknown(name, [f"{library}/{other}" for other in known])
+
+    def options_for(self, name: str) -> Mapping[str, Any]:
+        """Those of all, and of connect four."""
+        return CONNECT_FOUR if name == "pgx/connect_four" else self.options
 
     def params(self, name: str) -> dict[str, str] | None:
         """They differ by library: known when the env is made."""

@@ -30,12 +30,18 @@ class MiniGrid(Framework):
 
     packages = {"minigrid": "minigrid>=3"}
     extra = "minigrid"
-    options = {"train": {"total_steps": 2_000_000, "normalize_obs": False}, "eval": {"greedy": False}}
+    options = {
+        # our native copy of FourRooms, 1.1M steps, hidden 64: 0.51 with gamma 0.99 and lambda 0.95, 0.59 with 0.99 and
+        # 0.9, 0.60 with 0.98 and 0.9 (two seeds), 0.51 with 0.97 and 0.8
+        "train": {"total_steps": 2_000_000, "normalize_obs": False, "gamma": 0.98, "gae_lambda": 0.9},
+        "nn": {"hidden": 128, "activation": "relu", "separate": False},
+        "eval": {"greedy": False},
+    }
     preprocessing = (
         "7x7 cells as planes of 0 and 1: the kind of each, a door's state, colors; direction; the mission as word ids, "
         "embedded"
     )
-    network = "layers of 64; missions as embedded words, convolved"
+    network = "layers of 128; missions as embedded words, convolved"
     notes = (
         "`--env.mission false` leaves the mission out: most MiniGrid envs have one mission only.",
         "`--env.view full` observes the whole grid, `--env.view pixels` the picture of it.",
