@@ -510,7 +510,7 @@ class Session:
         is_bounded = is_last and asked is None and not options.eval.every
         budget_s = max(EVALUATION_S, EVALUATION_SHARE * trainer.wall_s) if is_bounded else None
         # where no episode ended in training, none may end here
-        limit = evaluate.MAX_STEPS if asked is not None or "episode/return" in self.metrics else ENDLESS_STEPS
+        limit = ENDLESS_STEPS if is_bounded and "episode/return" not in self.metrics else evaluate.MAX_STEPS
         chosen = "greedy" if options.eval.greedy else "sampled"
         players = {mode: trainer.player(mode == "greedy") for mode in ("greedy", "sampled")}
         try:
