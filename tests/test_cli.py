@@ -267,7 +267,7 @@ def test_list_shows_every_env(capsys, monkeypatch):
 
 def test_list_survives_a_header_that_does_not_build(capsys, monkeypatch, tmp_path):
     header = tmp_path / "odd.h"
-    header.write_text("// odd.h: says little.\n#include <[bold]>\n")
+    header.write_text('// odd.h: says little.\n#include <[bold]>\n#include "core/env.h"\n')
     monkeypatch.setitem(registry._registered, "odd", header)
     assert main(["envs"]) == 0
     out = capsys.readouterr().out

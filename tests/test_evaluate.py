@@ -693,3 +693,12 @@ def test_a_run_says_which_evaluation_episodes_did_not_end(tmp_path, monkeypatch,
     assert "100 of 100 greedy episodes did not end in 50 steps" in said
     assert "time_limit=N" in said
     assert run.summary["eval"]["length"] == 50
+
+
+def test_the_next_commands_of_eval_work_for_a_path_with_spaces(tmp_path, capsys):
+    folder = tmp_path / "my runs"
+    tables = {"train": {"total_steps": 256, "horizon": 16}, "vec": {"num_envs": 8}, "eval": {"episodes": 0}}
+    train("cartpole", runs_folder=folder, device="cpu", console="off", **tables)
+    assert main(["eval", "last", "--runs", str(folder), "--episodes", "2", "--video", "none"]) == 0
+    (command,) = (line for line in capsys.readouterr().out.splitlines() if "shoal plot" in line)
+    assert f"shoal plot '{folder}/cartpole/" in command

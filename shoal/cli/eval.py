@@ -9,6 +9,7 @@ import inspect
 import json as jsonlib
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -320,11 +321,12 @@ def _conclude(screen: Any, run: Any) -> None:
     from shoal.cli.screen import suggest
     from shoal.log.base import exact_count
 
-    hints, summary, more = {f"shoal plot {run.folder}": "draw its learning curve"}, run.summary or {}, ""
+    folder = shlex.quote(str(run.folder))
+    hints, summary, more = {f"shoal plot {folder}": "draw its learning curve"}, run.summary or {}, ""
     if summary.get("status") == "finished" and (run.folder / "config.toml").is_file():
         planned = run.config.get("train", {}).get("total_steps", 0)  # with as many it would not train
         more = f" --train.total-steps {exact_count(2 * max(int(summary.get('step', 0)), planned))}"
-    hints[f"shoal train --resume {run.folder}{more}"] = "train longer" if more else "continue training"
+    hints[f"shoal train --resume {folder}{more}"] = "train longer" if more else "continue training"
     screen.print()
     suggest(screen, hints)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def league(
         if path is not None:
             screen.print(f"\nwrote {path}", soft_wrap=True)
     screen.print()
-    suggest(screen, {f"shoal match {folder} random": "play new games against others"})
+    suggest(screen, {f"shoal match {shlex.quote(str(folder))} random": "play new games against others"})
     return 0
 
 

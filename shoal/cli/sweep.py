@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def sweep(args: Sequence[str]) -> int:
         options = _parse(own, api.settings(layers))
         api.run(request.env, request.options, [*layers, ranges], options, request.runs, request.console)
     except Stopped as stop:
-        line = f"\nstopped; the same command continues, or: shoal sweep {stop.run.folder}"
+        line = f"\nstopped; the same command continues, or: shoal sweep {shlex.quote(str(stop.run.folder))}"
         console(stderr=True).print(line, style="dim", soft_wrap=True)
         return 128 + stop.number
     except TrainingError as error:

@@ -25,7 +25,7 @@ class Jsonl(Logger):
         self.path, self.warn = path, warn
         self.waiting: list[bytes] = []
         self.has_warned = False
-        self.file = path.open("ab", buffering=0)
+        self.file = path.open("a+b", buffering=0)
         self.length = self.file.seek(0, os.SEEK_END)
 
     def log(self, record: Record) -> None:
@@ -44,6 +44,7 @@ class Jsonl(Logger):
     def _write(self) -> None:
         block = b"".join(self.waiting)
         try:
+            self._restore()
             done = 0
             while done < len(block):
                 done += self.file.write(block[done:]) or 0
@@ -55,6 +56,17 @@ class Jsonl(Logger):
         else:
             self.length += len(block)
             self.waiting.clear()
+
+    def _restore(self) -> None:
+        """Writes a file that was deleted again: the open file still has all lines."""
+        if os.fstat(self.file.fileno()).st_nlink:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b", buffering=0) as fresh:
+            self.file.seek(0)
+            fresh.write(self.file.read())
+        self.file.close()
+        self.file = self.path.open("a+b", buffering=0)
 
     def _remove_partial_line(self) -> None:
         """Removes a line that was written in part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -224,9 +225,12 @@ def print_results(sweep: Sweep) -> None:
     out.print(Text(f"Best: trial {results['best']}", "bold"))
     for name, value in results["values"].items():
         out.print(f"  {name} = {show(value)}")
+    env, best, folder = (
+        shlex.quote(str(part)) for part in (sweep.identity["env"], sweep.folder / "best.toml", sweep.folder)
+    )
     commands = {
-        f"shoal train {sweep.identity['env']} --config {sweep.folder / 'best.toml'}": "train with the best options",
-        f"shoal plot {sweep.folder}": "front, importance, slices as a page",
+        f"shoal train {env} --config {best}": "train with the best options",
+        f"shoal plot {folder}": "front, importance, slices as a page",
     }
     for k, (line, what) in enumerate(commands.items()):
         head = "Next: " if k == 0 else "      "

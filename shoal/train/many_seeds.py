@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -289,7 +290,7 @@ class _Work:
             reasons = " ".join(f"Seed {seed}: {self.reasons[seed].rstrip('.')}." for seed in failed)
             raise TrainingError(
                 f"{len(failed)} of {len(self.group.seeds)} seeds failed: {', '.join(map(str, failed))}. {reasons} "
-                f"--resume {self.group.folder} trains them again."
+                f"--resume {shlex.quote(str(self.group.folder))} trains them again."
             )
 
 

@@ -75,6 +75,22 @@ def describe(
         run.__dict__.pop(name, None)
 
 
+class KeptFiles:
+    """What config.toml, run.json and policy.json hold: without them nobody can use the checkpoints of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        paths = [folder / name for name in ("config.toml", "run.json", "policy.json")]
+        self.contents = {path: path.read_bytes() for path in paths if path.is_file()}
+
+    def restore(self) -> list[str]:
+        """Writes those that were deleted again, and returns their names."""
+        missing = [path for path in self.contents if not path.exists()]
+        for path in missing:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            runs.write_atomic(path, self.contents[path])
+        return [path.name for path in missing]
+
+
 def run_facts(run: Run, trainer: Trainer) -> RunFacts:
     """The facts about a run that loggers get before its first step."""
     options, metrics = trainer.options, trainer.algorithm.metrics

@@ -35,7 +35,7 @@ from shoal.train.param_changes import check_saveable
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
-from shoal.train.run_files import describe, env_name, run_facts, run_to_resume
+from shoal.train.run_files import KeptFiles, describe, env_name, run_facts, run_to_resume
 from shoal.train.selection import BestCheckpoint
 from shoal.train.sharded import make_trainer
 from shoal.train.signals import Stopped, handled_signals
@@ -181,6 +181,7 @@ class Session:
         self.logged_at = self.saved_at = self.began = self.left_at = now
         self.save_took_s = 0.0
         self.first_step, self.logged_step, self.saved_step = trainer.step, trainer.step, trainer.step
+        self.first_wall_s = trainer.wall_s
         self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
             self.evaluated_step = int(meta["evaluated_step"])
@@ -214,6 +215,7 @@ class Session:
     def begin(self) -> None:
         """Starts the run."""
         (self.run.folder / "summary.json").unlink(missing_ok=True)
+        self.files = KeptFiles(self.run.folder)
         self._note_overshoot()
         for reason in _plain_reasons(self.trainer):
             self.loggers.note(reason)
@@ -457,6 +459,8 @@ class Session:
         trainer, options, began = self.trainer, self.options, time.perf_counter()
         score = self.latest.mean if self.has_new_episodes else None
         try:
+            if restored := self.files.restore():
+                self.loggers.note(f"warning: {', '.join(restored)} of {self.run.folder} was deleted; written again")
             facts = {**trainer.counters(), "score": score, "evaluated_step": self.evaluated_step}
             facts["latest_returns"] = list(self.latest.intervals)
             files = trainer.state()
@@ -506,7 +510,7 @@ class Session:
         is_bounded = is_last and asked is None and not options.eval.every
         budget_s = max(EVALUATION_S, EVALUATION_SHARE * trainer.wall_s) if is_bounded else None
         # where no episode ended in training, none may end here
-        limit = evaluate.MAX_STEPS if asked is not None or "episode/return" in self.metrics else ENDLESS_STEPS
+        limit = ENDLESS_STEPS if is_bounded and "episode/return" not in self.metrics else evaluate.MAX_STEPS
         chosen = "greedy" if options.eval.greedy else "sampled"
         players = {mode: trainer.player(mode == "greedy") for mode in ("greedy", "sampled")}
         try:
@@ -559,7 +563,7 @@ class Session:
         if self.numbers:  # of callbacks, after the last record
             counters = {"step": trainer.step, "iteration": trainer.iteration, "wall_s": trainer.wall_s}
             self.loggers.log({**counters, **self.numbers, "time": time.time()})
-        seconds = time.perf_counter() - self.began
+        seconds = trainer.wall_s - self.first_wall_s  # of training, without evaluations, as the console counts
         summary: dict[str, Any] = {"status": status, "step": trainer.step, "wall_s": trainer.wall_s}
         summary |= {"sps": (trainer.step - self.first_step) / max(seconds, 1e-9), "reason": reason}
         summary |= {"eval": None if result is None else result.facts(), "exact": trainer.exact}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ class Stopped(KeyboardInterrupt):
     """A signal ended the run after a checkpoint. `run` can be resumed; the exit code is 128 + signal."""
 
     def __init__(self, number: int, run: Run) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}; resume with --resume {run.folder}")
+        super().__init__(
+            f"stopped by {signal.Signals(number).name}; resume with --resume {shlex.quote(str(run.folder))}"
+        )
         self.number, self.run = number, run
 
 
