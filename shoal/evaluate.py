@@ -405,11 +405,17 @@ def _final(vec: VecEnv, infos: dict[str, Any], env: int, total: float, length: i
 
 
 def _unshaped(infos: dict[str, Any], done: Array, lives: Array, rewards: Array) -> Array:
-    """(rows,) what the returns of agents that are done lack to be those of the env, whose rewards may be scaled."""
+    """(rows,) what the returns of agents that are done lack to be those of the env, whose rewards may be scaled.
+
+    The env's are sums of float32: what differs by rounding alone stays as it is.
+    """
     lives += rewards
     episode = infos.get("final_info", {}).get("episode", {})
     ends = done & episode["_r"] if "_r" in episode else np.zeros_like(done)
-    lacking = np.where(ends, episode["r"] - lives, 0.0) if ends.any() else np.zeros(len(lives))
+    lacking = np.zeros(len(lives))
+    if ends.any():
+        ends &= ~np.isclose(episode["r"], lives, rtol=1e-5, atol=1e-5)
+        lacking[ends] = episode["r"][ends] - lives[ends]
     lives[done] = 0.0
     return lacking
 
