@@ -228,9 +228,9 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         command += options.flags
         stats = Path(folder).resolve() / "stats.jsonl"
         stats.unlink(missing_ok=True)
-        command += ["--env.stats", str(stats)] if task.score else []
+        own = ["--env.stats", str(stats)] if task.score else []  # files of this run, not a part of its record
         began = time.perf_counter()
-        process = [sys.executable, "-m", "shoal", *command, "--console", "off", "--runs", folder]
+        process = [sys.executable, "-m", "shoal", *command, *own, "--console", "off", "--runs", folder]
         code = call(process, options.limit)
         seconds = time.perf_counter() - began
         made = all_runs(Path(folder))
@@ -263,7 +263,7 @@ def run(name: str, task: Task, options: argparse.Namespace) -> dict[str, Any]:
         "matches": matches,
         "train_s": round(summary.get("wall_s") or metrics[-1]["wall_s"], 1),
         "seconds": round(seconds, 1),
-        "curve": curve[:: max(1, len(curve) // POINTS)],
+        "curve": curve[:: max(1, -(-len(curve) // POINTS))],
         "cores": len(os.sched_getaffinity(0)),
         "machine": describe_machine(),
         "commit": commit(),
