@@ -136,7 +136,7 @@ TASKS = {
         "atari:Pong",
         18.0,
         "points of 21 more than the game's player",
-        2_400_000,
+        3_200_000,
         # many envs, so that the policy acts for many at a time; minibatches of 256
         words(
             "--vec.num-envs 128 --train.horizon 32 --train.minibatches 16 --train.learning-rate 5e-4 --train.clip 0.2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 import shoal
 from shoal.train import Trainer, options_for
+from shoal.train.recent import LatestReturns
 
 BREAKOUT = 0.95 * 864  # of all points
 CORE = {"segment": 16}
@@ -27,8 +29,8 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
     """Trains to the end. Returns when the mean return of recent episodes first reached the goal, and final figures.
 
     The clock starts after the graphs are captured. Episodes are those of training, with sampled actions. A mean is over
-    at least as many episodes as there are envs, because long episodes that start together end together. `last` is the
-    mean over the last tenth of the run.
+    the newest episodes, at least as many as there are envs: long episodes that start together end together. `last` is
+    the mean over the last tenth of the run.
     """
     began = time.perf_counter()
     trainer = Trainer(env, options_for(env, {"device": "cuda", "seed": seed}, tables))
@@ -43,21 +45,21 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
         "reached_s": None,
         "best": float("-inf"),
     }
-    newest, last, total_steps = Games(), Games(), trainer.options.train.total_steps
+    newest, last = LatestReturns(trainer.vec.num_envs), LatestReturns(sys.maxsize)
+    total_steps = trainer.options.train.total_steps
     while not trainer.is_done:
         trainer.iterate()
         now = time.perf_counter()
         if now - looked < 0.01 and not trainer.is_done:
             continue
         looked, record = now, trainer.drain()
-        newest.add(record)
+        newest.add_record(record)
         if trainer.step > 0.9 * total_steps:
-            last.add(record)
-        if newest.count >= trainer.vec.num_envs:
+            last.add_record(record)
+        if newest.is_full:
             results["best"] = max(results["best"], newest.mean)
             if newest.mean >= goal and results["reached_s"] is None:
                 results |= {"reached_s": now - began, "reached_steps": trainer.step}
-            newest = Games()
     seconds = time.perf_counter() - began
     trainer.close()
     return results | {
@@ -66,23 +68,6 @@ def run_to(env: str, goal: float, tables: dict[str, Any], seed: int) -> dict[str
         "seconds": seconds,
         "steps_per_s": trainer.step / seconds,
     }
-
-
-class Games:
-    """The mean return of finished episodes."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0.0, 0.0
-
-    def add(self, record: dict[str, float]) -> None:
-        """Adds the episodes of a training record."""
-        if games := record.get("episode/n"):
-            self.count, self.total = self.count + games, self.total + games * record["episode/return"]
-
-    @property
-    def mean(self) -> float:
-        """Over all episodes that were added."""
-        return self.total / self.count if self.count else float("-inf")
 
 
 def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_learning import BREAKOUT, CASES, Games
+from gpu_learning import BREAKOUT, CASES
 
 from shoal.bench.training import profile
 from shoal.train import Trainer, options_for
+from shoal.train.recent import LatestReturns
 
 
 def host() -> dict[str, Any]:
@@ -99,15 +100,13 @@ def startup() -> dict[str, Any]:
 
 
 def seconds_to(goal: float, records: Path, games: int, began: float) -> float | None:
-    """When the mean return of at least `games` episodes first reached the goal, by a run's records; None: never."""
-    newest = Games()
+    """When the mean return of the newest episodes, at least `games`, first reached the goal; None: never."""
+    newest = LatestReturns(games)
     for line in records.read_text().splitlines():
         record = json.loads(line)
-        newest.add(record)
-        if newest.count >= games:
-            if newest.mean >= goal:
-                return float(record["time"] - began)
-            newest = Games()
+        newest.add_record(record)
+        if newest.is_full and newest.mean >= goal:
+            return float(record["time"] - began)
     return None
 
 

@@ -37,6 +37,7 @@ import suite_pool
 from shoal import config, registry
 from shoal.measure import describe_machine
 from shoal.runs import commit
+from shoal.train.recent import LatestReturns
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
@@ -177,16 +178,13 @@ def evaluate(run: Any, episodes: int, device: str) -> float:
 def first_reached(records: Iterable[dict[str, Any]], target: float, least: int) -> dict[str, Any]:
     """When training episodes first had a mean return of `target`: seconds and steps, None if never.
 
-    A mean is over at least `least` episodes, one for each env: the first to end are mostly short ones.
+    A mean is over the newest episodes, at least `least`, one for each env: the first to end are mostly short ones.
     """
-    count, total = 0, 0.0
+    newest = LatestReturns(least)
     for record in records:
-        count, total = count + record["episode/n"], total + record["episode/n"] * record["episode/return"]
-        if count < least:
-            continue
-        if total / count >= target:
+        newest.add_record(record)
+        if newest.is_full and newest.mean >= target:
             return {"reached_s": round(record["wall_s"], 2), "reached_steps": record["step"]}
-        count, total = 0, 0.0
     return {"reached_s": None, "reached_steps": None}
 
 
@@ -372,13 +370,18 @@ def summary(done: dict[str, list[dict[str, Any]]], wanted: dict[str, Goal]) -> l
         return []
     good = [env for env in wanted if done.get(env) and all(run["score"] >= wanted[env].target for run in done[env])]
     text = [f"{len(good)} of {len(wanted)} targets are reached by all seeds that were trained; {len(runs)} runs."]
-    if len(timed := [run for _, run in runs if "call" in run]) == len(runs):
+    if timed := [run for _, run in runs if "call" in run]:
         calls = {call: max(run["ended_s"] for run in of_call) for call, of_call in by(timed, "call")}
         *others, last = [f"{seconds:.0f} s" for seconds in calls.values()]
         times = f"{', '.join(others)} and {last}" if others else last
         jobs, gpus = {run["jobs"] for run in timed}, {run.get("gpu", "CPU only") for run in timed}
         total = f" ({sum(calls.values()):.0f} s in all)" if len(calls) > 1 else ""
-        text += [f"They took {times}{total} of wall time, {span_of(jobs)} runs at a time on {', '.join(sorted(gpus))}."]
+        who = "They" if len(timed) == len(runs) else f"{len(timed)} of them"
+        text += [
+            f"{who} took {times}{total} of wall time, {span_of(jobs)} runs at a time on {', '.join(sorted(gpus))}."
+        ]
+    if trials := [run for _, run in runs if "trial" in run]:
+        text += [f"{len(trials)} are trials (`benchmarks/trials.py`), beside other work on the GPU."]
     return [" ".join(text)]
 
 

@@ -54,7 +54,7 @@ def test_every_env_has_options_for_a_gpu():
     for env in registry.stock_names():
         tables = config.read_toml(registry.STOCK / f"{env}.toml")["cuda"]
         assert {"total_steps", "horizon", "minibatches", "learning_rate"} <= set(tables["train"]), env
-        assert tables["vec"]["num_envs"] > options_for(env, {"device": "cpu"}).vec.num_envs, env
+        assert tables["vec"]["num_envs"] >= options_for(env, {"device": "cpu"}).vec.num_envs, env
 
 
 def test_the_table_has_the_newest_run_of_each_seed(suite):
@@ -79,6 +79,10 @@ def test_the_table_has_times_and_only_the_newest_options(suite):
     assert "| 0.858, 0.859 | 2M | 0.4 to 0.6 | 3.0 |" in text
     assert "1 of 53 targets are reached by all seeds that were trained; 2 runs." in text
     assert "They took 500 s and 60 s (560 s in all) of wall time, 14 runs at a time on NVIDIA H200." in text
+    add(suite, "pong", 1, 20.0, trial="another rate")
+    text = suite.table()
+    assert "2 of them took 500 s and 60 s (560 s in all) of wall time" in text
+    assert "1 are trials (`benchmarks/trials.py`)" in text
 
 
 def test_a_line_that_was_cut_off_is_left_out(suite):

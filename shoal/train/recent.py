@@ -34,6 +34,11 @@ class LatestReturns:
         while self.count - self.intervals[0][0] >= (self.least if self.intervals[0][2] < 0.9 * step else self.window):
             self.count -= self.intervals.popleft()[0]
 
+    def add_record(self, record: Record) -> None:
+        """Adds the episodes of a training record."""
+        if count := int(record.get("episode/n", 0)):
+            self.add(count, record["episode/return"], int(record.get("step", 0)))
+
     @property
     def is_full(self) -> bool:
         """Whether there were `window` episodes."""
