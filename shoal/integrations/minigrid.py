@@ -118,7 +118,7 @@ class Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Cells as planes of 0 and 1 in place of three numbers, which are names: (height, width, planes).
 
     The planes: each kind of cell, with doors by their state; then the color, of cells that an agent can tell apart by
-    it. Walls and empty cells have none.
+    it. Walls and empty cells have none. A cell that is not seen is 0 in all planes, as in our native copies.
     """
 
     def __init__(self, env: Any, *, has_agent: bool) -> None:
@@ -126,20 +126,18 @@ class Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
         from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 
         kinds, states = max(OBJECT_TO_IDX.values()) + 1, 4  # 4 states: an agent's is where it faces
-        door, agent = OBJECT_TO_IDX["door"], OBJECT_TO_IDX["agent"]
+        unseen, door, agent = (OBJECT_TO_IDX[name] for name in ("unseen", "door", "agent"))
         colored = {OBJECT_TO_IDX[name] for name in ("door", "key", "ball", "box", "floor")}
         colors = max(COLOR_TO_IDX.values()) + 1
-        first = np.zeros((kinds, states), np.intp)  # the plane of a kind and its state
-        count = 0
-        for kind in range(kinds):
-            several = len(STATE_TO_IDX) if kind == door else states * has_agent if kind == agent else 1
-            first[kind] = count + np.minimum(np.arange(states), max(several, 1) - 1)
-            count += several
+        several = np.ones(kinds, np.intp)  # planes of each kind
+        several[[unseen, door, agent]] = 0, len(STATE_TO_IDX), states * has_agent
+        first, count = np.cumsum(several) - several, int(several.sum())
         self._table = np.zeros((kinds, colors, states, count + colors), np.uint8)
         for kind in range(kinds):
             for color in range(colors):
                 for state in range(states):
-                    self._table[kind, color, state, first[kind, state]] = 1
+                    if several[kind]:
+                        self._table[kind, color, state, first[kind] + min(state, several[kind] - 1)] = 1
                     self._table[kind, color, state, count + color] = kind in colored
         inner: Any = env.observation_space
         shape = (*inner["image"].shape[:2], count + colors)
