@@ -32,7 +32,7 @@ class MiniGrid(Framework):
     extra = "minigrid"
     # The view is partial, so the policy has a memory. A rollout of 128 steps holds whole episodes of FourRooms (at most
     # 100 steps). Our native copy of it, 2M steps: 0.639 and 0.627 (seeds 1 and 2, 400 episodes); 32 envs x 64 steps:
-    # 0.517. docs/LOG.md has the others.
+    # 0.517. docs/LOG.md has the others, and minigrid:FourRooms itself.
     options = {
         "train": {
             "total_steps": 2_000_000,
