@@ -462,9 +462,10 @@ def test_minigrid_cells_are_planes():
         image, cells = bytes_["image"], bits["image"]
         assert planes.observation_space.contains(bits)
         assert (cells[..., :-6].sum(-1) <= 1).all()
-        for kind, state, plane in [(0, 0, 0), (1, 0, 1), (2, 0, 2), (door, 0, 4), (door, 1, 5), (door, 2, 6)]:
+        for kind, state, plane in [(1, 0, 0), (2, 0, 1), (door, 0, 3), (door, 1, 4), (door, 2, 5)]:
             shown = (image[..., 0] == kind) & ((image[..., 2] == state) | (kind != door))
             assert np.array_equal(cells[..., plane] == 1, shown), (kind, state)
+        assert not cells[image[..., 0] == 0].any()  # unseen
         has_color = np.isin(image[..., 0], [door, key])
         assert np.array_equal(cells[..., -6:].argmax(-1)[has_color], image[..., 1][has_color])
         assert not cells[..., -6:][~has_color].any()

@@ -30,18 +30,29 @@ class MiniGrid(Framework):
 
     packages = {"minigrid": "minigrid>=3"}
     extra = "minigrid"
+    # The view is partial, so the policy has a memory. A rollout of 128 steps holds whole episodes of FourRooms (at most
+    # 100 steps). Our native copy of it, 2M steps: 0.639 and 0.627 (seeds 1 and 2, 400 episodes); 32 envs x 64 steps:
+    # 0.517. docs/LOG.md has the others, and minigrid:FourRooms itself.
     options = {
-        # our native copy of FourRooms, 1.1M steps, hidden 64: 0.51 with gamma 0.99 and lambda 0.95, 0.59 with 0.99 and
-        # 0.9, 0.60 with 0.98 and 0.9 (two seeds), 0.51 with 0.97 and 0.8
-        "train": {"total_steps": 2_000_000, "normalize_obs": False, "gamma": 0.98, "gae_lambda": 0.9},
-        "nn": {"hidden": 128, "activation": "relu", "separate": False},
+        "train": {
+            "total_steps": 2_000_000,
+            "horizon": 128,
+            "epochs": 4,
+            "minibatches": 4,
+            "learning_rate": 1e-3,
+            "gamma": 0.98,
+            "gae_lambda": 0.9,
+            "normalize_obs": False,
+        },
+        "vec": {"num_envs": 16},
+        "nn": {"hidden": 128, "layers": 1, "core": "mingru", "head_layers": 0, "activation": "relu", "separate": False},
         "eval": {"greedy": False},
     }
     preprocessing = (
         "7x7 cells as planes of 0 and 1: the kind of each, a door's state, colors; direction; the mission as word ids, "
         "embedded"
     )
-    network = "layers of 128; missions as embedded words, convolved"
+    network = "a layer of 128 and a MinGRU of 128; missions as embedded words, convolved"
     notes = (
         "`--env.mission false` leaves the mission out: most MiniGrid envs have one mission only.",
         "`--env.view full` observes the whole grid, `--env.view pixels` the picture of it.",
@@ -107,7 +118,7 @@ class Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Cells as planes of 0 and 1 in place of three numbers, which are names: (height, width, planes).
 
     The planes: each kind of cell, with doors by their state; then the color, of cells that an agent can tell apart by
-    it. Walls and empty cells have none.
+    it. Walls and empty cells have none. A cell that is not seen is 0 in all planes, as in our native copies.
     """
 
     def __init__(self, env: Any, *, has_agent: bool) -> None:
@@ -115,20 +126,18 @@ class Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
         from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 
         kinds, states = max(OBJECT_TO_IDX.values()) + 1, 4  # 4 states: an agent's is where it faces
-        door, agent = OBJECT_TO_IDX["door"], OBJECT_TO_IDX["agent"]
+        unseen, door, agent = (OBJECT_TO_IDX[name] for name in ("unseen", "door", "agent"))
         colored = {OBJECT_TO_IDX[name] for name in ("door", "key", "ball", "box", "floor")}
         colors = max(COLOR_TO_IDX.values()) + 1
-        first = np.zeros((kinds, states), np.intp)  # the plane of a kind and its state
-        count = 0
-        for kind in range(kinds):
-            several = len(STATE_TO_IDX) if kind == door else states * has_agent if kind == agent else 1
-            first[kind] = count + np.minimum(np.arange(states), max(several, 1) - 1)
-            count += several
+        several = np.ones(kinds, np.intp)  # planes of each kind
+        several[[unseen, door, agent]] = 0, len(STATE_TO_IDX), states * has_agent
+        first, count = np.cumsum(several) - several, int(several.sum())
         self._table = np.zeros((kinds, colors, states, count + colors), np.uint8)
         for kind in range(kinds):
             for color in range(colors):
                 for state in range(states):
-                    self._table[kind, color, state, first[kind, state]] = 1
+                    if several[kind]:
+                        self._table[kind, color, state, first[kind] + min(state, several[kind] - 1)] = 1
                     self._table[kind, color, state, count + color] = kind in colored
         inner: Any = env.observation_space
         shape = (*inner["image"].shape[:2], count + colors)
