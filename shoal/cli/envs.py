@@ -130,6 +130,7 @@ def load_all(names: list[str]) -> None:
 
 def list_table(names: list[str]) -> int:
     """Prints these envs. The row of one that does not compile has the error."""
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -169,7 +170,7 @@ def list_table(names: list[str]) -> int:
         out.print(lines[0])
         for line, row in zip(lines[1:], rows):
             out.print(line)
-            out.print(Text(f"  {row[-1]}", "dim"))
+            out.print(Padding(Text(row[-1], "dim"), (0, 0, 0, 2), expand=False))
     example = "breakout" if "breakout" in names else names[0]
     out.print(f"\n{len(names)} env{'' if len(names) == 1 else 's'}.")
     suggest(
