@@ -33,7 +33,7 @@ from shoal.train.param_changes import check_saveable
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
-from shoal.train.run_files import KeptFiles, describe, env_name, run_facts, run_to_resume
+from shoal.train.run_files import KeptFiles, check_env, describe, env_name, run_facts, run_to_resume
 from shoal.train.selection import BestCheckpoint, is_compared
 from shoal.train.sharded import make_trainer
 from shoal.train.signals import Stopped, handled_signals
@@ -105,6 +105,7 @@ def open_session(
     env_params: dict[str, Any] = {}
     if old is not None:
         held.enter_context(old.lock())
+        check_env(old, env, places.env.name)
         check_env_options(old, options.env)
         named.check_resume(old, options, policy, reward)
         with contextlib.suppress(OSError):
