@@ -220,7 +220,10 @@ class Runner:
 
     def _take_rewards(self, rewards: list[Any]) -> None:
         try:
-            self.rewards[:] = rewards
+            array = np.asarray(rewards)
+            if array.dtype.kind == "U":  # numpy would make a number of "1"
+                raise TypeError
+            self.rewards[:] = array
         except (TypeError, ValueError):
             for number, reward in enumerate(rewards):
                 if not is_number(reward):

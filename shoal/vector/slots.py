@@ -82,8 +82,10 @@ def checked(value: Any, leaf: Any) -> Array:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be a reward: a number, or an array of shape ()."""
-    return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.shape == ())
+    """Whether a value can be a reward: a number, or an array or tensor of shape ()."""
+    if isinstance(value, (int, float, np.number, np.bool_)):
+        return True
+    return getattr(value, "shape", None) == () and not isinstance(value, np.generic)
 
 
 def is_set(value: Any, name: str) -> bool:
