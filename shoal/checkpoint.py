@@ -2,7 +2,8 @@
 
     checkpoints/000000262144/
       weights.safetensors    the policy
-      state.safetensors      the rest of an exact resume: optimizer, random streams, envs, counters
+      state.safetensors      the rest of an exact resume: optimizer, random streams, envs, counters; absent where a
+                             policy was kept for being the best one (selection.py)
       meta.json              step, score, and the size and checksum of each file
 
 A checkpoint is written under a temporary name, synced to the disk and renamed. A kill at any moment leaves the earlier
@@ -28,7 +29,7 @@ from torch import Tensor
 from shoal.checkpoint_files import FILES, FORMAT, find_file, is_intact
 from shoal.checkpoint_files import read_meta as read_meta
 from shoal.errors import CheckpointError
-from shoal.runs import checkpoint_name, checkpoint_step, write_atomic
+from shoal.runs import STATE_FILE, checkpoint_name, checkpoint_step, write_atomic
 
 CHUNK_BYTES = 4 << 20  # copied at a time, from a GPU or from a tensor that is not contiguous
 LEFTOVER = re.compile(
@@ -163,15 +164,16 @@ def mark_best(folder: str | Path, checkpoint: str | Path, score: float, by: str 
 
 
 def prune(folder: str | Path, keep: int) -> None:
-    """Removes all but the newest `keep` checkpoints and the best one. 0 keeps all."""
+    """Removes all but the best checkpoint and the newest `keep` of those that can be resumed. 0 keeps all."""
     folder = Path(folder)
     best = ""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
         best = str(json.loads((folder / "best.json").read_text()).get("checkpoint"))
     steps = {step: path for path in folder.iterdir() if (step := checkpoint_step(path)) is not None}
-    for step in sorted(steps)[:-keep] if keep else []:
-        if steps[step].name != best:
-            shutil.rmtree(steps[step], ignore_errors=True)
+    resumable = [step for step in sorted(steps) if (steps[step] / STATE_FILE).is_file()]
+    for step, path in steps.items() if keep else ():
+        if step not in resumable[-keep:] and path.name != best:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def load(path: str | Path, names: Sequence[str] = FILES) -> tuple[Files, dict[str, Any]]:

@@ -38,6 +38,7 @@ with contextlib.suppress(ImportError):  # Windows has none: the process id in ru
 
 ROOT = Path("runs")
 LOCK = "train.lock"
+STATE_FILE = "state.safetensors"  # of a checkpoint that can be resumed (shoal/checkpoint.py)
 PATIENCE_S = 0.5  # `shoal runs` holds the lock for a moment while it reads it
 
 
@@ -111,6 +112,10 @@ class Run(RunFolder):
         paths = [path for path in folder.iterdir() if (path / "meta.json").is_file()] if folder.is_dir() else []
         steps = {step: path for path in paths if (step := checkpoint_step(path)) is not None}
         return [steps[step] for step in sorted(steps)]
+
+    def resumable(self) -> list[Path]:
+        """The checkpoints with all that a resume needs, oldest first. The best one may have weights alone."""
+        return [path for path in self.checkpoints() if (path / STATE_FILE).is_file()]
 
     @property
     def last(self) -> Path | None:
@@ -353,7 +358,7 @@ def find_unfinished(env: str, root: str | Path = ROOT) -> Run | None:
     name = folder_name(env)
     for run in reversed(all_runs(root)):
         is_finished = (run.summary or {}).get("status") == "finished"
-        if run.env == name and not is_finished and run.checkpoints() and not run.is_running:
+        if run.env == name and not is_finished and run.resumable() and not run.is_running:
             return run
     return None
 
@@ -362,7 +367,7 @@ def begun(folder: str | Path) -> Run | None:
     """The run of a folder, if it can be continued: it has a checkpoint and has not finished."""
     run = Run(folder)
     is_finished = (run.summary or {}).get("status") == "finished"
-    return run if run.checkpoints() and not is_finished else None
+    return run if run.resumable() and not is_finished else None
 
 
 def process_began(pid: int) -> float | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import shoal
@@ -924,3 +928,45 @@ def test_statistics_count_games_not_agents(backend):
         for key in ("mean", "min", "max"):
             assert ours[name][key] == pytest.approx(theirs[name][key], rel=1e-5)
     nested.close()
+
+
+class Reports(gymnasium.Env):
+    """Env k reports the k-th of some values."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, values):
+        self.values = values
+
+    def reset(self, *, seed=None, options=None):
+        self.number = seed
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {"x": self.values[self.number]}
+
+
+def reported(values, **backend):
+    with closing(shoal.make(partial(Reports, values), len(values), **backend)) as vec:
+        vec.reset(seed=0)
+        infos = vec.step(np.zeros(len(values), int))[-1]
+    assert infos["_x"].all()
+    return infos["x"]
+
+
+KINDS = [(2**63, 1), (1, -(2**70)), (np.uint64(2**63), -1), (1, None), (1, "a"), (1, {"a": 1}), ({"b": 1}, {"b": None})]
+
+
+@pytest.mark.parametrize("backend", [{"backend": "serial"}, {"backend": "process", "num_workers": 2}])
+@pytest.mark.parametrize("values", KINDS, ids=str)
+def test_infos_that_gymnasium_cannot_merge_become_objects(values, backend):
+    found = reported(values, **backend)
+    if isinstance(found, dict):
+        assert found["b"].tolist() == [1, None]
+    else:
+        assert list(found) == list(values)
+
+
+def test_infos_of_different_shapes_become_objects():
+    found = reported((np.ones(2), np.zeros(3), np.ones(1)), backend="serial")
+    assert [np.shape(one) for one in found] == [(2,), (3,), (1,)]

@@ -727,6 +727,14 @@ def test_pufferlib_3_takes_config_vecenv_policy_in_any_spelling():
     assert PuffeRL(config, vecenv).policy is not vecenv  # without a policy: Shoal's own
 
 
+def test_a_size_that_is_set_after_load_config_counts():
+    """As scripts for PufferLib 3 do."""
+    args = pufferl.load_config("puffer_breakout", [])
+    args["train"] |= {"bptt_horizon": 16, "minibatch_size": 8}
+    trainer = PuffeRL(args["train"], Serial(Talking, num_envs=2))
+    assert trainer.trainer.options.train.minibatches == 4
+
+
 def test_sizes_by_the_names_of_ppo_count():
     trainer = PuffeRL(env=Serial(Talking, num_envs=2), horizon=16, minibatches=8)
     assert (trainer.trainer.options.train.horizon, trainer.trainer.options.train.minibatches) == (16, 8)

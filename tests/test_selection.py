@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import signal
+import time
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -15,7 +19,8 @@ from shoal import checkpoint
 from shoal.log import RunFacts
 from shoal.log.console import print_summary
 from shoal.log.history import History
-from shoal.train import train
+from shoal.train import Callback, Stopped, train
+from shoal.train.selection import is_compared
 from tests.training import cut, tiny, train_tiny
 
 
@@ -147,3 +152,84 @@ def test_a_resumed_run_evaluates_at_the_same_steps(tmp_path, biased, left):
     table = {"total_steps": 12 * 32}
     resumed = train(Biased, resume=half.folder, runs_folder=tmp_path / "b", console="off", train=table)
     assert evaluated(resumed) == evaluated(whole) == [96, 192, 288, 384]
+
+
+# ---- steps select, not the clock ----
+
+HUMP = {"train": {"total_steps": 40 * 32, "horizon": 8}, "vec": {"num_envs": 4, "backend": "serial"}}
+
+
+class Hump(Biased):
+    """Its return in training rises for 100 episodes, then falls. `Biased.episodes` counts its episodes."""
+
+    def step(self, action):
+        obs, _, *end = super().step(action)
+        return obs, -abs(Biased.episodes - 100) / 7, *end
+
+
+def set_clock(patch, seconds):
+    """A clock that goes on by so many seconds whenever it is read: logs and saves are due sooner or later."""
+    reads = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: seconds * next(reads), time=time.time)
+    patch.setattr("shoal.train.session.time", clock)
+
+
+@pytest.mark.parametrize("every", [0, 96])
+def test_the_clock_never_decides_which_checkpoint_is_the_best(tmp_path, monkeypatch, every):
+    found = []
+    for number, seconds in enumerate([0.0001, 0.3, 2.0, 100.0]):
+        with monkeypatch.context() as patch:
+            set_clock(patch, seconds)
+            Biased.episodes = 0
+            save = {"every": every, "every_s": 5.0, "keep": 1}
+            run = train_tiny(Hump, tmp_path / str(number), eval={"episodes": 0}, save=save, **HUMP)
+        weights, _ = checkpoint.load(run.best, ("weights",))
+        found.append((run.summary["best"], {name: x.tolist() for name, x in weights["weights"].items()}))
+        assert int(run.best.name) == run.summary["best"]["step"] < 40 * 32
+        assert {*run.checkpoints()} == {run.best, run.last}
+        assert run.last in run.resumable()
+    assert all(one == found[0] for one in found)
+
+
+class StopsAt(Callback):
+    """A signal stops the run at a step."""
+
+    step = 23 * 32
+
+    def on_iteration(self, context):
+        if context.step == self.step:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_resumed_run_has_the_best_checkpoint_of_one_that_was_not_stopped(tmp_path, monkeypatch):
+    """Also if saves by the clock and a signal came between two comparisons."""
+    train_table = {"total_steps": 40 * 32, "horizon": 2, "learning_rate": 0.1}
+    tables = tiny(train=train_table, save={"every": 0, "every_s": 5.0, "keep": 1})
+    whole = train("cartpole", runs_folder=tmp_path / "a", console="off", **tables)
+    with monkeypatch.context() as patch:
+        set_clock(patch, 2.0)
+        with pytest.raises(Stopped) as stopped:
+            train("cartpole", runs_folder=tmp_path / "b", console="off", callbacks=[StopsAt()], **tables)
+        half = stopped.value.run
+        assert half.summary["status"] == "interrupted"
+        again = train("cartpole", resume=half.folder, runs_folder=tmp_path / "b", console="off")
+    assert again.summary["best"] == whole.summary["best"]
+    first, second = (checkpoint.load(run.best, ("weights",))[0]["weights"] for run in (whole, again))
+    assert all(first[name].equal(second[name]) for name in first)
+
+
+def test_a_few_lucky_episodes_select_nothing(tmp_path):
+    """Of fewer than five episodes no mean is compared: the newest checkpoint is the best one."""
+    Biased.episodes = 0
+    tables = {"train": {"total_steps": 16, "horizon": 4, "minibatches": 1}, "vec": {"num_envs": 1, "backend": "serial"}}
+    run = train_tiny(Biased, tmp_path, **tables)
+    assert run.summary["best"] is None
+    assert run.best == run.last
+
+
+def test_policies_are_compared_whenever_a_tenth_more_steps_are_done():
+    steps = [32 * k for k in range(1, 1001)]
+    compared = [step for before, step in zip([0, *steps], steps) if is_compared(before, step)]
+    assert compared[:5] == [32, 64, 96, 128, 160]
+    gaps = [later / step for step, later in itertools.pairwise(compared) if step > 32 * 100]
+    assert all(1.08 < gap < 1.12 for gap in gaps)

@@ -245,7 +245,7 @@ def test_the_latest_returns_are_those_of_at_least_a_window():
     latest.add(30, 2.0)
     assert latest.mean == pytest.approx(140 / 110)
     latest.add(75, 4.0)
-    assert (latest.count, latest.mean) == (105, (60 + 300) / 105), "the first 80 are no longer needed"
+    assert (latest.count, latest.mean) == (105, pytest.approx((60 + 300) / 105)), "the first 80 are no longer needed"
     latest.add(1000, 9.0)
     assert (latest.count, latest.mean) == (1000, 9.0)
     latest.add(0, math.nan)

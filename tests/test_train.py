@@ -207,6 +207,15 @@ def test_your_own_policy_repeats_and_resumes(tmp_path):
     assert contents(train("cartpole", resume=run.folder, policy=Own, console="off")) == whole
 
 
+def test_resuming_with_the_name_of_another_env_is_refused(tmp_path):
+    """Also if its spaces are the same."""
+    run = train_tiny("cartpole", tmp_path)
+    with pytest.raises(ConfigError, match="is a run of cartpole, not of gymnasium:CartPole-v1") as caught:
+        train("gymnasium:CartPole-v1", resume=run.folder, console="off")
+    assert "train('cartpole', resume=...)" in str(caught.value)
+    assert Run(run.folder).facts["env"] == "cartpole"
+
+
 def test_resuming_with_another_policy_is_refused(tmp_path):
     run = train_tiny("cartpole", tmp_path)
     before = contents(run)

@@ -17,6 +17,7 @@ from shoal.algos.actor import Actor
 from shoal.algos.optimizers import make_optimizer
 from shoal.algos.rollout import Rollout
 from shoal.errors import ConfigError
+from shoal.nn.distributions import ActionHead
 from shoal.nn.launch import fresh, has_triton, launch
 from shoal.schedules import Schedule
 from shoal.seeds import stream_seed
@@ -177,6 +178,14 @@ class Learner:
         for name, tensor in self._tensors.items():
             tensor.fill_(self.scheduled[name])
         self.config = dataclasses.replace(self.config, **self.scheduled | self._tensors)
+
+    @property
+    def random_entropy(self) -> float:
+        """Of a uniformly random policy; 0 if unknown: with action masks, with Box actions, in Q-learning."""
+        head = self.head
+        if self.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
+            return 0.0
+        return sum(math.log(part.count) for part in head.parts)
 
     def schedule_metrics(self) -> dict[str, float]:
         """The current values of options with a schedule, as metrics. The learning rate is a metric of every run."""

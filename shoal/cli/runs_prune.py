@@ -53,7 +53,8 @@ def prune(
     spare: list[Path] = []
     for one in found:
         if not one.is_running:
-            spare += [path for path in one.checkpoints() if path not in (one.best, one.last)]
+            kept = (one.best, one.last, *one.resumable()[-1:])
+            spare += [path for path in one.checkpoints() if path not in kept]
     size = sum(map(size_of, spare))
     count = f"{len(spare)} checkpoint{'s' * (len(spare) != 1)} of {len({path.parent for path in spare})} runs"
     screen = console(stderr=json)

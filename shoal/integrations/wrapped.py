@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from shoal.distributions import Distribution
 from shoal.errors import ConfigError
 from shoal.spec import Array
-from shoal.vector.slots import Limited
+from shoal.vector.slots import Limited, is_set
 from shoal.wrappers import Wrap
 
 Info = dict[str, Any]
@@ -115,6 +115,7 @@ class WrappedEnv(_Wrapped):
             obs, reward, terminated, truncated, info = self.env.step(self._last_action)
             self._ticks += 1
             total = total + reward
+            terminated, truncated = is_set(terminated, "terminated"), is_set(truncated, "truncated")
             truncated = truncated or (self._ticks == self._limit and not terminated)
             if terminated or truncated:
                 break
@@ -187,8 +188,10 @@ class WrappedAgents(_Wrapped):
             infos |= new_infos
             for agent, reward in new_rewards.items():
                 rewards[agent] = rewards.get(agent, 0.0) + reward
-            terminations |= {agent: terminations.get(agent, False) or bool(end) for agent, end in ends.items()}
-            truncations |= {agent: truncations.get(agent, False) or bool(cut) for agent, cut in cuts.items()}
+            ends = {agent: is_set(end, f"terminated of agent {agent!r}") for agent, end in ends.items()}
+            cuts = {agent: is_set(cut, f"truncated of agent {agent!r}") for agent, cut in cuts.items()}
+            terminations |= {agent: terminations.get(agent, False) or end for agent, end in ends.items()}
+            truncations |= {agent: truncations.get(agent, False) or cut for agent, cut in cuts.items()}
             left = [agent for agent in self.env.agents if not (ends.get(agent) or cuts.get(agent))]
             if not left or any(agent not in actions for agent in left):  # one that has just joined has no action yet
                 break

@@ -41,7 +41,10 @@ def used(config: Mapping[str, Any]) -> dict[str, Any]:
     """PufferLib 3's [train] table without the keys that this trainer ignores."""
     if config.get("precision", "float32") != "float32":
         raise APIUsageError(f"precision={config['precision']!r}: training is in float32. Leave it out.")
-    return {key: value for key, value in config.items() if key not in UNUSED}
+    unused = {*UNUSED}
+    if config.get("minibatch_size", "auto") != "auto":
+        unused.add("minibatches")  # Shoal's own, which `load_config` has: PufferLib 3 has none, and sets the size
+    return {key: value for key, value in config.items() if key not in unused}
 
 
 def translated(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -210,7 +210,7 @@ class _Population:
         self._finish(console)
 
     def _member(self, number: int, values: Mapping[str, Any], run: Run | None) -> Member:
-        can_resume = run is not None and bool(run.checkpoints())
+        can_resume = run is not None and bool(run.resumable())
         if run is not None and not can_resume:
             shutil.rmtree(run.folder, ignore_errors=True)
         request = {**self.arguments, "options": self.options_of(number, values)}
@@ -227,7 +227,7 @@ class _Population:
         if self.rule is None or self.group.is_finished:
             return 0
         again = [run for run in runs_now.values() if (run.summary or {}).get("status") != "failed"]
-        steps = [{_step(path) for path in run.checkpoints()} for run in again]
+        steps = [{_step(path) for path in run.resumable()} for run in again]
         is_complete = len(runs_now) == len(self.group.seeds)
         step = max(set.intersection(*steps), default=0) if steps and is_complete else 0
         for run in again:

@@ -103,7 +103,7 @@ def train_job(job: dict[str, Any], pool: TrainerPool | None = None) -> dict[str,
         done = finished(run)
         if done is not None:
             return done
-        can_resume = bool(run.checkpoints()) and job["attempt"] <= 2  # later from the start: a checkpoint may be bad
+        can_resume = bool(run.resumable()) and job["attempt"] <= 2  # later from the start: a checkpoint may be bad
         if not can_resume:
             shutil.rmtree(run.folder, ignore_errors=True)
         sys.argv = job["argv"]

@@ -150,7 +150,7 @@ class _Work:
     def request(self, seed: int) -> dict[str, Any]:
         """The arguments of `train` for a seed: a new run, or the rest of one that has a checkpoint."""
         run = self.group.runs.get(seed)
-        can_resume = run is not None and bool(run.checkpoints())
+        can_resume = run is not None and bool(run.resumable())
         if run is not None and not can_resume:
             _remove_empty(run)  # it was stopped before its first checkpoint: it starts again, under the same name
         return {

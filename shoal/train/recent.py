@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 LATEST, LEAST = 100, 5  # episodes
+DIGITS = 9  # of a mean
 
 Record = dict[str, float]
 
@@ -15,6 +16,7 @@ class LatestReturns:
     """The mean return of the latest episodes: `window` of them, or all if there were fewer.
 
     Episodes come as counts and means of intervals. An interval is never split, so the mean may cover more episodes.
+    Those that `joins` adds to the latest interval come as if all of it were added at once, but for rounding.
     With `least`, intervals from before the last tenth of all steps are left out while `least` episodes remain: in a
     short run with long episodes, 100 episodes would reach back to its start.
     """
@@ -25,10 +27,14 @@ class LatestReturns:
         for count, mean, step in intervals:
             self.add(int(count), float(mean), int(step))
 
-    def add(self, count: int, mean: float, step: int = 0) -> None:
+    def add(self, count: int, mean: float, step: int = 0, joins: bool = False) -> None:
         """Adds the episodes of an interval that ended at a step, and removes intervals that are no longer needed."""
         if count <= 0:
             return
+        if joins and self.intervals:
+            before, mean_before, _ = self.intervals.pop()
+            self.count -= before
+            count, mean = count + before, (count * mean + before * mean_before) / (count + before)
         self.intervals.append((count, mean, step))
         self.count += count
         while self.count - self.intervals[0][0] >= (self.least if self.intervals[0][2] < 0.9 * step else self.window):
@@ -46,8 +52,10 @@ class LatestReturns:
 
     @property
     def mean(self) -> float:
-        """The mean return; NaN without episodes."""
-        return sum(count * mean for count, mean, _ in self.intervals) / self.count if self.count else float("nan")
+        """The mean return; NaN without episodes. Digits that depend on how often metrics were read are cut off."""
+        if not self.count:
+            return float("nan")
+        return float(f"{sum(count * mean for count, mean, _ in self.intervals) / self.count:.{DIGITS}g}")
 
 
 class MergedRecord:

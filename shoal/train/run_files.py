@@ -17,6 +17,7 @@ import torch
 import shoal
 from shoal import config, runs
 from shoal.cores import available_cores
+from shoal.errors import ConfigError
 from shoal.log import MetricRow, RunFacts
 from shoal.names import shortened
 from shoal.runs import Run
@@ -38,6 +39,16 @@ def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
     if str(resume) != "auto":
         return runs.find(resume, root)
     return runs.find_unfinished(env_name(env), root)
+
+
+def check_env(run: Run, env: Any, name: str) -> None:
+    """Raises if a run is resumed with a name of another env. Classes and functions may have been renamed or moved."""
+    trained = str(run.facts.get("env", ""))
+    if isinstance(env, (str, Path)) and run.facts.get("env_is_a_name") and name != trained:
+        raise ConfigError(
+            f"{run.id} is a run of {shortened(trained)}, not of {shortened(name)}, and is resumed with its own env: "
+            f"train({trained!r}, resume=...). A new run may start from its weights: train({str(env)!r}, init=...)."
+        )
 
 
 def describe(

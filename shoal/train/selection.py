@@ -1,11 +1,21 @@
-"""The best checkpoint of a run: what selects it, and its score."""
+"""The best checkpoint of a run: what selects it, and its score.
+
+Steps alone decide, never the clock, so that a run that repeats has the same best checkpoint. Without evaluations during
+training, policies are compared at fixed steps (`is_compared`). The best one so far is a copy in memory until the next
+checkpoint is written: comparing costs no time of the disk.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from shoal import checkpoint, runs
 from shoal.runs import Run
@@ -15,6 +25,22 @@ from shoal.train.options import Options
 BY_TRAINING = "sampled return in the latest training episodes"
 NEWEST = "the newest one: in self-play the return depends on the opponents"
 BY_TRAINING_BEFORE = ("", None, "sampled return in training")  # what older versions wrote
+RATIO = 1.1  # of the steps at which two policies are compared, one after the other
+
+
+def is_compared(before: int, step: int) -> bool:
+    """Whether a policy is compared at a step: one of 1, 1.1, 1.21 ... lies between it and the step before."""
+    return step > 0 and (before <= 0 or math.log(step) // math.log(RATIO) > math.log(before) // math.log(RATIO))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy whose score is the best so far, and which no checkpoint holds yet."""
+
+    step: int
+    score: float
+    weights: dict[str, Tensor]
+    facts: dict[str, Any]  # for its meta.json
 
 
 class BestCheckpoint:
@@ -29,6 +55,7 @@ class BestCheckpoint:
         if is_self_play(options):  # no checkpoint is marked: the best one of a run without a mark is the newest
             self.selected_by = NEWEST
         self.score = self._score_before()
+        self.candidate: Candidate | None = None
 
     def _score_before(self) -> float | None:
         """The score of the best checkpoint so far; None if there is none, or if another return selected it."""
@@ -45,6 +72,25 @@ class BestCheckpoint:
             return False
         return self.score is None or score >= self.score
 
+    def compare(self, step: int, score: float, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Keeps a copy of a policy if its score is the best so far."""
+        if self.is_reached_by(score):
+            copies = {name: weight.detach().clone() for name, weight in weights.items()}
+            self.score, self.candidate = score, Candidate(step, score, copies, {**facts, "score": score})
+
+    def write(self, step: int) -> None:
+        """Writes the copy, if there is one of a step before this one, as a checkpoint with weights alone."""
+        if (one := self.candidate) is not None and one.step < step:
+            path = checkpoint.save(self.folder, one.step, {"weights": one.weights}, one.facts, keep=0)
+            self.candidate = None
+            self.mark(path, one.score)
+
+    def mark_saved(self, path: Path, step: int) -> None:
+        """Makes the checkpoint of a step the best one if the copy is of this step: the checkpoint has it, too."""
+        if (one := self.candidate) is not None and one.step == step:
+            self.candidate = None
+            self.mark(path, one.score)
+
     def mark(self, path: Path, score: float) -> None:
         """Makes a checkpoint the best one if its score is."""
         if self.is_reached_by(score):
@@ -55,7 +101,7 @@ class BestCheckpoint:
     def forget(self) -> None:
         """Forgets scores of training that later ones cannot be compared with: the next score is the best."""
         if self.selected_by == BY_TRAINING:
-            self.score = None
+            self.score = self.candidate = None
             with contextlib.suppress(OSError):
                 (self.folder / "best.json").unlink()
 

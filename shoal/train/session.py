@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,6 @@ from shoal.errors import CheckpointError, ConfigError, ShoalError, TrainingError
 from shoal.log import Loggers, open_all
 from shoal.log import check as check_loggers
 from shoal.names import shortened
-from shoal.nn.distributions import ActionHead
 from shoal.runs import Run
 from shoal.train import diagnosis, league_members, named, ranks, shard_options
 from shoal.train import init as initial_weights
@@ -35,8 +33,8 @@ from shoal.train.param_changes import check_saveable
 from shoal.train.players import check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
-from shoal.train.run_files import KeptFiles, describe, env_name, run_facts, run_to_resume
-from shoal.train.selection import BestCheckpoint
+from shoal.train.run_files import KeptFiles, check_env, describe, env_name, run_facts, run_to_resume
+from shoal.train.selection import BestCheckpoint, is_compared
 from shoal.train.sharded import make_trainer
 from shoal.train.signals import Stopped, handled_signals
 from shoal.train.tally import MAX_LISTED
@@ -49,7 +47,7 @@ EVALUATION_ENVS = 128
 EVALUATION_EPISODES = 100  # of each mode
 ENDLESS_STEPS = 10_000  # most steps of an episode, where none ended in training and no number of episodes is asked for
 EVALUATION_S, EVALUATION_SHARE = 10.0, 0.2  # the last evaluation takes at most the larger: seconds, part of training
-READ_EVERY_ON_GPU = 8  # iterations between two reads of metrics for callbacks and loops
+READ_EVERY_ON_GPU = 8  # iterations between two reads of metrics for callbacks, loops and comparisons of policies
 
 
 def open_session(
@@ -107,11 +105,12 @@ def open_session(
     env_params: dict[str, Any] = {}
     if old is not None:
         held.enter_context(old.lock())
+        check_env(old, env, places.env.name)
         check_env_options(old, options.env)
         named.check_resume(old, options, policy, reward)
         with contextlib.suppress(OSError):
             checkpoint.recover(old.folder / "checkpoints")
-        loaded = checkpoint.load_newest(old.checkpoints())
+        loaded = checkpoint.load_newest(old.resumable())
         saved_states, env_params = read_saved(loaded[1]["state"])
     make = partial(make_trainer, world=world) if pool is None else pool.get
     trainer: Trainer = make(env, options, policy=policy, reward=reward, is_resumed=old is not None)
@@ -183,12 +182,14 @@ class Session:
         self.first_step, self.logged_step, self.saved_step = trainer.step, trainer.step, trainer.step
         self.first_wall_s = trainer.wall_s
         self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
+        self.has_new_episodes = False  # since policies were compared: their interval in `latest` is still open
+        self.step_before = trainer.step  # of the iteration before
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
             self.evaluated_step = int(meta["evaluated_step"])
             self.latest = LatestReturns(least=LEAST, intervals=meta["latest_returns"])
+            self.has_new_episodes = bool(meta["has_new_episodes"])
         if trainer.step - self.evaluated_step >= self.options.eval.every:  # the last evaluation came after the save
             self.evaluated_step = trainer.step
-        self.has_new_episodes = False  # since the last checkpoint
         self.best = BestCheckpoint(run, trainer.options)
         self.usage = Usage()
         self.records = run.metrics()  # for the diagnosis; a resumed run has earlier ones
@@ -255,6 +256,8 @@ class Session:
         """Ends the training: a last checkpoint, the evaluation, the summary. `reason`: why it ended before its end."""
         try:
             self._log()
+            if self.trainer.is_done or not self.signal:  # nobody repeats the step at which a signal came
+                self._compare()
             self._save(must=True)
         except BaseException as error:
             self.is_broken = not self.callbacks.fault
@@ -307,7 +310,7 @@ class Session:
             )
 
     def _last_checkpoint(self) -> str:
-        steps = [runs.checkpoint_step(path) for path in self.run.checkpoints()]
+        steps = [runs.checkpoint_step(path) for path in self.run.resumable()]
         if not steps:
             return "There is no checkpoint."
         return f"The last checkpoint is of step {steps[-1]:,}; --resume continues from it."
@@ -328,10 +331,16 @@ class Session:
             self._log()
             self._evaluate()
         by_time = options.save.every_s and now - self.saved_at >= self._save_interval_s()
-        by_steps = options.save.every and trainer.step - self.saved_step >= options.save.every
+        by_steps = options.save.every and trainer.step // options.save.every > self.step_before // options.save.every
+        # comparing reads metrics, which waits for a GPU: there only some iterations do
+        before = trainer.step - self.read_every * trainer.steps_per_iteration
+        is_due = trainer.iteration % self.read_every == 0 and is_compared(before, trainer.step)
+        if (by_steps or is_due) and not trainer.is_done:
+            self._compare()
         if (by_time or by_steps) and self.saves_by_itself and not trainer.is_done:
             self._log()
             self._save()
+        self.step_before = trainer.step
         self.save_if_wanted()
 
     def _save_interval_s(self) -> float:
@@ -346,6 +355,7 @@ class Session:
             self.is_save_wanted = False
             if self.trainer.step > self.saved_step:
                 self._log()
+                self._compare()
                 self._save()
 
     @property
@@ -360,30 +370,21 @@ class Session:
         self.merged.add(record, trainer.iteration - self.read_iteration)
         self.metrics |= {**record, "sps": (trainer.step - self.read_step) / max(now - self.read_at, 1e-9)}
         self.read_at, self.read_step, self.read_iteration = now, trainer.step, trainer.iteration
-        if not self._count_episodes(record):
-            return False
-        self.episodes = Episodes.of(record, None if trainer.has_opponents else trainer.drained_returns)
-        return True
-
-    def _count_episodes(self, record: Mapping[str, float]) -> bool:
-        """Adds the episodes of a record to the latest ones. True if there are any."""
         if not record.get("episode/n"):
             return False
-        self.latest.add(int(record["episode/n"]), record["episode/return"], self.trainer.step)
+        count, mean = int(record["episode/n"]), record["episode/return"]
+        self.latest.add(count, mean, trainer.step, joins=self.has_new_episodes)
         self.has_new_episodes = True
+        self.episodes = Episodes.of(record, None if trainer.has_opponents else trainer.drained_returns)
         return True
 
     def _log(self) -> None:
         trainer, now = self.trainer, time.perf_counter()
         if trainer.step == self.logged_step:
             return
-        if self.reads and trainer.step != self.read_step:
+        if trainer.step != self.read_step:
             self._read()
-        if self.reads:
-            record = self.merged.drain()
-        else:
-            record = trainer.drain()
-            self._count_episodes(record)
+        record = self.merged.drain()
         for event in trainer.drain_events():
             self.loggers.note(f"warning: {event}")
         total = now - self.logged_at
@@ -448,27 +449,36 @@ class Session:
             num_learners=trainer.num_learning,
             total_steps=options.train.total_steps,
             device=trainer.device.type,
-            random_entropy=min(map(_random_entropy, trainer.learners)),
+            random_entropy=min(learner.random_entropy for learner in trainer.learners),
         )
         phase = self.metrics.get("curriculum/phase")  # returns of other phases cannot be compared
         records = [record for record in self.records if record.get("curriculum/phase") == phase]
         return diagnosis.diagnose(records, setup)
 
+    def _compare(self) -> None:
+        """Without evaluations during training, the best policy so far is that with the highest training return."""
+        trainer = self.trainer
+        if trainer.step != self.read_step:
+            self._read()
+        has_new_episodes, self.has_new_episodes = self.has_new_episodes, False
+        if has_new_episodes and self.latest.count >= LEAST and not self.options.eval.every:
+            self.best.compare(trainer.step, self.latest.mean, trainer.weights(), trainer.counters())
+
     def _save(self, must: bool = False, calls: bool = True) -> None:
-        """Writes a checkpoint. Without evaluations during training, the best one has the highest training return."""
+        """Writes a checkpoint, and before it that of the best policy so far, if it is an earlier one."""
         trainer, options, began = self.trainer, self.options, time.perf_counter()
-        score = self.latest.mean if self.has_new_episodes else None
+        score = self.latest.mean if self.latest.count else None
         try:
             if restored := self.files.restore():
                 self.loggers.note(f"warning: {', '.join(restored)} of {self.run.folder} was deleted; written again")
             facts = {**trainer.counters(), "score": score, "evaluated_step": self.evaluated_step}
-            facts["latest_returns"] = list(self.latest.intervals)
+            facts |= {"latest_returns": list(self.latest.intervals), "has_new_episodes": self.has_new_episodes}
             files = trainer.state()
             files["state"] |= self.callbacks.save(self.env_params)
             with trainer.patient():
+                self.best.write(trainer.step)
                 path = checkpoint.save(self.folder, trainer.step, files, facts, options.save.keep)
-            if score is not None and not options.eval.every:
-                self.best.mark(path, score)
+            self.best.mark_saved(path, trainer.step)
         except (CheckpointError, OSError) as error:
             if must:
                 raise
@@ -477,7 +487,7 @@ class Session:
         else:
             shown = "" if score is None else f", return {score:.4g} in the latest {self.latest.count:,} episodes"
             self.loggers.note(f"checkpoint at {trainer.step:,} steps{shown}")
-        self.saved_at, self.saved_step, self.has_new_episodes = time.perf_counter(), trainer.step, False
+        self.saved_at, self.saved_step = time.perf_counter(), trainer.step
         self.save_took_s = self.saved_at - began
         if calls:
             self.callbacks.call("on_checkpoint", self.context)
@@ -586,11 +596,3 @@ def _plain_reasons(trainer: Trainer) -> list[str]:
     if trainer.shards is not None and trainer.on_gpu:
         reasons.add("with shards an update is not a CUDA graph: it waits for other shards")
     return sorted(reasons)
-
-
-def _random_entropy(learner: Any) -> float:
-    """The entropy of a uniformly random policy; 0 if unknown: with action masks, with Box actions, in Q-learning."""
-    head = learner.head
-    if learner.rollout.masks is not None or not isinstance(head, ActionHead) or head.has_box:
-        return 0.0
-    return sum(math.log(part.count) for part in head.parts)

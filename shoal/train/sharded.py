@@ -224,9 +224,8 @@ class ShardedTrainer(Trainer):
             return {}
         shards = [shard for part in parts for shard in part]
         _check_equal([digest for _, digest in shards])
-        weights = Trainer._tensors(self)["weights"]
         state = restoring.merge_shards(self._state_tensors(), [record for record, _ in shards])
-        return {"weights": weights, "state": state}
+        return {"weights": self.weights(), "state": state}
 
     def restore(self, files: Mapping[str, Mapping[str, Tensor]], meta: Mapping[str, Any]) -> None:
         """Continues from a checkpoint of all shards, whatever the number of processes that wrote it."""

@@ -484,11 +484,12 @@ class Trainer:
 
     def _tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors that training changes."""
-        weights: dict[str, Tensor] = {}
-        for k, actor in enumerate(self.actors):
-            weights |= {f"{k}.{name}": value for name, value in actor.state_dict().items()}
         rows = self._row_tensors() | memory_of(self.frozen) | ({} if self.league is None else self.league.memory())
-        return {"weights": weights, "state": self._state_tensors() | rows | self.shaping.tensors()}
+        return {"weights": self.weights(), "state": self._state_tensors() | rows | self.shaping.tensors()}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The policies, with their normalizers: what a player needs."""
+        return {f"{k}.{name}": x for k, actor in enumerate(self.actors) for name, x in actor.state_dict().items()}
 
     def _state_tensors(self) -> dict[str, Tensor]:
         tensors = {

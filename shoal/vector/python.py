@@ -59,13 +59,33 @@ class EnvRange:
 
 
 class _Infos(VectorEnv[Any, Any, Any]):
-    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays."""
+    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays.
+
+    Where it raises, since the array of the rows before cannot hold a value, the array becomes one of objects.
+    """
 
     def __init__(self, count: int) -> None:
         self.num_envs = count
 
     def merge(self, infos: Info, info: Info, row: int) -> Info:
         return self._add_info(infos, info, row)
+
+    def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
+        try:
+            return super()._add_info(vector_infos, env_info, env_num)
+        except (ArithmeticError, AttributeError, TypeError, ValueError):
+            if len(env_info) > 1:
+                for key, value in env_info.items():
+                    self._add_info(vector_infos, {key: value}, env_num)
+                return vector_infos
+        ((key, value),) = env_info.items()
+        mask = vector_infos.setdefault(f"_{key}", np.zeros(self.num_envs, np.bool_))
+        objects = np.full(self.num_envs, None, object)
+        for row in np.flatnonzero(mask).tolist():
+            objects[row] = vector_infos[key][row]
+        objects[env_num], mask[env_num] = value, True
+        vector_infos[key] = objects
+        return vector_infos
 
 
 class PythonVec(VecEnv):

@@ -25,9 +25,11 @@ from shoal.vector.slots import (
     brief,
     info_dict,
     is_number,
+    is_set,
     wrong_step,
 )
 
+NO = np.False_  # numpy has one object for it
 SMALL_OBS = 4096  # bytes: smaller observations are stacked first and written at once, which is faster
 
 
@@ -174,8 +176,10 @@ class Runner:
                 raise BadOutput(wrong_step(result)) from None
             rewards.append(reward)
             observations.append(obs)
-            if terminated or truncated or info or info is None or (timeouts and timeouts[row - lo]):
-                events.append((row, obs, bool(terminated), bool(truncated), info))
+            goes_on = (terminated is False or terminated is NO) and (truncated is False or truncated is NO)
+            if not goes_on or info or info is None or (timeouts and timeouts[row - lo]):
+                ends = is_set(terminated, "terminated"), is_set(truncated, "truncated")
+                events.append((row, obs, *ends, info))
             row += 1
         self._take_obs(observations)
         self._take_rewards(rewards)
@@ -183,7 +187,8 @@ class Runner:
         for row, obs, terminated, truncated, info in events:
             place[0], number = row, row - lo
             if not (terminated or truncated or (timeouts and timeouts[number])):
-                info_rows.append((row, False, info_dict(info)))
+                if info or info is None:
+                    info_rows.append((row, False, info_dict(info)))
                 continue
             self.slots[number].end(
                 obs, terminated, info, int(self.ticks[number]), float(self.totals[number]), info_rows
@@ -215,7 +220,10 @@ class Runner:
 
     def _take_rewards(self, rewards: list[Any]) -> None:
         try:
-            self.rewards[:] = rewards
+            array = np.asarray(rewards)
+            if array.dtype.kind == "U":  # numpy would make a number of "1"
+                raise TypeError
+            self.rewards[:] = array
         except (TypeError, ValueError):
             for number, reward in enumerate(rewards):
                 if not is_number(reward):

@@ -82,8 +82,22 @@ def checked(value: Any, leaf: Any) -> Array:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be a reward: a number, or an array of shape ()."""
-    return isinstance(value, (int, float, np.number, np.bool_)) or (isinstance(value, np.ndarray) and value.shape == ())
+    """Whether a value can be a reward: a number, or an array or tensor of shape ()."""
+    if isinstance(value, (int, float, np.number, np.bool_)):
+        return True
+    return getattr(value, "shape", None) == () and not isinstance(value, np.generic)
+
+
+def is_set(value: Any, name: str) -> bool:
+    """A flag that an env returned, `terminated` or `truncated`, as a bool; BadOutput if it is neither 0 nor 1."""
+    if value is True or value is False:
+        return value
+    try:
+        if value == 0 or value == 1:  # also numpy's bools, and arrays of one element
+            return bool(value)
+    except (TypeError, ValueError):  # arrays of several elements, and others that have no truth
+        pass
+    raise BadOutput(f"{name} is {brief(value)}, not a bool")
 
 
 def reset_values(result: Any) -> tuple[Any, Any]:
@@ -161,12 +175,13 @@ class SingleSlot(Slot):
             raise BadOutput(f"the reward is {brief(reward)}, not a number")
         self.total += reward
         self.rewards[row] = reward
+        terminated, truncated = is_set(terminated, "terminated"), is_set(truncated, "truncated")
         if not (terminated or truncated or self.tick == self.limit):
             self.obs.write(row, obs)
             if info or info is None:
                 info_rows.append((row, False, info_dict(info)))
             return
-        self.end(obs, bool(terminated), info, self.tick, self.total, info_rows)
+        self.end(obs, terminated, info, self.tick, self.total, info_rows)
 
     def end(self, obs: Any, terminated: bool, info: Info, length: int, total: float, info_rows: InfoRows) -> None:
         """Records the end of an episode; with same-step autoreset, starts the next one."""
@@ -285,10 +300,13 @@ class AgentsSlot(Slot):
             k = self.index[name]
             row = first + k
             reward = rewards.get(name, 0.0)
+            if not is_number(reward):
+                raise BadOutput(f"the reward of agent {name!r} is {brief(reward)}, not a number")
             self.ticks[k] += 1
             self.totals[k] += reward
             arrays["rewards"][row] = reward
-            terminated, truncated = bool(terminations.get(name)), bool(truncations.get(name))
+            terminated = is_set(terminations.get(name, False), f"terminated of agent {name!r}")
+            truncated = is_set(truncations.get(name, False), f"truncated of agent {name!r}")
             if not (terminated or truncated):
                 if name in self.env.agents:
                     continue

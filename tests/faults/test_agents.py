@@ -98,6 +98,43 @@ def test_nobody_at_first_is_no_error(backend):
     assert found[2][1] == [False, True, False]
 
 
+class Vague(Crowd):
+    """Returns something else than a flag or a number for agent b."""
+
+    def __init__(self, place, value):
+        super().__init__(["abc"] * 9)
+        self.place, self.value = place, value
+
+    def step(self, actions):
+        result = super().step(actions)
+        result[self.place]["b"] = self.value
+        return result
+
+
+@pytest.mark.parametrize("wrap", [{}, {"time_limit": 5}])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (2, None, "terminated of agent 'b' is None, not a bool"),
+        (3, 0.5, "truncated of agent 'b' is 0.5, not a bool"),
+    ],
+)
+def test_a_flag_of_an_agent_that_is_no_bool_is_an_error(place, value, message, backend, wrap):
+    with closing(shoal.make(lambda: Vague(place, value), 2, wrap=wrap, **BACKENDS[backend])) as vec:
+        vec.reset(seed=0)
+        with within(5.0), pytest.raises(BadOutput, match=rf"env [01] \(seed [01]\) in step 1: {message}"):
+            vec.step(np.ones(6, int))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reward_of_an_agent_that_is_no_number_is_an_error(backend):
+    with closing(shoal.make(lambda: Vague(1, None), 2, **BACKENDS[backend])) as vec:
+        vec.reset(seed=0)
+        with within(5.0), pytest.raises(BadOutput, match="the reward of agent 'b' is None, not a number"):
+            vec.step(np.ones(6, int))
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("when", ["reset", "step 1"])
 def test_an_agent_too_many_is_an_error(backend, when):

@@ -8,6 +8,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import shoal
@@ -107,6 +108,12 @@ OUTPUTS = {
     "reward nan": (PLAIN, ZERO, {"reward": float("nan")}, "the reward is NaN"),
     "reward array": (PLAIN, ZERO, {"reward": np.zeros(2)}, "the reward is array"),
     "reward text": (PLAIN, ZERO, {"reward": "much"}, "reward"),
+    "reward digits": (PLAIN, ZERO, {"reward": "1"}, "the reward is '1', not a number"),
+    "terminated none": (PLAIN, ZERO, {"terminated": None}, "terminated is None, not a bool"),
+    "terminated half": (PLAIN, ZERO, {"terminated": 0.5}, "terminated is 0.5, not a bool"),
+    "terminated array": (PLAIN, ZERO, {"terminated": np.zeros(2, bool)}, r"terminated is array\(.*, not a bool"),
+    "truncated text": (PLAIN, ZERO, {"truncated": ""}, "truncated is '', not a bool"),
+    "truncated two": (PLAIN, ZERO, {"truncated": 2}, "truncated is 2, not a bool"),
     "short": (PLAIN, ZERO, {"tuple": (ZERO, 0.0, False, {})}, "step returned four values, as in the old gym"),
     "none": (PLAIN, ZERO, {"tuple": None}, "step returned None, not five values"),
     "dict key": (NESTED, GOOD, {"obs": {"camera": GOOD["camera"]}}, "obs.*body.* is missing"),
@@ -147,6 +154,39 @@ def test_bad_output_names_env_and_key(name, autoreset, backend):
         assert "step 2" in str(caught.value)
         assert isinstance(caught.value, BadOutput)
         caught.match(pattern)
+
+
+FLAGS = [bool, np.bool_, int, np.int8, np.float32, np.array, lambda flag: np.array([flag])]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize("kind", FLAGS)
+def test_flags_may_be_bools_of_any_kind(kind, autoreset):
+    """They end the episode or not, and bring no info with them."""
+    bad = {"terminated": kind(True), "truncated": kind(False)}
+    with closing(shoal.make(partial(Saver, PLAIN, ZERO, bad), 4, autoreset=autoreset, backend="serial")) as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(4, int))
+        *_, terminated, truncated, _ = vec.step(np.zeros(4, int))
+        assert terminated.tolist() == [False, True, False, False]
+        assert not truncated.any()
+    bad["terminated"] = kind(False)
+    with closing(shoal.make(partial(Saver, PLAIN, ZERO, bad), 4, autoreset=autoreset, backend="serial")) as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(4, int))
+        *_, terminated, truncated, infos = vec.step(np.zeros(4, int))
+        assert not terminated.any() | truncated.any()
+        assert "final_info" not in infos
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize("reward", [2, True, np.float64(2), np.array(2.0), torch.tensor(2.0)], ids=str)
+def test_rewards_may_be_numbers_of_any_kind(reward, autoreset):
+    create = partial(Saver, PLAIN, ZERO, {"reward": reward})
+    with closing(shoal.make(create, 4, autoreset=autoreset, backend="serial")) as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(4, int))
+        assert vec.step(np.zeros(4, int))[1].tolist() == [1, float(reward), 1, 1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
