@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 
 import gymnasium
@@ -219,10 +220,35 @@ def test_resuming_with_the_name_of_another_env_is_refused(tmp_path):
 def test_resuming_with_another_policy_is_refused(tmp_path):
     run = train_tiny("cartpole", tmp_path)
     before = contents(run)
-    for change in ({"nn": {"hidden": 8}}, {"nn": {"core": "lstm"}}, {"train": {"optimizer": "muon"}}):
-        with pytest.raises(CheckpointError, match="the checkpoint"):
+    changes = {
+        "--nn.hidden 16 (asked: 8)": {"nn": {"hidden": 8}},
+        "--nn.core none (asked: lstm)": {"nn": {"core": "lstm"}},
+        "--algo ppo (asked: pqn)": {"algo": "pqn"},
+        "--train.normalize-obs True (asked: False)": {"train": {"normalize_obs": False}},
+        "Use its --train.optimizer": {"train": {"optimizer": "muon"}},
+    }
+    for said, change in changes.items():
+        with pytest.raises(CheckpointError, match=re.escape(said)) as caught:
             train("cartpole", resume=run.folder, console="off", **change)
+        assert "size mismatch" not in str(caught.value)
+        if "asked" in said:
+            assert f"shoal train cartpole --init {run.id} {said.split()[0]}" in str(caught.value)
     assert contents(Run(run.folder)) == before
+
+
+def test_a_run_with_weights_alone_is_said_to_be_of_use_for_other_things(tmp_path):
+    run = train_tiny("cartpole", tmp_path, save={"every": 0})
+    for path in run.checkpoints():
+        (path / "state.safetensors").unlink()
+    with pytest.raises(
+        CheckpointError, match="cannot be resumed: its checkpoint of step 768 has the weights alone"
+    ) as caught:
+        train("cartpole", resume=run.folder, console="off")
+    assert f"shoal eval {run.id}. " in str(caught.value)
+    assert f"shoal train cartpole --init {run.id}." in str(caught.value)
+    shutil.rmtree(run.folder / "checkpoints")
+    with pytest.raises(CheckpointError, match=f"run {run.id} has no checkpoint"):
+        train("cartpole", resume=run.folder, console="off")
 
 
 # ---- what a run writes ----

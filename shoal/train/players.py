@@ -96,6 +96,10 @@ def with_policies(options: Options, groups: Groups) -> Options:
     return dataclasses.replace(options, nn=dataclasses.replace(options.nn, **chosen))
 
 
+class PolicyMisfit(CheckpointError):
+    """Weights of another policy than the one that they are loaded into."""
+
+
 def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None:
     """Loads a checkpoint's weights into an actor, or raises an error that says what does not fit."""
     own = under(weights, f"{number}.")
@@ -105,10 +109,23 @@ def load_actor(actor: Actor, weights: Mapping[str, Tensor], number: int) -> None
     try:
         actor.load_state_dict(own)
     except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:3]]
-        raise CheckpointError(
-            f"the checkpoint has another policy: {' '.join(lines)} Use the --nn options it was trained with."
+        misfit = _misfit(actor, own) or str(error)
+        raise PolicyMisfit(
+            f"the checkpoint has another policy: {misfit}. Use the --nn options it was trained with."
         ) from None
+
+
+def _misfit(actor: Actor, own: Mapping[str, Tensor]) -> str:
+    """The first tensor of a checkpoint that does not fit an actor; empty if all do."""
+    here = actor.state_dict()
+    for name in [*here, *own]:
+        if name not in own:
+            return f"it has no {name}"
+        if name not in here:
+            return f"this one has no {name}"
+        if own[name].shape != here[name].shape:
+            return f"its {name} is {tuple(own[name].shape)}, here it is {tuple(here[name].shape)}"
+    return ""
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

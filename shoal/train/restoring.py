@@ -9,6 +9,26 @@ import torch
 from torch import Tensor
 
 from shoal.errors import CheckpointError
+from shoal.names import shortened
+from shoal.runs import Run, checkpoint_step
+from shoal.train.options import Options, as_tables
+
+# options of `train` that the shapes of weights depend on, as they do on `algo`, `nn`, `core` and `encoder`
+OF_NETWORK = ("normalize_obs", "layer_norm", "dueling", "distribution", "num_atoms", "policy")
+NOT_OF_NETWORK = ("log_std", "policies", "groups")  # of `nn`; `check_policies` has the last two
+
+
+def check_resumable(run: Run) -> None:
+    """Raises CheckpointError if the run has no checkpoint, or only weights."""
+    if run.resumable():
+        return
+    if (last := run.last) is None:
+        raise CheckpointError(f"run {run.id} has no checkpoint: there is nothing to resume. Start a new run.")
+    raise CheckpointError(
+        f"run {run.id} cannot be resumed: its checkpoint of step {checkpoint_step(last):,} has the weights alone. "
+        f"Evaluate it: shoal eval {run.id}. Or start a new run from it: shoal train {shortened(run.env)} --init "
+        f"{run.id}."
+    )
 
 
 def check_policies(meta: Mapping[str, Any], own: list[str]) -> None:
@@ -19,6 +39,25 @@ def check_policies(meta: Mapping[str, Any], own: list[str]) -> None:
         raise CheckpointError(
             f"the checkpoint has the policies: {theirs}; this run has: {ours}. Use its --nn.policies and --nn.groups."
         )
+
+
+def with_options(error: CheckpointError, run: Run, options: Options) -> CheckpointError:
+    """The error about weights of another policy, with the options in which the run and its resume differ."""
+    old, new = run.config, as_tables(options)
+    differing: list[tuple[str, Any, Any]] = [("algo", old.get("algo"), new["algo"])]
+    for table in ("nn", "core", "encoder", "train"):
+        for name, value in new.get(table, {}).items():
+            if name in OF_NETWORK if table == "train" else name not in NOT_OF_NETWORK:
+                differing.append((f"{table}.{name.replace('_', '-')}", old.get(table, {}).get(name, value), value))
+    pairs = [(f"--{name}", theirs, ours) for name, theirs, ours in differing if theirs != ours]
+    if not pairs:
+        return error
+    said = ", ".join(f"{flag} {theirs} (asked: {ours})" for flag, theirs, ours in pairs)
+    flags = " ".join(f"{flag} {ours}" for flag, _, ours in pairs)
+    return CheckpointError(
+        f"run {run.id} has another network: {said}. Leave out {' and '.join(flag for flag, *_ in pairs)} to continue "
+        f"it, or start a new run from its weights: shoal train {shortened(run.env)} --init {run.id} {flags}."
+    )
 
 
 def check_shards(meta: Mapping[str, Any], own: int) -> None:

@@ -19,7 +19,7 @@ from shoal.log import Loggers, open_all
 from shoal.log import check as check_loggers
 from shoal.names import shortened
 from shoal.runs import Run
-from shoal.train import diagnosis, league_members, named, ranks, shard_options
+from shoal.train import diagnosis, league_members, named, ranks, restoring, shard_options
 from shoal.train import init as initial_weights
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup, read_saved
@@ -30,7 +30,7 @@ from shoal.train.envs import env_seed, make_evaluation_vec
 from shoal.train.opponents import seat_opponents
 from shoal.train.options import Options, as_tables, options_for
 from shoal.train.param_changes import check_saveable
-from shoal.train.players import check_env_options
+from shoal.train.players import PolicyMisfit, check_env_options
 from shoal.train.probe import probe
 from shoal.train.recent import LEAST, LatestReturns, MergedRecord
 from shoal.train.run_files import KeptFiles, check_env, describe, env_name, run_facts, run_to_resume
@@ -110,6 +110,7 @@ def open_session(
         named.check_resume(old, options, policy, reward)
         with contextlib.suppress(OSError):
             checkpoint.recover(old.folder / "checkpoints")
+        restoring.check_resumable(old)
         loaded = checkpoint.load_newest(old.resumable())
         saved_states, env_params = read_saved(loaded[1]["state"])
     make = partial(make_trainer, world=world) if pool is None else pool.get
@@ -129,7 +130,10 @@ def open_session(
         if world is not None:
             world.remember("run", str(run.folder.resolve()))
         if loaded is not None:
-            trainer.restore(loaded[1], loaded[2])
+            try:
+                trainer.restore(loaded[1], loaded[2])
+            except PolicyMisfit as error:
+                raise restoring.with_options(error, run, options) from None
         describe(run, trainer, places, {"policy": policy, "reward": reward}, is_new=old is None)
         if trainer.init is not None and console != "off":
             print("\n".join(trainer.init.lines()))
