@@ -208,6 +208,33 @@ def test_your_own_policy_repeats_and_resumes(tmp_path):
     assert contents(train("cartpole", resume=run.folder, policy=Own, console="off")) == whole
 
 
+class Unlearned(Own):
+    """Some outputs do not depend on the weights."""
+
+    def __init__(self, seen, done, detached=()):
+        super().__init__(seen, done)
+        self.detached = detached
+
+    def forward(self, obs):
+        outputs = dict(zip(("logits", "value"), super().forward(obs)))
+        return tuple(value.detach() if name in self.detached else value for name, value in outputs.items())
+
+
+@pytest.mark.parametrize(
+    ("algo", "detached"), [("ppo", ("logits", "value")), ("pqn", ("logits",)), ("dqn", ("logits", "value"))]
+)
+def test_a_policy_whose_outputs_have_no_gradient_is_named_before_a_folder_is_made(tmp_path, algo, detached):
+    outputs = "logits and value" if algo == "ppo" else "logits"
+    with pytest.raises(ConfigError, match=f"Unlearned cannot learn: its {outputs} do not depend on its parameters"):
+        train_tiny("cartpole", tmp_path / "runs", algo=algo, policy=lambda *spaces: Unlearned(*spaces, detached))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_policy_may_have_a_value_that_is_not_learned(tmp_path):
+    run = train_tiny("cartpole", tmp_path, policy=lambda *spaces: Unlearned(*spaces, ("value",)))
+    assert run.summary["status"] == "finished"
+
+
 def test_resuming_with_the_name_of_another_env_is_refused(tmp_path):
     """Also if its spaces are the same."""
     run = train_tiny("cartpole", tmp_path)

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from shoal.algos.ops import RunningMoments
+from shoal.errors import ConfigError
 from shoal.nn import policy as policies
 from shoal.nn.cores import State
 from shoal.nn.distributions import ActionHead
@@ -147,6 +148,21 @@ class Actor(nn.Module):
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
             logits, values = policies.unroll(self._run[0], self.normalize(obs), state, resets)
         return logits.float(), values.float()
+
+    def check_learns(self, outputs: tuple[str, ...]) -> None:
+        """Raises if none of these outputs of a custom policy depends on its weights: no loss could change them."""
+        if type(self.policy) in (Policy, QNet):
+            return
+        rows = 2 * self.agents
+        state = self.initial_state(rows)
+        resets = torch.zeros((1 if state else 0, rows), dtype=torch.bool, device=next(self.policy.parameters()).device)
+        with torch.enable_grad(), policies.evaluation_mode(self.policy):
+            logits, values = policies.unroll(self.policy, self.blank(rows), state, resets)
+        if not any({"logits": logits, "value": values}[name].requires_grad for name in outputs):
+            raise ConfigError(
+                f"{policies.name_of(self.policy)} cannot learn: its {' and '.join(outputs)} do not depend on its "
+                "parameters. Leave out torch.no_grad() and detach() in its forward."
+            )
 
     def evaluation_mode(self) -> contextlib.AbstractContextManager[None]:
         """A context in which a custom policy has no dropout and fixed batch statistics, and Shoal's own is float32."""

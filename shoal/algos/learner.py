@@ -56,6 +56,7 @@ class Learner:
         shards: all shards of the run, seen from the learner's; None: there is one. Each has random streams of its own.
     """
 
+    learned: tuple[str, ...] = ("logits", "value")  # the outputs of a policy that the loss depends on
     fused: Any = None  # GPU kernels that act and learn (fast/), if they cover the network
     plain_reason = ""  # why it learns in torch although fast code covers the network
     shards: Any = None  # all shards of the run (shards.py), if there are several: gradients are added over them
@@ -97,6 +98,7 @@ class Learner:
             device=self.device,
         )
         self.weights = flatten([p for p in actor.policy.parameters() if p.requires_grad])
+        actor.check_learns(self.learned)
         optimizer = getattr(config, "optimizer", "adam")
         self.optimizer = make_optimizer(optimizer, self.weights, actor.policy, self.config, optimizer_options)
 

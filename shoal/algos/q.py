@@ -56,6 +56,7 @@ class QLearner(Learner):
     """A Q-network in training, with the number of episodes played and epsilon."""
 
     head: QHead
+    learned = ("logits",)
 
     def __init__(self, config: Any, actor: Actor, rows: int, **options: Any) -> None:
         check_policy(config, actor)

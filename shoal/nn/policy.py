@@ -383,5 +383,10 @@ def check(policy: Any, obs: Any, rows: int, head: ActionHead) -> None:
         )
 
 
+def name_of(policy: Any) -> str:
+    """The name of a policy's class, for errors. An adapter has the policy inside of it as `adapted`."""
+    return type(getattr(policy, "adapted", policy)).__name__
+
+
 def _brief(out: Any) -> str:
     return f"{len(out)} values" if isinstance(out, (tuple, list)) else f"a {type(out).__name__}"

@@ -52,6 +52,11 @@ class Adapted(nn.Module):
         if self._parts and hasattr(policy, "unroll"):
             self.unroll = self._unroll
 
+    @property
+    def adapted(self) -> nn.Module:
+        """The user's policy, which errors name."""
+        return self.policy
+
     # ---- called by the trainer ----
 
     def initial_state(self, rows: int) -> State:
