@@ -1215,10 +1215,28 @@ def test_a_batch_is_the_steps_of_all_rows(given, steps, parts):
     assert (options.horizon, options.minibatches) == (steps, parts)
 
 
+@pytest.mark.parametrize("minibatch_size", [None, 32])
+def test_a_batch_may_hold_several_segments_of_every_row(minibatch_size):
+    """PufferLib 3: batch_size is any number of segments of bptt_horizon steps."""
+    trainer = echo_trainer(num_steps=None, batch_size=192, bptt_horizon=16, minibatch_size=minibatch_size)
+    options = trainer.trainer.options.train
+    assert (options.horizon, options.segment, options.minibatches) == (48, 16, 6 if minibatch_size else 4)
+    trainer.evaluate()
+    trainer.train()
+    assert trainer.global_step == trainer.config["batch_size"] == 192
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
         ({"batch_size": 32768, "num_steps": 128}, "is not num_steps=128 of 4 rows, 512.*rollouts of 8192 steps"),
+        (
+            {"batch_size": 100, "bptt_horizon": 16},
+            "multiple of bptt_horizon=16 steps of 4 rows, 64. Try batch_size=128",
+        ),
+        ({"batch_size": 32, "bptt_horizon": 16}, "multiple of bptt_horizon=16 steps of 4 rows, 64. Try batch_size=64"),
+        ({"batch_size": 128, "bptt_horizon": 16, "minibatch_size": 8}, "multiple of bptt_horizon=16.*Try 16"),
+        ({"bptt_horizon": 0}, "bptt_horizon=0 must be at least 1"),
         ({"batch_size": 66, "num_steps": None}, "not a multiple of the 4 rows of env. Try 64"),
         ({"batch_size": 2, "num_steps": None}, "not a multiple of the 4 rows of env. Try 4"),
         ({"minibatch_size": 33}, "does not divide the batch of 64. Try 32"),

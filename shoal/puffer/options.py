@@ -76,8 +76,15 @@ def sizes(
     num_steps: int | None,
     minibatch_size: int | None,
     minibatches: int | None = None,
-) -> tuple[int, int]:
-    """(steps per row of a rollout, minibatches) from the given sizes."""
+    bptt_horizon: int | None = None,
+) -> tuple[int, int, int]:
+    """(steps per row of a rollout, minibatches, steps of a segment) from the given sizes; a segment of 0: the default.
+
+    With `bptt_horizon`, PufferLib 3's name of num_steps, a batch may hold several segments of every row.
+    """
+    segment = 0
+    if bptt_horizon is not None:
+        num_steps, segment = _segments(rows, batch_size, bptt_horizon, minibatch_size)
     if batch_size is not None and num_steps is not None and batch_size != rows * num_steps:
         steps = batch_size // rows
         raise APIUsageError(
@@ -95,7 +102,8 @@ def sizes(
         raise APIUsageError(f"num_steps={num_steps} must be at least 1.")
     batch = rows * num_steps
     if minibatch_size is None:
-        return num_steps, min(4, batch) if minibatches is None else minibatches
+        parts = min(4, batch // max(1, segment)) if minibatches is None else minibatches
+        return num_steps, parts, segment
     if minibatches is not None:
         raise APIUsageError(f"minibatch_size={minibatch_size} and minibatches={minibatches} are mutually exclusive.")
     if not 1 <= minibatch_size <= batch or batch % minibatch_size:
@@ -104,7 +112,29 @@ def sizes(
         raise APIUsageError(
             f"minibatch_size={minibatch_size} does not divide the batch of {batch}. Try {batch // near}."
         )
-    return num_steps, batch // minibatch_size
+    return num_steps, batch // minibatch_size, segment
+
+
+def _segments(rows: int, batch_size: int | None, horizon: int, minibatch_size: int | None) -> tuple[int, int]:
+    """(steps per row of a rollout, steps of a segment): several segments of every row are one long rollout."""
+    if horizon < 1:
+        raise APIUsageError(f"bptt_horizon={horizon} must be at least 1.")
+    least = rows * horizon
+    if batch_size is None or batch_size == least:
+        return horizon, 0
+    if batch_size < least or batch_size % least:
+        near = max(1, round(batch_size / least)) * least
+        raise APIUsageError(
+            f"batch_size={batch_size} is not a multiple of bptt_horizon={horizon} steps of {rows} rows, {least}. Try "
+            f"batch_size={near}, or leave out bptt_horizon."
+        )
+    if minibatch_size is not None and minibatch_size % horizon:
+        near = max(1, round(minibatch_size / horizon)) * horizon
+        raise APIUsageError(
+            f"minibatch_size={minibatch_size} is not a multiple of bptt_horizon={horizon}: it holds whole segments. "
+            f"Try {near}."
+        )
+    return batch_size // rows, horizon
 
 
 def refuse_ranks() -> None:

@@ -67,7 +67,8 @@ class PuffeRL:
         logger: an object with `log(metrics, step)`. One that fails is switched off with a warning; training continues.
         device: `cpu`.
         batch_size: steps of one rollout over all rows: rows * num_steps. Give one of the two.
-        num_steps: steps per row of a rollout; default: 128, or batch_size / rows.
+        num_steps: steps per row of a rollout; default: 128, or batch_size / rows. With PufferLib 3's `bptt_horizon` in
+            its place, batch_size may be a multiple of rows * bptt_horizon: several segments of every row.
         minibatch_size: steps of one minibatch; default: a quarter of the batch.
         anneal_lr: the learning rate decays to 0 over total_timesteps.
         seed: of actions, of new weights, and of envs without a seed.
@@ -108,8 +109,8 @@ class PuffeRL:
         given_options.refuse_ranks()
         given_options.check_device(device)
         table = {"total_steps": FOREVER, "schedule": "linear" if anneal_lr else "constant"}
-        for name in ("bptt_horizon", "horizon"):
-            num_steps = options.pop(name, num_steps)
+        num_steps = options.pop("horizon", num_steps)
+        bptt_horizon = options.pop("bptt_horizon", None)
         minibatches = options.pop("minibatches", None)
         table |= given_options.translated(options)
         if anneal_lr and table["total_steps"] == FOREVER:
@@ -118,9 +119,9 @@ class PuffeRL:
         try:
             vec, self._env_seed = rows.vec_for(self.env)
             count = int(vec.num_envs) * int(getattr(vec, "agents_per_env", 1))
-            given = [given_options.number(size) for size in (batch_size, num_steps, minibatch_size, minibatches)]
-            horizon, parts = given_options.sizes(count, *given)
-            sizes_of = {"horizon": horizon, "minibatches": parts}
+            given = (batch_size, num_steps, minibatch_size, minibatches, bptt_horizon)
+            horizon, parts, segment = given_options.sizes(count, *map(given_options.number, given))
+            sizes_of = {"horizon": horizon, "minibatches": parts} | ({"segment": segment} if segment else {})
             settings = Options(seed=seed, device="cpu", train=from_dict(PPO, {**table, **sizes_of}, ""))
             adapter = None if policy is None else _adapter(policy)
             self.trainer = Trainer(self.env, settings, vec=vec, policy=adapter, first_seed=self._env_seed)
