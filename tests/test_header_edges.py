@@ -171,6 +171,7 @@ def test_snapshots_of_a_namesake(header, tmp_path):
         b.restore(a.snapshot())
 
 
+INCLUDE = '#include "core/env.h"'
 MISTAKES = {
     "misspelled": (
         ("ENV_MAX_STEPS", "ENV_MAXSTEPS"),
@@ -182,6 +183,9 @@ MISTAKES = {
     "kind": (("X(sum, caught", "X(total, caught"), "a stat of kind 'total'. Use sum, mean, last"),
     "include": (('#include "core/env.h"', ""), r"does not include core/env.h. Write #include"),
     "choices": (("ACT_DISCRETE(3)", "ACT_DISCRETE(0)"), "ENV_ACTION has a part of size 0"),
+    "mask": ((INCLUDE, f"{INCLUDE}\nENV_FN void env_mask(int x) {{ (void)x; }}"), "env_mask, but does not define"),
+    "check": ((INCLUDE, f"{INCLUDE}\nENV_FN int env_check(int x) {{ return x; }}"), "define ENV_HAS_CHECK"),
+    "bounds": (("ENV_OBS_LOW -1.0f ", "ENV_OBS_LOW 2.0f "), "ENV_OBS_LOW is above ENV_OBS_HIGH: 2.0 and 1.0"),
     "agents": (("#define ENV_OBS O", "#define ENV_AGENTS 0\n#define ENV_OBS O"), "ENV_AGENTS is 0"),
 }
 
@@ -192,6 +196,20 @@ def test_mistakes_in_macros_are_named(header, name):
     pair, says = MISTAKES[name]
     with pytest.raises(errors.BuildError, match=says):
         shoal.make(change(header, pair), 2)
+
+
+def test_a_preset_with_a_wrong_value_is_named_before_it_is_used(header):
+    change(header, ("#define ENV_STATE(X)", '#define ENV_PRESETS(X) X("fast", "fall=quick", "")\n#define ENV_STATE(X)'))
+    with pytest.raises(errors.BuildError, match="preset 'fast': fall='quick' is not a number"):
+        shoal.make(header, 2)
+
+
+def test_a_wrong_number_of_bounds_is_named_by_the_check(header):
+    """The compiler's warning about it shows a line of core/."""
+    change(header, ("ENV_OBS_LOW -1.0f ", "ENV_OBS_LOW -1.0f, -1.0f "))
+    failed = [outcome.text for outcome in run_checks(header, 400) if outcome.status == "failed"]
+    assert len(failed) == 1
+    assert "ENV_OBS_LOW has 2 values. Give 1 value, or 3" in failed[0]
 
 
 def test_macros_of_the_header_itself_are_its_own_business(header):

@@ -225,6 +225,12 @@ def _read_spec(name: str, raw: _Spec) -> EnvSpec:
     )
     if spec.agents < 1:
         raise BuildError(f"{name}: ENV_AGENTS is {spec.agents}. An env has at least 1 agent.")
+    for macro, low, high in (
+        ("ENV_OBS", spec.obs_low, spec.obs_high),
+        ("ENV_ACTION", spec.action_low, spec.action_high),
+    ):
+        if not np.all(low <= high):
+            raise BuildError(f"{name}: {macro}_LOW is above {macro}_HIGH: {low.tolist()} and {high.tolist()}.")
     if 0 in spec.obs_shape:
         raise BuildError(f"{name}: ENV_OBS has the shape {spec.obs_shape}, so no elements. Give it at least one.")
     if min(choices := spec.action_dims[action_kind == "mix" :], default=1) < 1:
@@ -278,7 +284,10 @@ def _with_values(
         for param in spec.params if is_plain else ():
             param.check(spec.name, int(param.default) if param.kind == "int" else param.default, 1)
         for preset in spec.presets:
-            spec.split(preset.settings)
+            values, consts = spec.split(preset.settings)
+            for param in spec.params if is_plain and not consts else ():  # limits may depend on consts
+                if param.name in values:
+                    param.check(f"{spec.name}, preset '{preset.name}'", values[param.name], 1)
     except ConfigError as error:
         raise BuildError(f"the header contradicts itself: {error}") from None
     return spec

@@ -12,6 +12,12 @@ CORE = Path(__file__).parent / "core"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]core/env\.h[>"]', re.MULTILINE)
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)", re.MULTILINE)
 STAT_KINDS = ("sum", "mean", "last")
+SWITCHES = {
+    "env_mask": "ENV_HAS_MASK",
+    "env_check": "ENV_HAS_CHECK",
+    "env_finish": "ENV_HAS_FINISH",
+    "env_curves": "ENV_CURVES",
+}  # functions that are called only if the header defines a macro
 KINDS = {"ENV_OBS": "OBS_", "ENV_ACTION": "ACT_"}
 
 
@@ -34,6 +40,12 @@ def check_macros(header: Path, text: str) -> None:
         for value in re.findall(rf"^\s*#\s*define\s+{macro}\s+(\w+)", text, re.MULTILINE):
             if value not in known | defined:
                 raise BuildError(f"{header}: {macro} is {value}(…), which does not exist. Use {', '.join(kinds)}.")
+    for function, macro in SWITCHES.items():
+        if macro not in text and re.search(rf"\b(?:void|int)\s+{function}\s*\(", text):
+            raise BuildError(
+                f"{header} has {function}, but does not define {macro}: nothing would call it. Write #define {macro} "
+                "before including core/env.h."
+            )
     for x, body in re.findall(r"^\s*#\s*define\s+ENV_STATS\((\w+)\)(.*)$", text, re.MULTILINE):
         for kind in re.findall(rf"\b{x}\(\s*(\w+)", body):
             if kind not in STAT_KINDS:
