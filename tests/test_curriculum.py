@@ -101,6 +101,7 @@ def test_the_presets_are_phases():
         ([{"nam": "x"}], "phase 'phase 1' has no 'nam'. Did you mean 'name'"),
         ([{"win_rate": 0.9}], "has no 'win_rate'. It belongs into `until`"),
         ([{"name": "a", "until": {"steps": 1}}, {"name": "a"}], "two phases named 'a'"),
+        ([], "curriculum has no phases"),
         ([{"name": "a"}, {"name": "b"}], "phase 'a' has no `until`, so 'b' never begins"),
         ([{"until": {"game": 3}}], "until has no 'game'. Did you mean 'games'"),
         ([{"until": {"games": 3}}], "until names no condition"),

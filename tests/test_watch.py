@@ -273,6 +273,12 @@ def test_runs_that_differ_in_their_seed_alone_are_one_line(tmp_path):
 # ---- hostile folders ----
 
 
+@pytest.mark.parametrize("number", ["%C2%B2", "x", "-1", ""])
+def test_a_version_that_is_no_number_means_all(served, number):
+    """A superscript two is a digit, but no number: the connection closed without an answer."""
+    assert ask(served, f"/api/runs?since={number}")[::2] == ask(served, "/api/runs")[::2]
+
+
 def test_hostile_folders_do_no_harm(served, tmp_path):
     hostile_runs(tmp_path / "runs", tmp_path / "outside")
     status, _, text = ask(served, "/api/runs")

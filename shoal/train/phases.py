@@ -116,6 +116,8 @@ def read(value: Any) -> tuple[Phase, ...]:
         value, where = _load(value.strip())
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise ConfigError(f"{where} is {type(value).__name__}, not a list of phases. Write [[curriculum]] tables.")
+    if not value and where:
+        raise ConfigError(f"{where} has no phases. Give one at least, or leave the curriculum out.")
     phases = [_read_phase(part, number, where) for number, part in enumerate(value, 1)]
     names = [phase.name for phase in phases]
     for number, phase in enumerate(phases):

@@ -101,7 +101,7 @@ class Watch:
     def api_runs(self, query: dict[str, list[str]]) -> dict[str, Any]:
         """The rows that changed since a version."""
         since = query.get("since", ["0"])[0]
-        return self.index.changes(int(since) if since.isdigit() and len(since) < 16 else 0)
+        return self.index.changes(int(since) if since.isdecimal() and len(since) < 16 else 0)
 
     def api_options(self, query: dict[str, list[str]]) -> dict[str, Any]:
         """The names of all options; with `name`, the values of those options by run."""
@@ -140,7 +140,7 @@ class Watch:
         found = {}
         for k, name in enumerate(names):
             known = versions[k] if k < len(versions) else ""
-            version = int(known) if known.isdigit() and len(known) < 16 else -1
+            version = int(known) if known.isdecimal() and len(known) < 16 else -1
             entry = self.index.find(name)
             if entry is not None:
                 found[name] = self.curves.of(entry.path, keys, version, most)
@@ -155,7 +155,7 @@ class Watch:
     def api_game(self, query: dict[str, list[str]]) -> dict[str, Any] | None:
         """The game of a run's newest checkpoint; None if it is not newer than `newer`."""
         name, newer = query.get("run", [""])[0], query.get("newer", ["-1"])[0]
-        least = int(newer) if newer.isdigit() and len(newer) < 20 else -1
+        least = int(newer) if newer.isdecimal() and len(newer) < 20 else -1
         steps = self.panels.checkpoints(self.run(name).path)
         if steps and steps[-1] <= least:
             return None
