@@ -78,12 +78,14 @@ def autotune(
     probe = make(env, 1, backend="serial", **params)
     probe.reset(seed=0)
     is_native = probe.native_spec is not None
-    step_us = _step_us(probe, is_native)
+    step_us = 0.0 if is_native else _step_us(probe)
     probe.close()
     options = _candidates(count, is_native)
     makers = {str(k): partial(make_stepper, env, count, option, params) for k, option in enumerate(options)}
     samples = measure(makers, seconds, repeats, progress)
     settings = [Setting(option, samples[str(k)]) for k, option in enumerate(options)]
+    if is_native:  # of a batch: alone, a call from Python takes far longer than the step in C
+        step_us = 1e6 / settings[0].steps_per_s
     settings.sort(key=lambda setting: -setting.steps_per_s)
     best = settings[0]
     name = repr(str(env)) if isinstance(env, (str, Path)) else getattr(env, "__name__", "make_env")
@@ -133,21 +135,22 @@ def _take(actions: Any, rows: int) -> Any:
     return map_leaves(lambda leaf: leaf[:rows], actions)
 
 
-def _step_us(vec: Any, is_native: bool, seconds: float = 0.2) -> float:
-    """The time of one env step in microseconds, without the backend."""
+def _step_us(vec: Any, seconds: float = 0.2) -> float:
+    """The time of one step of a Python env in microseconds, without the backend."""
     vec.action_space.seed(0)
-    action = vec.action_space.sample()
-    vec.step(action)
-    if is_native:
-        return 1e6 * _mean_s(lambda: vec.step(action), seconds) / int(vec.num_envs)
+    vec.step(vec.action_space.sample())
     return 1e6 * _seconds_in_envs(vec._runners[0], seconds) / int(vec.num_envs)
 
 
 def _reason(settings: list[Setting], step_us: float) -> str:
     best, cores = settings[0], available_cores()
     serial = next(setting for setting in settings if setting.options["backend"] == "serial")
-    cost = f"your env takes {step_us:.0f} us per step" if step_us >= 10 else f"your env takes {step_us:.1f} us per step"
+    cost = f"your env takes {step_us:.0f} us per step" if step_us >= 10 else f"your env takes {step_us:.2g} us per step"
     gain = best.steps_per_s / serial.steps_per_s
+    if len(settings) == 1:
+        return f"{cost}, and there is one thread to step envs with: serial is fastest"
+    if best is serial and any(setting.options["backend"] == "threads" for setting in settings):
+        return f"{cost}: threads take more time than they save with so few envs, so serial is fastest"
     if best is serial:
         return f"{cost}: other processes take more time than they save, so serial is fastest"
     if "batch_size" in best.options:

@@ -42,6 +42,9 @@ def test_a_slow_env_is_told_to_use_processes():
 def test_autotune_of_a_native_env():
     tuning = shoal.autotune("cartpole", 64, seconds=0.05, repeats=2)
     assert {setting.options["backend"] for setting in tuning.settings} <= {"serial", "threads"}
+    serial = next(setting for setting in tuning.settings if setting.name == "serial")
+    assert tuning.step_us * serial.steps_per_s == pytest.approx(1e6)  # not a call from Python for one env
+    assert "processes" not in tuning.why
 
 
 def test_profile_adds_up():
