@@ -168,7 +168,7 @@ TASKS = {
         device="",
     ),
     "unlock": Task("minigrid:Unlock", 0.6, "return", 300_000),
-    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 2_000_000),
+    "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 4_000_000),
     "nethack": Task(
         "nethack:Score",
         400.0,
