@@ -16,6 +16,15 @@ from shoal.spec import Array
 MESSAGE = 24  # words of a message that are read
 WORDS = Vocabulary((), buckets=1023)
 CROP = 9  # cells a side
+# what the stats of NLE's `blstats` (in its order) are divided by; those without bounds become logarithms before
+LOGARITHMS = [9, 13, 19, 20]  # score, gold, points of experience, time
+CONDITIONS = 13  # bits of the stat that says stoned, blind, confused, ...
+SCALES: Array = np.array(
+    [79, 21, 25, 125, 25, 25, 25, 25, 25, 10, 50, 50, 10, 10, 50, 50, 10, 10, 10, 10, 10, 4, 4, 4, 10, 1, 1], np.float32
+)
+BITS: Array = np.arange(CONDITIONS)
+STATS = 27 + CONDITIONS + 3  # the last: asked a question, asked for a line of text, told to press a key
+ABORTED = -1  # nle's `end_status` of a game that ran into the time limit
 FONT = (6, 12)  # pixels of a character that `render` draws
 COLORS = (  # of a terminal
     "#555555 #cd3131 #0dbc79 #966428 #2472c8 #bc3fbc #11a8cd #e5e5e5 #787878 #f14c4c #23d18b #f5f543 #3b8eea #d670d6 "
@@ -26,7 +35,7 @@ COLORS = (  # of a terminal
 class NetHack(Framework):
     """The ids of nle that start with `NetHack`, or those of minihack that start with `MiniHack-`."""
 
-    preprocessing = "glyphs (21x79) and a crop (9x9) as ids, 27 stats, the message as words"
+    preprocessing = "glyphs (21x79) and a crop (9x9) as ids, 43 scaled stats, the message as words"
     network = "embedded glyphs and convolutions, embedded words, then an LSTM of 256"
     options = {
         "train": {
@@ -65,7 +74,7 @@ class NetHack(Framework):
         **params: Any,
     ) -> Any:
         """One game. message, glyphs: whether the message and the whole map are observed, beside the crop."""
-        keys = ["glyphs", "blstats"] + ["message"] * message
+        keys = ["glyphs", "blstats", "misc"] + ["message"] * message
         keys += ["tty_chars", "tty_colors"] if render_mode == "rgb_array" else []
         params = {"observation_keys": tuple(keys), "disable_env_checker": True, **params}
         wanted = {plain(f"{self.stem}{name}"), plain(name)}
@@ -83,6 +92,18 @@ def import_ids(prefix: str) -> None:
     import_quietly("nle" if prefix == "nethack" else "minihack")
 
 
+def scaled(stats: Array, prompts: Array) -> Array:
+    """(STATS,) numbers of about 1: NLE's `blstats`, conditions one by one, open prompts."""
+    found: Array = np.empty(STATS, np.float32)
+    found[:27] = stats
+    found[25] = stats[10] / max(stats[11], 1)  # hit points of their maximum, in place of the conditions
+    found[LOGARITHMS] = np.log1p(np.maximum(found[LOGARITHMS], 0.0))
+    found[:27] /= SCALES
+    found[27 : 27 + CONDITIONS] = stats[25] >> BITS & 1
+    found[27 + CONDITIONS :] = prompts != 0
+    return found.clip(-5.0, 5.0, out=found)
+
+
 class Dungeon(gymnasium.Env[Any, Any]):
     """NLE's observations in arrays that policies can encode."""
 
@@ -94,11 +115,11 @@ class Dungeon(gymnasium.Env[Any, Any]):
         self.game, self.render_mode, self.action_space = env, render_mode, env.action_space
 
         count, ids = int(nethack.MAX_GLYPH) + 1, np.dtype(np.int16).type
-        self._outside = int(nethack.NO_GLYPH)
+        self._outside, self._unseen = int(nethack.NO_GLYPH), int(nethack.GLYPH_CMAP_OFF)
         self._has_message, self._has_glyphs = message, glyphs
         height, width = env.observation_space["glyphs"].shape
         own: dict[str, Any] = {}
-        own["blstats"] = spaces.Box(-np.inf, np.inf, env.observation_space["blstats"].shape, np.float32)
+        own["stats"] = spaces.Box(-5.0, 5.0, (STATS,), np.float32)
         own["crop"] = spaces.MultiDiscrete(np.full((CROP, CROP), count, ids), ids)
         if glyphs:
             own["glyphs"] = spaces.MultiDiscrete(np.full((height, width), count, ids), ids)
@@ -107,6 +128,9 @@ class Dungeon(gymnasium.Env[Any, Any]):
         self.observation_space = spaces.Dict(own)
         self._padded = np.full((height + CROP, width + CROP), self._outside, np.int16)
         self._known: dict[bytes, Array] = {}
+        self._seen: dict[str, Array] = {}  # the latest observation
+        self._place: tuple[int, ...] | None = None  # where the hero stands
+        self._under = self._unseen  # on what, as far as it was seen
         self._screen: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -115,26 +139,42 @@ class Dungeon(gymnasium.Env[Any, Any]):
         core, display = (int(value) for value in self.np_random.integers(2**31, size=2))
         self.game.unwrapped.seed(core, display, False)
         obs, _info = self.game.reset(options=options)
+        self._place = None
         return self._observe(obs), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One turn. Infos say only how a game ended."""
         obs, reward, terminated, truncated, info = self.game.step(int(action))
-        ended = {"end_status": int(info["end_status"])} if terminated or truncated else {}
-        return self._observe(obs), float(reward), terminated, truncated, ended
+        if not (terminated or truncated):
+            return self._observe(obs), float(reward), False, False, {}
+        status = int(info["end_status"])
+        if status == ABORTED:  # the time limit: nle calls it terminated, and has quit the game, whose last view is gone
+            last = {key: value.copy() for key, value in self._seen.items()}  # that before this step
+            return last, float(reward), False, True, {"end_status": status}
+        return self._observe(obs), float(reward), terminated, truncated, {"end_status": status}
 
     def _observe(self, obs: Any) -> dict[str, Array]:
         glyphs, stats = obs["glyphs"], obs["blstats"]
         half = CROP // 2
-        self._padded[half : half + glyphs.shape[0], half : half + glyphs.shape[1]] = glyphs
+        whole = self._padded[half : half + glyphs.shape[0], half : half + glyphs.shape[1]]
         column, row = int(stats[0]), int(stats[1])
-        seen = {"blstats": stats.astype(np.float32), "crop": self._padded[row : row + CROP, column : column + CROP]}
+        level = int(stats[23]), int(stats[24])  # branch of the dungeon, level of it
+        place = (*level, row, column)
+        if place != self._place:  # what was seen there, such as stairs, which the hero now hides
+            is_same_level = self._place is not None and level == self._place[:2]
+            self._under = int(whole[row, column]) if is_same_level else self._unseen
+            self._place = place
+        whole[:] = glyphs
+        crop = self._padded[row : row + CROP, column : column + CROP].copy()
+        crop[half, half] = self._under
+        seen = {"stats": scaled(stats, obs["misc"]), "crop": crop}
         if self._has_glyphs:
-            seen["glyphs"] = glyphs
+            seen["glyphs"] = whole
         if self._has_message:
             seen["message"] = self._words(obs["message"].tobytes())
         if self.render_mode == "rgb_array":
             self._screen = obs["tty_chars"].copy(), obs["tty_colors"].copy()
+        self._seen = seen
         return seen
 
     def _words(self, message: bytes) -> Array:
