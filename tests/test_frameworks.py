@@ -561,6 +561,56 @@ def test_nethack_crops_are_around_the_hero():
     assert obs["crop"][4, 4] == stairs
 
 
+def test_nethack_masks_leave_out_what_does_nothing():
+    nethack = pytest.importorskip("nle").nethack
+    env = framework("nethack").make("Score", mask=True)
+    game = env.game.unwrapped
+    keys = [int(action) for action in game.actions]
+    random = np.random.default_rng(0)
+    obs, _ = env.reset(seed=2)
+    checked = 0
+    for _ in range(1500):
+        mask = obs["action_mask"]
+        column, row = (int(part) for part in game.last_observation[game._blstats_index][:2])
+        is_asked = bool(game.last_observation[game._internal_index][1])
+        assert mask.any()
+        if not is_asked:
+            assert not mask[keys.index(13)], "MORE answers questions only"
+            floor = nethack.GLYPH_CMAP_OFF + 19
+            if column and obs["glyphs"][row, column - 1] == floor:
+                assert mask[keys.index(ord("h"))]
+            elif column and obs["glyphs"][row, column - 1] == nethack.GLYPH_CMAP_OFF + 1:  # a wall
+                assert not mask[keys.index(ord("h"))] or not mask[:-6].any()
+                checked += 1
+        if not is_asked:
+            assert mask[keys.index(ord(">"))] == (obs["crop"][4, 4] == nethack.GLYPH_CMAP_OFF + 24)
+        obs, _, terminated, truncated, _ = env.step(random.choice(np.flatnonzero(mask)))
+        if terminated or truncated:
+            obs, _ = env.reset()
+    assert checked
+
+
+@pytest.mark.parametrize(
+    ("question", "answers"),
+    [
+        ("What do you want to eat? [fgh or ?*] ", "h"),
+        ("What do you want to eat? [g-jl or ?*] ", "hjl"),
+        ("There is a newt corpse here; eat it? [ynq] (n) ", "yn"),
+        ("In what direction? ", "hjklyubn"),
+        ("Who knows? ", "kljhunbyKLJHUNBY<>.\x04es"),  # nothing offered: anything
+    ],
+)
+def test_nethack_questions_have_the_answers_that_they_offer(question, answers):
+    pytest.importorskip("nle")
+    from nle.env.tasks import TASK_ACTIONS
+
+    from shoal.integrations.nethack import Masks
+
+    mask = Masks(TASK_ACTIONS).answers(question.encode() + b"\0")
+    allowed = {chr(int(action)) for action, is_allowed in zip(TASK_ACTIONS, mask) if is_allowed}
+    assert allowed == {*answers, "\r"}
+
+
 def test_atari_is_evaluated_in_whole_games():
     pytest.importorskip("ale_py")
     from shoal.train.env_params import evaluated
