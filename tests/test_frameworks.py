@@ -492,6 +492,126 @@ def test_babyai_prints_nothing(capfd):
     assert capfd.readouterr().out == ""
 
 
+def test_nethack_time_limits_truncate():
+    pytest.importorskip("nle")
+    env = framework("nethack").make("Score")
+    env.game.unwrapped._max_episode_steps = 20
+    env.reset(seed=1)
+    search = [int(action) for action in env.game.unwrapped.actions].index(ord("s"))
+    for _ in range(19):
+        obs, _, *over, info = env.step(search)
+        assert over == [False, False]
+        assert not info
+    before = {key: value.copy() for key, value in obs.items()}
+    obs, _, terminated, truncated, info = env.step(search)
+    assert (terminated, truncated, info) == (False, True, {"end_status": -1})
+    assert len(np.unique(before["glyphs"])) > 3, "the game before it was quit"
+    for key, value in before.items():
+        assert np.array_equal(obs[key], value), key
+
+
+def test_nethack_stats_are_about_one():
+    pytest.importorskip("nle")
+    from shoal.integrations.nethack import scaled
+
+    env = framework("nethack").make("Score")
+    start, _ = env.reset(seed=1)
+    assert np.abs(start["stats"]).max() <= 1.0
+    letters = {chr(int(action)): k for k, action in enumerate(env.game.unwrapped.actions)}
+    asked, *_ = env.step(letters["e"])
+    assert start["stats"][-3:].tolist() == [0, 0, 0]
+    assert asked["stats"][-3:].tolist() == [1, 0, 0]
+
+    raw = np.zeros(27, np.int64)
+    raw[[9, 13, 20]] = 10**9, 10**6, 10**5  # score, gold, time
+    raw[[10, 11]], raw[25] = (5, 20), 1 << 2 | 1 << 12  # a quarter of the hit points; two conditions
+    found = scaled(raw, np.zeros(3, np.int32))
+    assert np.abs(found).max() < 2.5
+    assert found[25] == 0.25
+    assert np.flatnonzero(found[27:]).tolist() == [2, 12]
+
+
+def test_nethack_crops_are_around_the_hero():
+    """In their middle is not the hero but what it stands on, as far as it was seen."""
+    nethack = pytest.importorskip("nle").nethack
+    env = framework("nethack").make("Score")
+    game = env.game.unwrapped
+    floor, stairs = nethack.GLYPH_CMAP_OFF + 19, nethack.GLYPH_CMAP_OFF + 23
+    keys = [int(action) for action in game.actions]
+    east, west = keys.index(ord("l")), keys.index(ord("h"))
+
+    def start(seed):  # on the stairs up
+        obs, _ = env.reset(seed=seed)
+        column, row = (int(part) for part in game.last_observation[game._blstats_index][:2])
+        assert nethack.glyph_is_monster(int(obs["glyphs"][row, column]))
+        around = np.full((9, 9), nethack.NO_GLYPH)
+        for y, x in np.ndindex(9, 9):
+            if 0 <= row + y - 4 < 21 and 0 <= column + x - 4 < 79:
+                around[y, x] = obs["glyphs"][row + y - 4, column + x - 4]
+        differs = np.argwhere(around != obs["crop"])
+        assert differs.tolist() == [[4, 4]]
+        return obs
+
+    seed = next(seed for seed in range(100) if start(seed)["crop"][4, 5] == floor)
+    obs = start(seed)
+    assert obs["crop"][4, 4] == nethack.GLYPH_CMAP_OFF, "not seen"
+    obs, *_ = env.step(east)
+    assert obs["crop"][4, 4] == floor
+    assert obs["crop"][4, 3] == stairs
+    obs, *_ = env.step(west)
+    assert obs["crop"][4, 4] == stairs
+
+
+def test_nethack_masks_leave_out_what_does_nothing():
+    nethack = pytest.importorskip("nle").nethack
+    env = framework("nethack").make("Score", mask=True)
+    game = env.game.unwrapped
+    keys = [int(action) for action in game.actions]
+    random = np.random.default_rng(0)
+    obs, _ = env.reset(seed=2)
+    checked = 0
+    for _ in range(1500):
+        mask = obs["action_mask"]
+        column, row = (int(part) for part in game.last_observation[game._blstats_index][:2])
+        is_asked = bool(game.last_observation[game._internal_index][1])
+        assert mask.any()
+        if not is_asked:
+            assert not mask[keys.index(13)], "MORE answers questions only"
+            floor = nethack.GLYPH_CMAP_OFF + 19
+            if column and obs["glyphs"][row, column - 1] == floor:
+                assert mask[keys.index(ord("h"))]
+            elif column and obs["glyphs"][row, column - 1] == nethack.GLYPH_CMAP_OFF + 1:  # a wall
+                assert not mask[keys.index(ord("h"))] or not mask[:-6].any()
+                checked += 1
+        if not is_asked:
+            assert mask[keys.index(ord(">"))] == (obs["crop"][4, 4] == nethack.GLYPH_CMAP_OFF + 24)
+        obs, _, terminated, truncated, _ = env.step(random.choice(np.flatnonzero(mask)))
+        if terminated or truncated:
+            obs, _ = env.reset()
+    assert checked
+
+
+@pytest.mark.parametrize(
+    ("question", "answers"),
+    [
+        ("What do you want to eat? [fgh or ?*] ", "h"),
+        ("What do you want to eat? [g-jl or ?*] ", "hjl"),
+        ("There is a newt corpse here; eat it? [ynq] (n) ", "yn"),
+        ("In what direction? ", "hjklyubn"),
+        ("Who knows? ", "kljhunbyKLJHUNBY<>.\x04es"),  # nothing offered: anything
+    ],
+)
+def test_nethack_questions_have_the_answers_that_they_offer(question, answers):
+    pytest.importorskip("nle")
+    from nle.env.tasks import TASK_ACTIONS
+
+    from shoal.integrations.nethack import Masks
+
+    mask = Masks(TASK_ACTIONS).answers(question.encode() + b"\0")
+    allowed = {chr(int(action)) for action, is_allowed in zip(TASK_ACTIONS, mask) if is_allowed}
+    assert allowed == {*answers, "\r"}
+
+
 def test_atari_is_evaluated_in_whole_games():
     pytest.importorskip("ale_py")
     from shoal.train.env_params import evaluated

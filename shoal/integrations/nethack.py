@@ -16,6 +16,16 @@ from shoal.spec import Array
 MESSAGE = 24  # words of a message that are read
 WORDS = Vocabulary((), buckets=1023)
 CROP = 9  # cells a side
+# what the stats of NLE's `blstats` (in its order) are divided by; those without bounds become logarithms before
+LOGARITHMS = [9, 13, 19, 20]  # score, gold, points of experience, time
+CONDITIONS = 13  # bits of the stat that says stoned, blind, confused, ...
+SCALES: Array = np.array(
+    [79, 21, 25, 125, 25, 25, 25, 25, 25, 10, 50, 50, 10, 10, 50, 50, 10, 10, 10, 10, 10, 4, 4, 4, 10, 1, 1], np.float32
+)
+BITS: Array = np.arange(CONDITIONS)
+STATS = 27 + CONDITIONS + 3  # the last: asked a question, asked for a line of text, told to press a key
+MORE = 13  # the key
+ABORTED = -1  # nle's `end_status` of a game that ran into the time limit
 FONT = (6, 12)  # pixels of a character that `render` draws
 COLORS = (  # of a terminal
     "#555555 #cd3131 #0dbc79 #966428 #2472c8 #bc3fbc #11a8cd #e5e5e5 #787878 #f14c4c #23d18b #f5f543 #3b8eea #d670d6 "
@@ -26,7 +36,7 @@ COLORS = (  # of a terminal
 class NetHack(Framework):
     """The ids of nle that start with `NetHack`, or those of minihack that start with `MiniHack-`."""
 
-    preprocessing = "glyphs (21x79) and a crop (9x9) as ids, 27 stats, the message as words"
+    preprocessing = "glyphs (21x79) and a crop (9x9) as ids, 43 scaled stats, the message as words"
     network = "embedded glyphs and convolutions, embedded words, then an LSTM of 256"
     options = {
         "train": {
@@ -62,16 +72,20 @@ class NetHack(Framework):
         render_mode: str | None = None,
         message: bool = True,
         glyphs: bool = True,
+        mask: bool = False,
         **params: Any,
     ) -> Any:
-        """One game. message, glyphs: whether the message and the whole map are observed, beside the crop."""
-        keys = ["glyphs", "blstats"] + ["message"] * message
+        """One game. message, glyphs: whether the message and the whole map are observed, beside the crop.
+
+        mask: the policy does not choose actions that by what is seen would do nothing (`Masks`).
+        """
+        keys = ["glyphs", "blstats", "misc", "message"]
         keys += ["tty_chars", "tty_colors"] if render_mode == "rgb_array" else []
         params = {"observation_keys": tuple(keys), "disable_env_checker": True, **params}
         wanted = {plain(f"{self.stem}{name}"), plain(name)}
         ids = [id for id in self._ids() if plain(re.sub(r"-v\d+$", "", id)) in wanted]
         env = gymnasium.make(newest(ids), **params)
-        return Dungeon(env, render_mode, message, glyphs)
+        return Dungeon(env, render_mode, message, glyphs, mask)
 
     def _ids(self) -> list[str]:
         import_ids(self.prefix)
@@ -83,30 +97,117 @@ def import_ids(prefix: str) -> None:
     import_quietly("nle" if prefix == "nethack" else "minihack")
 
 
+def scaled(stats: Array, prompts: Array) -> Array:
+    """(STATS,) numbers of about 1: NLE's `blstats`, conditions one by one, open prompts."""
+    found: Array = np.empty(STATS, np.float32)
+    found[:27] = stats
+    found[25] = stats[10] / max(stats[11], 1)  # hit points of their maximum, in place of the conditions
+    found[LOGARITHMS] = np.log1p(np.maximum(found[LOGARITHMS], 0.0))
+    found[:27] /= SCALES
+    found[27 : 27 + CONDITIONS] = stats[25] >> BITS & 1
+    found[27 + CONDITIONS :] = prompts != 0
+    return found.clip(-5.0, 5.0, out=found)
+
+
+class Masks:
+    """Which actions may do something, by what the player has seen: no walks into walls, no stairs where there are none.
+
+    A question has the answers that it offers, and MORE, which takes it back. A blind hero may walk anywhere. Stairs
+    that were not seen before the hero stood on them, such as those below objects, are left out: else the answer to `>`
+    is nearly always "You can't go down here", and a policy learns not to descend.
+    """
+
+    BLIND = 0x20  # of the conditions
+
+    def __init__(self, actions: Any) -> None:
+        from nle import nethack
+
+        first, none = int(nethack.GLYPH_CMAP_OFF), int(nethack.MAX_GLYPH) + 1
+        self._solid: Array = np.zeros(none, np.bool_)
+        self._solid[first : first + 12] = True  # stone and walls
+        self._solid[int(nethack.NO_GLYPH)] = True
+        self._ups, self._downs = (first + 23, first + 25), (first + 24, first + 26)  # stairs and ladders
+
+        self._keys = keys = [int(action) for action in actions]
+        self._count = len(keys)
+        self._answers: dict[bytes, Array] = {}
+        self._more, self._up, self._down = (
+            keys.index(key) if key in keys else None for key in (MORE, ord("<"), ord(">"))
+        )
+        self._walks = []  # (action, row and column in a crop of 3x3)
+        for letter, cell in zip("kljhunby", ((0, 1), (1, 2), (2, 1), (1, 0), (0, 2), (2, 2), (2, 0), (0, 0))):
+            self._walks += [(keys.index(key), *cell) for key in (ord(letter), ord(letter.upper())) if key in keys]
+        walks: Array = np.array(self._walks, np.intp).reshape(-1, 3)
+        self._acts, self._rows, self._columns = walks.T
+
+    def answers(self, message: bytes) -> Array:
+        """(actions,) int8: 1 for the answers that a question offers."""
+        mask = self._answers.get(message)
+        if mask is None:
+            if len(self._answers) > 1000:
+                self._answers.clear()
+            text = message.split(b"\0")[0].decode("latin-1")
+            offered = "hjklyubn" if "direction?" in text else ""
+            for choices in re.findall(r"\[(.*?)\]", text):  # [yn], [fgi or ?*], [a-dk or ?*]
+                letters = str(choices).split(" or ")[0]
+                offered += letters
+                for low, high in re.findall("([a-zA-Z])-([a-zA-Z])", letters):
+                    offered += "".join(map(chr, range(ord(low), ord(high) + 1)))
+            mask = np.array([key == MORE or chr(key) in offered for key in self._keys], np.int8)
+            if not (offered and mask.any()):
+                mask[:] = 1
+            self._answers[message] = mask
+        return mask
+
+    def mask(self, stats: Array, crop: Array, prompts: Array, message: bytes) -> Array:
+        """(actions,) int8: 1 for those that may do something. In the middle of the crop is what the hero stands on."""
+        if prompts.any():
+            return self.answers(message)
+        mask: Array = np.ones(self._count, np.int8)
+        low = CROP // 2 - 1
+        under, solid = crop[low + 1, low + 1], self._solid[crop[low : low + 3, low : low + 3]]
+        walks = ~solid[self._rows, self._columns]
+        if walks.any() and not stats[25] & self.BLIND:
+            mask[self._acts] = walks
+        if self._more is not None:
+            mask[self._more] = 0
+        if self._down is not None:
+            mask[self._down] = under in self._downs
+        if self._up is not None:
+            mask[self._up] = stats[12] > 1 and under in self._ups
+        return mask
+
+
 class Dungeon(gymnasium.Env[Any, Any]):
     """NLE's observations in arrays that policies can encode."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, env: Any, render_mode: str | None, message: bool, glyphs: bool) -> None:
+    def __init__(self, env: Any, render_mode: str | None, message: bool, glyphs: bool, mask: bool) -> None:
         from nle import nethack
 
         self.game, self.render_mode, self.action_space = env, render_mode, env.action_space
 
         count, ids = int(nethack.MAX_GLYPH) + 1, np.dtype(np.int16).type
-        self._outside = int(nethack.NO_GLYPH)
+        self._outside, self._unseen = int(nethack.NO_GLYPH), int(nethack.GLYPH_CMAP_OFF)
         self._has_message, self._has_glyphs = message, glyphs
         height, width = env.observation_space["glyphs"].shape
         own: dict[str, Any] = {}
-        own["blstats"] = spaces.Box(-np.inf, np.inf, env.observation_space["blstats"].shape, np.float32)
+        own["stats"] = spaces.Box(-5.0, 5.0, (STATS,), np.float32)
         own["crop"] = spaces.MultiDiscrete(np.full((CROP, CROP), count, ids), ids)
         if glyphs:
             own["glyphs"] = spaces.MultiDiscrete(np.full((height, width), count, ids), ids)
         if message:
             own["message"] = WORDS.space(MESSAGE)
+        self._masks = Masks(env.unwrapped.actions) if mask else None
+        if mask:
+            own["action_mask"] = spaces.Box(0, 1, (int(env.action_space.n),), np.int8)
         self.observation_space = spaces.Dict(own)
         self._padded = np.full((height + CROP, width + CROP), self._outside, np.int16)
         self._known: dict[bytes, Array] = {}
+        self._seen: dict[str, Array] = {}  # the latest observation
+        self._place: tuple[int, ...] | None = None  # where the hero stands
+        self._under = self._unseen  # on what, as far as it was seen
         self._screen: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -115,26 +216,44 @@ class Dungeon(gymnasium.Env[Any, Any]):
         core, display = (int(value) for value in self.np_random.integers(2**31, size=2))
         self.game.unwrapped.seed(core, display, False)
         obs, _info = self.game.reset(options=options)
+        self._place = None
         return self._observe(obs), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One turn. Infos say only how a game ended."""
         obs, reward, terminated, truncated, info = self.game.step(int(action))
-        ended = {"end_status": int(info["end_status"])} if terminated or truncated else {}
-        return self._observe(obs), float(reward), terminated, truncated, ended
+        if not (terminated or truncated):
+            return self._observe(obs), float(reward), False, False, {}
+        status = int(info["end_status"])
+        if status == ABORTED:  # the time limit: nle calls it terminated, and has quit the game, whose last view is gone
+            last = {key: value.copy() for key, value in self._seen.items()}  # that before this step
+            return last, float(reward), False, True, {"end_status": status}
+        return self._observe(obs), float(reward), terminated, truncated, {"end_status": status}
 
     def _observe(self, obs: Any) -> dict[str, Array]:
         glyphs, stats = obs["glyphs"], obs["blstats"]
         half = CROP // 2
-        self._padded[half : half + glyphs.shape[0], half : half + glyphs.shape[1]] = glyphs
+        whole = self._padded[half : half + glyphs.shape[0], half : half + glyphs.shape[1]]
         column, row = int(stats[0]), int(stats[1])
-        seen = {"blstats": stats.astype(np.float32), "crop": self._padded[row : row + CROP, column : column + CROP]}
+        level = int(stats[23]), int(stats[24])  # branch of the dungeon, level of it
+        place = (*level, row, column)
+        if place != self._place:  # what was seen there, such as stairs, which the hero now hides
+            is_same_level = self._place is not None and level == self._place[:2]
+            self._under = int(whole[row, column]) if is_same_level else self._unseen
+            self._place = place
+        whole[:] = glyphs
+        crop = self._padded[row : row + CROP, column : column + CROP].copy()
+        crop[half, half] = self._under
+        seen = {"stats": scaled(stats, obs["misc"]), "crop": crop}
+        if self._masks is not None:
+            seen["action_mask"] = self._masks.mask(stats, crop, obs["misc"], obs["message"].tobytes())
         if self._has_glyphs:
-            seen["glyphs"] = glyphs
+            seen["glyphs"] = whole
         if self._has_message:
             seen["message"] = self._words(obs["message"].tobytes())
         if self.render_mode == "rgb_array":
             self._screen = obs["tty_chars"].copy(), obs["tty_colors"].copy()
+        self._seen = seen
         return seen
 
     def _words(self, message: bytes) -> Array:
