@@ -75,7 +75,8 @@ def test_flags_and_random_streams_are_checked_for_every_env():
 
 def test_check_asks_for_env_check_where_an_env_needs_one(tmp_path):
     header = tmp_path / "maze.h"
-    header.write_text(registry.find("maze").read_text().replace("#define ENV_HAS_CHECK\n", ""))
+    text = registry.find("maze").read_text().replace("#define ENV_HAS_CHECK\n", "").replace("env_check", "is_sound")
+    header.write_text(text)
     with tempfile.TemporaryDirectory() as folder:
         subject = conformance.Subject(header, 2000, Path(folder))
         with pytest.raises(conformance.Failure, match=r"maze.h:\d+.*ENV_HAS_CHECK, and an env_check"):
