@@ -266,6 +266,11 @@ def _explain_keyword(error: Exception, params: Mapping[str, Any]) -> None:
 ENV_NEEDS = "a gymnasium.Env, a PettingZoo ParallelEnv or AECEnv, a gym.Env, or a gymnasium.vector.VectorEnv"
 
 
+def trained_env(name: str) -> str:
+    """The env that a run's folder names. Before 0.2 a header was stored as it was given, such as ./my_env.h."""
+    return place_of_env(name).name if name.endswith(".h") else name
+
+
 def place_of_env(env: Any) -> names.Place:
     """The name by which `make` finds an env again from any folder, or the reason why there is none."""
     if not isinstance(env, (str, Path)):

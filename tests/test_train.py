@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from shoal import checkpoint, runs
+from shoal import checkpoint, registry, runs
 from shoal.errors import CheckpointError, ConfigError
 from shoal.runs import Run
 from shoal.train import Options, Stopped, options_for, train
@@ -242,6 +242,17 @@ def test_resuming_with_the_name_of_another_env_is_refused(tmp_path):
         train("gymnasium:CartPole-v1", resume=run.folder, console="off")
     assert "train('cartpole', resume=...)" in str(caught.value)
     assert Run(run.folder).facts["env"] == "cartpole"
+
+
+def test_a_run_of_a_header_that_was_stored_by_a_relative_path_resumes(tmp_path, monkeypatch):
+    """As before 0.2: ./my_env.h."""
+    shutil.copyfile(registry.find("cartpole"), tmp_path / "my_env.h")
+    monkeypatch.chdir(tmp_path)
+    whole = train_tiny("./my_env.h", tmp_path / "runs")
+    files = contents(whole)
+    run = cut(whole, 3)
+    run.write("run.json", {**run.facts, "env": "./my_env.h"})
+    assert contents(train("./my_env.h", resume=run.folder, console="off")) == files
 
 
 def test_resuming_with_another_policy_is_refused(tmp_path):

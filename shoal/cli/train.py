@@ -264,16 +264,14 @@ def stored_env(env: str) -> str:
 
 def _resumed(word: str | None, env: str | None, root: Path) -> Any:
     """The run that --resume names; None for a new run."""
-    from shoal import runs
+    from shoal import entry, runs
 
     if not word:
         return None
     if word == "auto":
         return None if env is None else runs.find_unfinished(env, root)
     run = runs.find(word, root)
-    trained = str(run.facts.get("env", run.env))
-    if trained.endswith(".h"):  # before 0.2 as it was given, such as ./my_env.h
-        trained = stored_env(trained)
+    trained = entry.trained_env(str(run.facts.get("env", run.env)))
     if env is not None and env != trained:
         shown = shortened(trained), shortened(env)
         raise ConfigError(f"--resume {run.id} is a run of {shown[0]}, not of {shown[1]}. Leave out the env.")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import shoal
-from shoal import config, runs
+from shoal import config, entry, runs
 from shoal.cores import available_cores
 from shoal.errors import ConfigError
 from shoal.log import MetricRow, RunFacts
@@ -43,7 +43,7 @@ def run_to_resume(env: Any, resume: Any, root: Path) -> Run | None:
 
 def check_env(run: Run, env: Any, name: str) -> None:
     """Raises if a run is resumed with a name of another env. Classes and functions may have been renamed or moved."""
-    trained = str(run.facts.get("env", ""))
+    trained = entry.trained_env(str(run.facts.get("env", "")))
     if isinstance(env, (str, Path)) and run.facts.get("env_is_a_name") and name != trained:
         raise ConfigError(
             f"{run.id} is a run of {shortened(trained)}, not of {shortened(name)}, and is resumed with its own env: "
