@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.integrations.framework import Framework, import_quietly, newest, plain
+from shoal.integrations.nethack_compass import FEATURES, Compass
 from shoal.integrations.text import Vocabulary
 from shoal.spec import Array
 
@@ -73,11 +74,13 @@ class NetHack(Framework):
         message: bool = True,
         glyphs: bool = True,
         mask: bool = False,
+        compass: bool = False,
         **params: Any,
     ) -> Any:
         """One game. message, glyphs: whether the message and the whole map are observed, beside the crop.
 
         mask: the policy does not choose actions that by what is seen would do nothing (`Masks`).
+        compass: the shortest ways to the edge of what was seen, stairs, gold, monsters, ... are observed (`Compass`).
         """
         keys = ["glyphs", "blstats", "misc", "message"]
         keys += ["tty_chars", "tty_colors"] if render_mode == "rgb_array" else []
@@ -85,7 +88,7 @@ class NetHack(Framework):
         wanted = {plain(f"{self.stem}{name}"), plain(name)}
         ids = [id for id in self._ids() if plain(re.sub(r"-v\d+$", "", id)) in wanted]
         env = gymnasium.make(newest(ids), **params)
-        return Dungeon(env, render_mode, message, glyphs, mask)
+        return Dungeon(env, render_mode, message=message, glyphs=glyphs, mask=mask, compass=compass)
 
     def _ids(self) -> list[str]:
         import_ids(self.prefix)
@@ -119,7 +122,7 @@ class Masks:
 
     BLIND = 0x20  # of the conditions
 
-    def __init__(self, actions: Any) -> None:
+    def __init__(self, keys: list[int]) -> None:
         from nle import nethack
 
         first, none = int(nethack.GLYPH_CMAP_OFF), int(nethack.MAX_GLYPH) + 1
@@ -128,7 +131,7 @@ class Masks:
         self._solid[int(nethack.NO_GLYPH)] = True
         self._ups, self._downs = (first + 23, first + 25), (first + 24, first + 26)  # stairs and ladders
 
-        self._keys = keys = [int(action) for action in actions]
+        self._keys = keys
         self._count = len(keys)
         self._answers: dict[bytes, Array] = {}
         self._more, self._up, self._down = (
@@ -183,7 +186,9 @@ class Dungeon(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, env: Any, render_mode: str | None, message: bool, glyphs: bool, mask: bool) -> None:
+    def __init__(
+        self, env: Any, render_mode: str | None, *, message: bool, glyphs: bool, mask: bool, compass: bool
+    ) -> None:
         from nle import nethack
 
         self.game, self.render_mode, self.action_space = env, render_mode, env.action_space
@@ -199,7 +204,11 @@ class Dungeon(gymnasium.Env[Any, Any]):
             own["glyphs"] = spaces.MultiDiscrete(np.full((height, width), count, ids), ids)
         if message:
             own["message"] = WORDS.space(MESSAGE)
-        self._masks = Masks(env.unwrapped.actions) if mask else None
+        keys = [int(action) for action in env.unwrapped.actions]
+        self._compass = Compass(keys) if compass else None
+        if compass:
+            own["compass"] = spaces.Box(0.0, 1.0, (FEATURES,), np.float32)
+        self._masks = Masks(keys) if mask else None
         if mask:
             own["action_mask"] = spaces.Box(0, 1, (int(env.action_space.n),), np.int8)
         self.observation_space = spaces.Dict(own)
@@ -217,20 +226,22 @@ class Dungeon(gymnasium.Env[Any, Any]):
         self.game.unwrapped.seed(core, display, False)
         obs, _info = self.game.reset(options=options)
         self._place = None
-        return self._observe(obs), {}
+        if self._compass is not None:
+            self._compass.reset()
+        return self._observe(obs, None), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One turn. Infos say only how a game ended."""
         obs, reward, terminated, truncated, info = self.game.step(int(action))
         if not (terminated or truncated):
-            return self._observe(obs), float(reward), False, False, {}
+            return self._observe(obs, int(action)), float(reward), False, False, {}
         status = int(info["end_status"])
         if status == ABORTED:  # the time limit: nle calls it terminated, and has quit the game, whose last view is gone
             last = {key: value.copy() for key, value in self._seen.items()}  # that before this step
             return last, float(reward), False, True, {"end_status": status}
-        return self._observe(obs), float(reward), terminated, truncated, {"end_status": status}
+        return self._observe(obs, int(action)), float(reward), terminated, truncated, {"end_status": status}
 
-    def _observe(self, obs: Any) -> dict[str, Array]:
+    def _observe(self, obs: Any, action: int | None) -> dict[str, Array]:
         glyphs, stats = obs["glyphs"], obs["blstats"]
         half = CROP // 2
         whole = self._padded[half : half + glyphs.shape[0], half : half + glyphs.shape[1]]
@@ -244,13 +255,15 @@ class Dungeon(gymnasium.Env[Any, Any]):
         whole[:] = glyphs
         crop = self._padded[row : row + CROP, column : column + CROP].copy()
         crop[half, half] = self._under
-        seen = {"stats": scaled(stats, obs["misc"]), "crop": crop}
+        seen, message = {"stats": scaled(stats, obs["misc"]), "crop": crop}, obs["message"].tobytes()
+        if self._compass is not None:
+            seen["compass"] = self._compass.observe(glyphs, stats, obs["misc"], message, action)
         if self._masks is not None:
-            seen["action_mask"] = self._masks.mask(stats, crop, obs["misc"], obs["message"].tobytes())
+            seen["action_mask"] = self._masks.mask(stats, crop, obs["misc"], message)
         if self._has_glyphs:
             seen["glyphs"] = whole
         if self._has_message:
-            seen["message"] = self._words(obs["message"].tobytes())
+            seen["message"] = self._words(message)
         if self.render_mode == "rgb_array":
             self._screen = obs["tty_chars"].copy(), obs["tty_colors"].copy()
         self._seen = seen

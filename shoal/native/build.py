@@ -129,7 +129,7 @@ class Source:
 
 
 C_FILES = {
-    "core": ("learn.c", "policy.c", "pool.c", "raster.c", "simplex.c", "wait.c"),
+    "core": ("learn.c", "policy.c", "pool.c", "raster.c", "simplex.c", "wait.c", "ways.c"),
     "qlearn": ("qlearn.c",),
     "ppo": ("ppo.c", "noise.c"),
 }

@@ -139,6 +139,7 @@ class Core(Channels):
         self.choice_loss = declare(lib.shoal_choice_loss, None, *[c_void_p] * 8, c_int64, c_int64, *floats)
         self.running_returns = declare(lib.shoal_running_returns, None, c_void_p, c_void_p, *sums)
         self.simplex = declare(lib.shoal_simplex, None, *[c_void_p] * 4, c_double, c_int64, c_void_p)
+        self.ways = declare(lib.shoal_ways, None, c_void_p, *[c_int32] * 4, c_void_p, c_void_p)
 
 
 class Module:
