@@ -585,10 +585,46 @@ def test_nethack_masks_leave_out_what_does_nothing():
                 checked += 1
         if not is_asked:
             assert mask[keys.index(ord(">"))] == (obs["crop"][4, 4] == nethack.GLYPH_CMAP_OFF + 24)
+            doors = [nethack.GLYPH_CMAP_OFF + 15, nethack.GLYPH_CMAP_OFF + 16]
+            assert mask[keys.index(4)] == any(obs["crop"][cell] in doors for cell in ((3, 4), (4, 5), (5, 4), (4, 3)))
         obs, _, terminated, truncated, _ = env.step(random.choice(np.flatnonzero(mask)))
         if terminated or truncated:
             obs, _ = env.reset()
     assert checked
+
+
+def nethack_mask(crop=(), food="", action=None, question=""):
+    """The letters of the actions that `Masks` allows, with a crop of 3x3 signs and food in the inventory."""
+    nethack = pytest.importorskip("nle").nethack
+    from nle.env.tasks import TASK_ACTIONS
+
+    from shoal.integrations.nethack_masks import Masks
+
+    ground = nethack.GLYPH_CMAP_OFF
+    signs = {".": ground + 19, "+": ground + 15, "|": ground + 1, "%": nethack.GLYPH_BODY_OFF + 5}
+    around = np.array([[signs[sign] for sign in row] for row in crop or ("...", "...", "...")])
+    keys = [int(key) for key in TASK_ACTIONS]
+    obs = {"misc": np.array([bool(question), 0, 0]), "blstats": np.zeros(27, np.int64)}
+    obs["inv_letters"] = np.array([ord(letter) for letter in "a" + food], np.uint8)
+    obs["inv_oclasses"] = np.array([3] + [nethack.FOOD_CLASS] * len(food), np.uint8)
+    place = None if action is None else keys.index(action)
+    mask = Masks(keys).mask(obs, around, question.encode() + b"\0", place)
+    return "".join(chr(key) for key, is_allowed in zip(keys, mask) if is_allowed)
+
+
+def test_nethack_kicks_are_for_closed_doors():
+    kick = 4
+    assert chr(kick) not in nethack_mask(crop=("+.+", "...", "|.+")), "diagonal ones are not kicked"
+    assert chr(kick) in nethack_mask(crop=("...", "..+", "..."))
+    assert nethack_mask(("...", "..+", ".+."), action=kick, question="In what direction?") == "\rlj"
+    assert set(nethack_mask(("...", "..+", ".+."), action=ord("."), question="In what direction?")) == {*"\rhjklyubn"}
+
+
+def test_nethack_meals_need_food():
+    assert "e" not in nethack_mask(food="fg"), "no action has the letters f and g"
+    assert "e" in nethack_mask(food="fh")
+    assert "e" in nethack_mask(("...", ".%.", "..."))
+    assert "e" not in nethack_mask(("...", "..%", "..."))
 
 
 @pytest.mark.parametrize(
@@ -605,7 +641,7 @@ def test_nethack_questions_have_the_answers_that_they_offer(question, answers):
     pytest.importorskip("nle")
     from nle.env.tasks import TASK_ACTIONS
 
-    from shoal.integrations.nethack import Masks
+    from shoal.integrations.nethack_masks import Masks
 
     mask = Masks(TASK_ACTIONS).answers(question.encode() + b"\0")
     allowed = {chr(int(action)) for action, is_allowed in zip(TASK_ACTIONS, mask) if is_allowed}

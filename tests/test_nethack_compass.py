@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from shoal.integrations.nethack_compass import (
     BARRED,
@@ -20,6 +21,7 @@ from shoal.integrations.nethack_compass import (
     VISITED,
     Compass,
 )
+from shoal.integrations.nethack_explorer import FOUND, OPENED, REACHED, STEP, Explorer
 from shoal.native import lib
 
 FREE = 5  # kinds of the caller's, beside the two of ways.c
@@ -237,3 +239,45 @@ def test_games_have_a_compass_and_repeat_with_a_seed():
         seen.append(np.stack(lines))
     assert np.array_equal(*seen)
     assert len(np.unique(seen[0], axis=0)) > 50
+
+
+# ---- the reward of explorers ----
+
+
+def compass(stood=1, **steps):
+    """What a compass shows: for how many steps the hero stood here, how far away places are."""
+    features = np.zeros(9 * len(KINDS) + 1, np.float32)
+    names = {"edge": "edge of what was seen", "down": "way down", "door": "locked door"}
+    for name, count in steps.items():
+        features[9 * KINDS.index(names[name]) + 8] = NEAR / (NEAR + count)
+    features[-1] = np.log1p(stood) / 5
+    return features
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "bonus"),
+    [
+        ({"edge": 5}, {"edge": 4}, STEP),
+        ({"edge": 5}, {"edge": 6}, -STEP),
+        ({"edge": 9}, {"edge": 6}, 3 * STEP),  # a run
+        ({"edge": 1}, {"edge": 2}, REACHED - STEP),  # the next one is further away
+        ({"edge": 1}, {}, REACHED),
+        ({"edge": 1}, {"edge": 1, "stood": 2}, 0),  # a wait
+        ({}, {"edge": 3, "stood": 2}, FOUND),  # by searching
+        ({"door": 4}, {"door": 3}, STEP),
+        ({"door": 4, "edge": 4}, {"door": 3, "edge": 4}, 0),  # edges come first
+        ({"edge": 4, "down": 4}, {"edge": 3, "down": 4}, 0),  # and the way down before them
+        ({"edge": 4, "down": 4}, {"edge": 5, "down": 3}, STEP),
+        ({"door": 1}, {"door": 1, "stood": 2}, 0),  # a kick that did not open it
+        ({"door": 1}, {"edge": 1, "stood": 3}, OPENED + FOUND),
+        ({"down": 0}, {}, 0),  # a new level
+    ],
+)
+def test_explorers_are_paid_for_what_leads_on(before, after, bonus):
+    rows = [{"compass": torch.from_numpy(compass(**one))[None]} for one in (before, after)]
+    info = {"reward": torch.tensor([7.0])}
+    paid = Explorer().compute(*rows, torch.tensor([0]), torch.tensor([False]), info)
+    assert paid.tolist() == pytest.approx([7.0 + bonus], abs=1e-5)
+    assert Explorer().compute(*rows, torch.tensor([0]), torch.tensor([True]), info).tolist() == [7.0], (
+        "the game is over"
+    )

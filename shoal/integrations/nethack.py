@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from shoal.integrations.framework import Framework, import_quietly, newest, plain
 from shoal.integrations.nethack_compass import FEATURES, Compass
+from shoal.integrations.nethack_masks import Masks
 from shoal.integrations.text import Vocabulary
 from shoal.spec import Array
 
@@ -25,7 +26,6 @@ SCALES: Array = np.array(
 )
 BITS: Array = np.arange(CONDITIONS)
 STATS = 27 + CONDITIONS + 3  # the last: asked a question, asked for a line of text, told to press a key
-MORE = 13  # the key
 ABORTED = -1  # nle's `end_status` of a game that ran into the time limit
 FONT = (6, 12)  # pixels of a character that `render` draws
 COLORS = (  # of a terminal
@@ -83,6 +83,7 @@ class NetHack(Framework):
         compass: the shortest ways to the edge of what was seen, stairs, gold, monsters, ... are observed (`Compass`).
         """
         keys = ["glyphs", "blstats", "misc", "message"]
+        keys += ["inv_letters", "inv_oclasses"] if mask else []
         keys += ["tty_chars", "tty_colors"] if render_mode == "rgb_array" else []
         params = {"observation_keys": tuple(keys), "disable_env_checker": True, **params}
         wanted = {plain(f"{self.stem}{name}"), plain(name)}
@@ -110,75 +111,6 @@ def scaled(stats: Array, prompts: Array) -> Array:
     found[27 : 27 + CONDITIONS] = stats[25] >> BITS & 1
     found[27 + CONDITIONS :] = prompts != 0
     return found.clip(-5.0, 5.0, out=found)
-
-
-class Masks:
-    """Which actions may do something, by what the player has seen: no walks into walls, no stairs where there are none.
-
-    A question has the answers that it offers, and MORE, which takes it back. A blind hero may walk anywhere. Stairs
-    that were not seen before the hero stood on them, such as those below objects, are left out: else the answer to `>`
-    is nearly always "You can't go down here", and a policy learns not to descend.
-    """
-
-    BLIND = 0x20  # of the conditions
-
-    def __init__(self, keys: list[int]) -> None:
-        from nle import nethack
-
-        first, none = int(nethack.GLYPH_CMAP_OFF), int(nethack.MAX_GLYPH) + 1
-        self._solid: Array = np.zeros(none, np.bool_)
-        self._solid[first : first + 12] = True  # stone and walls
-        self._solid[int(nethack.NO_GLYPH)] = True
-        self._ups, self._downs = (first + 23, first + 25), (first + 24, first + 26)  # stairs and ladders
-
-        self._keys = keys
-        self._count = len(keys)
-        self._answers: dict[bytes, Array] = {}
-        self._more, self._up, self._down = (
-            keys.index(key) if key in keys else None for key in (MORE, ord("<"), ord(">"))
-        )
-        self._walks = []  # (action, row and column in a crop of 3x3)
-        for letter, cell in zip("kljhunby", ((0, 1), (1, 2), (2, 1), (1, 0), (0, 2), (2, 2), (2, 0), (0, 0))):
-            self._walks += [(keys.index(key), *cell) for key in (ord(letter), ord(letter.upper())) if key in keys]
-        walks: Array = np.array(self._walks, np.intp).reshape(-1, 3)
-        self._acts, self._rows, self._columns = walks.T
-
-    def answers(self, message: bytes) -> Array:
-        """(actions,) int8: 1 for the answers that a question offers."""
-        mask = self._answers.get(message)
-        if mask is None:
-            if len(self._answers) > 1000:
-                self._answers.clear()
-            text = message.split(b"\0")[0].decode("latin-1")
-            offered = "hjklyubn" if "direction?" in text else ""
-            for choices in re.findall(r"\[(.*?)\]", text):  # [yn], [fgi or ?*], [a-dk or ?*]
-                letters = str(choices).split(" or ")[0]
-                offered += letters
-                for low, high in re.findall("([a-zA-Z])-([a-zA-Z])", letters):
-                    offered += "".join(map(chr, range(ord(low), ord(high) + 1)))
-            mask = np.array([key == MORE or chr(key) in offered for key in self._keys], np.int8)
-            if not (offered and mask.any()):
-                mask[:] = 1
-            self._answers[message] = mask
-        return mask
-
-    def mask(self, stats: Array, crop: Array, prompts: Array, message: bytes) -> Array:
-        """(actions,) int8: 1 for those that may do something. In the middle of the crop is what the hero stands on."""
-        if prompts.any():
-            return self.answers(message)
-        mask: Array = np.ones(self._count, np.int8)
-        low = CROP // 2 - 1
-        under, solid = crop[low + 1, low + 1], self._solid[crop[low : low + 3, low : low + 3]]
-        walks = ~solid[self._rows, self._columns]
-        if walks.any() and not stats[25] & self.BLIND:
-            mask[self._acts] = walks
-        if self._more is not None:
-            mask[self._more] = 0
-        if self._down is not None:
-            mask[self._down] = under in self._downs
-        if self._up is not None:
-            mask[self._up] = stats[12] > 1 and under in self._ups
-        return mask
 
 
 class Dungeon(gymnasium.Env[Any, Any]):
@@ -259,7 +191,7 @@ class Dungeon(gymnasium.Env[Any, Any]):
         if self._compass is not None:
             seen["compass"] = self._compass.observe(glyphs, stats, obs["misc"], message, action)
         if self._masks is not None:
-            seen["action_mask"] = self._masks.mask(stats, crop, obs["misc"], message)
+            seen["action_mask"] = self._masks.mask(obs, crop, message, action)
         if self._has_glyphs:
             seen["glyphs"] = whole
         if self._has_message:
