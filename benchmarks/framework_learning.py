@@ -174,10 +174,7 @@ TASKS = {
         400.0,
         "points of the game",
         5_000_000,
-        words("--vec.num-envs 256 --train.horizon 32 --train.learning-rate 5e-4 --env.mask True"),
-        episodes=32,
-        cores=3,
-        device="",
+        episodes=100,
     ),
     "crafter": Task(
         "crafter:Reward",

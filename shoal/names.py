@@ -215,6 +215,7 @@ def _source(module: ModuleType) -> Path | None:
         return None
     path = path.resolve()
     is_stock = Path(sysconfig.get_path("stdlib")).resolve() in path.parents
+    is_stock |= module.__name__.partition(".")[0] == __name__.partition(".")[0]  # Shoal's own, wherever it lies
     if is_stock or any(part in INSTALLED for part in path.parts):
         return None
     # a package without an __init__.py has a name that its path does not show

@@ -528,3 +528,9 @@ def test_the_command_finds_modules_of_the_current_folder(folder):
     code = "import sys; sys.path.pop(0); import shoal; shoal.make('own_names:Env', backend='serial').close()"
     environ = {**os.environ, "PYTHONPATH": str(Path(shoal.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environ)
+
+
+def test_what_shoal_itself_brings_is_stored_by_its_module_also_from_a_source_checkout():
+    stock = "shoal.integrations.nethack_explorer:Explorer"
+    assert names.absolute(stock) == stock
+    assert names.place_of(names.find(stock)).name == stock

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.errors import ConfigError
 from shoal.integrations.nethack_compass import (
     BARRED,
     CLOSED,
@@ -23,6 +24,7 @@ from shoal.integrations.nethack_compass import (
 )
 from shoal.integrations.nethack_explorer import FOUND, OPENED, REACHED, STEP, Explorer
 from shoal.native import lib
+from shoal.train import Trainer, options_for
 
 FREE = 5  # kinds of the caller's, beside the two of ways.c
 
@@ -281,3 +283,18 @@ def test_explorers_are_paid_for_what_leads_on(before, after, bonus):
     assert Explorer().compute(*rows, torch.tensor([0]), torch.tensor([True]), info).tolist() == [7.0], (
         "the game is over"
     )
+
+
+def test_explorers_need_a_compass():
+    options = options_for("cartpole", {"reward": "shoal.integrations.nethack_explorer:Explorer", "device": "cpu"})
+    with pytest.raises(ConfigError, match=r"^the reward Explorer pays .* Add --env.compass True, or --reward '' for"):
+        Trainer("cartpole", options)
+
+
+def test_score_trains_by_default_with_all_that_its_reward_needs():
+    pytest.importorskip("nle")
+    options = options_for("nethack:Score", {"vec": {"num_envs": 2, "backend": "serial"}, "train": {"horizon": 8}})
+    trainer = Trainer("nethack:Score", options)
+    trainer.iterate()
+    assert np.isfinite(trainer.drain()["loss/policy"])
+    trainer.close()

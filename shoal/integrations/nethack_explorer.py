@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.errors import ConfigError
 from shoal.integrations.nethack_compass import KINDS, NEAR
 
 EDGE, DOWN, DOOR = "edge of what was seen", "way down", "locked door"
 ONE_STEP = NEAR / (NEAR + 1) - 1e-4  # how near a place is that is one step away
 FIRST_TIME = 0.14  # the time spent in a cell, where this is its first step
-REACHED, FOUND, OPENED, STEP = 0.25, 1.0, 5.0, 0.05  # points; a level further down is worth 50
+REACHED, FOUND, OPENED, STEP = 1.0, 2.0, 10.0, 0.3  # points; a level further down is worth 50
 
 
 class Explorer:
@@ -21,6 +22,11 @@ class Explorer:
 
     def compute(self, before: Any, after: Any, action: Any, done: Any, info: Any) -> Any:
         """(rows,) points."""
+        if not isinstance(before, dict) or "compass" not in before:
+            raise ConfigError(
+                "the reward Explorer pays for what NetHack's compass shows, and observations have none. Add "
+                "--env.compass True, or --reward '' for the points alone."
+            )
         now, then = before["compass"], after["compass"]
         is_new, has_stayed = then[:, -1] < FIRST_TIME, then[:, -1] > now[:, -1]
         near = {kind: (_nearness(now, kind), _nearness(then, kind)) for kind in (EDGE, DOWN, DOOR)}

@@ -64,6 +64,8 @@ class Shaper:
             if hasattr(twin, "reset"):
                 twin.reset(~self._nobody)
             value = twin.compute(before, before, self._actions(0), self._nobody, self._info(0, self._nobody))
+        except ConfigError:  # the reward itself says what is wrong
+            raise
         except Exception as error:
             raise ConfigError(f"{self.shown} raised {type(error).__name__} for blank observations: {error}.") from error
         self._checked(value)
