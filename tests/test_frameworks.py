@@ -492,6 +492,22 @@ def test_babyai_prints_nothing(capfd):
     assert capfd.readouterr().out == ""
 
 
+def test_pages_show_spaces_in_few_words():
+    from gymnasium import spaces
+
+    from shoal.cli.framework_pages import space_text
+
+    ids = spaces.MultiDiscrete(np.full((9, 9), 5977))
+    assert space_text(ids) == "MultiDiscrete, 9x9 choices of 5977 each"
+    assert space_text(spaces.MultiDiscrete([2, 3])) == "MultiDiscrete([2 3])"
+    both = spaces.Dict({"crop": ids, "stats": spaces.Box(0, 1, (3,), np.float32)})
+    assert space_text(both).splitlines() == [
+        "",
+        f"  - `crop`: {space_text(ids)}",
+        "  - `stats`: Box(0.0, 1.0, (3,), float32)",
+    ]
+
+
 def test_nethack_time_limits_truncate():
     pytest.importorskip("nle")
     env = framework("nethack").make("Score")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
+
 from shoal import entry
 from shoal.errors import ShoalError
 from shoal.integrations.framework import FRAMEWORKS, Framework, framework
@@ -115,9 +118,18 @@ def _spaces(env: str) -> dict[str, str]:
     except ShoalError as error:
         return {"cannot be made": str(error).splitlines()[0]}
     agents = vec.agents_per_env
-    facts = {"observation": str(vec.single_observation_space), "action": str(vec.single_action_space)}
+    facts = {"observation": space_text(vec.single_observation_space), "action": space_text(vec.single_action_space)}
     vec.close()
     return {**facts, "agents": str(agents)} if agents > 1 else facts
+
+
+def space_text(space: Any) -> str:
+    """A space as Markdown: the parts of a Dict as a list, equal numbers of choices once."""
+    if isinstance(space, spaces.Dict):
+        return "".join(f"\n  - `{name}`: {space_text(part)}" for name, part in space.spaces.items())
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.size > 1 and len(np.unique(space.nvec)) == 1:
+        return f"MultiDiscrete, {'x'.join(map(str, space.nvec.shape))} choices of {space.nvec.flat[0]} each"
+    return " ".join(str(space).split())
 
 
 def _toml(options: dict[str, Any]) -> list[str]:
