@@ -163,8 +163,11 @@ def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
     return typing.Literal[tuple(choices())] if choices is not None else hint
 
 
-def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """An options object from a table of a TOML file. Unknown keys and wrong types raise, with a suggestion."""
+def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None, flags: str | None = None) -> T:
+    """An options object from a table of a TOML file. Unknown keys and wrong types raise, with a suggestion.
+
+    `where` names the table in messages; `flags` is the prefix of its flags, if that is another word.
+    """
     hints = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -182,7 +185,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
         is_schedule = hint is float and isinstance(value, Schedule)  # `check` says whether it may be one
         values[name] = value if is_schedule else _checked(value, hint, f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
-    check(config, where)
+    check(config, where if flags is None else flags)
     return config
 
 

@@ -190,7 +190,8 @@ def test_params_of_the_env_are_merged_by_name():
         ({"train": {"learning-rate": -1.0}}, "--train.learning-rate -1.0 is below 0.0"),
         ({"nn": {"core": "gru"}}, r"Did you mean 'mingru'\?|Choices: none, lstm, mingru"),
         ({"seed": "one"}, "must be int, not str"),
-        ({"seed": -1}, "below 0"),
+        ({"seed": -1}, "^--seed -1 is below 0"),
+        ({"seed": 2**31}, "^--seed 2147483648 is above 2147483647"),
     ],
 )
 def test_a_wrong_layer_is_told(tables, message):
