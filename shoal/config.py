@@ -175,6 +175,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
         name = key.replace("-", "_")
         if name not in known:
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
+        value = plain(value)
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
         if (convert := known[name].metadata.get("convert")) is not None:
@@ -291,16 +292,23 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, Schedule)) and not isinstance(value, bool)
 
 
+def plain(value: Any) -> Any:
+    """A number of NumPy or torch as Python's own, as loops over `np.arange` and `np.logspace` give them."""
+    is_foreign = getattr(value, "ndim", None) == 0 and hasattr(value, "item")
+    return value.item() if is_foreign else value
+
+
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """The value in the field's type, or a ConfigError."""
+    value = plain(value)
     origin, choices = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         if value not in choices:
             raise ConfigError(f"{where} = {value!r}.{did_you_mean(str(value), choices)} Choices: {', '.join(choices)}.")
         return value
     if origin in (typing.Union, types.UnionType):
-        plain = [choice for choice in choices if choice is not type(None)]
-        return None if value is None else _checked(value, plain[0], where)
+        own = [choice for choice in choices if choice is not type(None)]
+        return None if value is None else _checked(value, own[0], where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} = {value!r} must be a list, not {type(value).__name__}.")

@@ -6,7 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +128,17 @@ def test_what_a_table_does_not_name_stays_as_it_was():
 def test_a_wrong_table_is_told_with_what_is_wrong(table, message):
     with pytest.raises(ConfigError, match=message):
         config.from_dict(Small, table, "small")
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    """As in: for rate in np.logspace(-4, -2, 5): train(..., train={"learning_rate": rate})"""
+    given = {"rate": np.float64(0.25), "plain": np.int64(3), "steps": np.int32(9), "is_on": np.bool_(True)}
+    small = config.from_dict(Small, {**given, "sizes": [np.uint8(1), torch.tensor(2)]}, "small")
+    assert small == Small(rate=0.25, plain=3, steps=9, is_on=True, sizes=(1, 2))
+    assert [type(value) for value in (small.rate, small.plain, small.steps, small.is_on)] == [float, int, int, bool]
+    assert config.from_dict(Small, {"rate": np.float32(0.5)}, "small").rate == 0.5
+    with pytest.raises(ConfigError, match="small.plain = 2.0 must be int, not float"):
+        config.from_dict(Small, {"plain": np.float32(2.0)}, "small")
 
 
 def test_the_ends_of_a_range_are_in_it():
