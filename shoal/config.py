@@ -163,8 +163,11 @@ def hint_of(field: dataclasses.Field[Any], hint: Any) -> Any:
     return typing.Literal[tuple(choices())] if choices is not None else hint
 
 
-def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None) -> T:
-    """An options object from a table of a TOML file. Unknown keys and wrong types raise, with a suggestion."""
+def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None = None, flags: str | None = None) -> T:
+    """An options object from a table of a TOML file. Unknown keys and wrong types raise, with a suggestion.
+
+    `where` names the table in messages; `flags` is the prefix of its flags, if that is another word.
+    """
     hints = typing.get_type_hints(cls)
     known = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -172,6 +175,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
         name = key.replace("-", "_")
         if name not in known:
             raise ConfigError(f"{where} has no option '{key}'.{did_you_mean(name, known)} It has {', '.join(known)}.")
+        value = plain(value)
         if known[name].metadata.get("is_count") and isinstance(value, (str, float)):
             value = parse_count(str(value))
         if (convert := known[name].metadata.get("convert")) is not None:
@@ -182,7 +186,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any], where: str, base: T | None 
         is_schedule = hint is float and isinstance(value, Schedule)  # `check` says whether it may be one
         values[name] = value if is_schedule else _checked(value, hint, f"{where}.{name}")
     config: T = dataclasses.replace(base, **values) if base is not None else cls(**values)  # type: ignore[type-var]
-    check(config, where)
+    check(config, where if flags is None else flags)
     return config
 
 
@@ -288,16 +292,23 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, Schedule)) and not isinstance(value, bool)
 
 
+def plain(value: Any) -> Any:
+    """A number of NumPy or torch as Python's own, as loops over `np.arange` and `np.logspace` give them."""
+    is_foreign = getattr(value, "ndim", None) == 0 and hasattr(value, "item")
+    return value.item() if is_foreign else value
+
+
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """The value in the field's type, or a ConfigError."""
+    value = plain(value)
     origin, choices = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         if value not in choices:
             raise ConfigError(f"{where} = {value!r}.{did_you_mean(str(value), choices)} Choices: {', '.join(choices)}.")
         return value
     if origin in (typing.Union, types.UnionType):
-        plain = [choice for choice in choices if choice is not type(None)]
-        return None if value is None else _checked(value, plain[0], where)
+        own = [choice for choice in choices if choice is not type(None)]
+        return None if value is None else _checked(value, own[0], where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} = {value!r} must be a list, not {type(value).__name__}.")

@@ -134,10 +134,16 @@ def check_cuda(subject: Subject) -> str:
     try:
         build.run_compiler(command, subject.source)
     except CompileFailed as error:
-        advice = "Functions of libc or of the host cannot be called on a GPU."
+        advice = ""
+        if host := re.search(r"calling a __host__ function(?:\(\"(\w+))?", str(error)):
+            advice = "\nFunctions of libc or of the host cannot be called on a GPU."
+            if host[1] and re.search(rf"\b{host[1]}\([^;{{}}]*\)\s*{{", subject.header.read_text(errors="replace")):
+                advice = f"\nA GPU calls only functions that are marked ENV_FN. Mark {host[1]}."
         if "undefined in device code" in str(error):
-            advice = "A GPU does not have this table or function. Declare tables with ENV_DATA, functions with ENV_FN."
-        raise Failure(f"{error}\n{advice}") from None
+            advice = (
+                "\nA GPU does not have this table or function. Declare tables with ENV_DATA, functions with ENV_FN."
+            )
+        raise Failure(f"{error}{advice}") from None
     return f"sm_90, {out.stat().st_size // 1024} KiB"
 
 
@@ -159,7 +165,7 @@ INSTEAD = {
 
 
 def check_symbols(subject: Subject) -> str:
-    """calls nothing from libc and has no global variables"""
+    """calls nothing from libc, has no global variables, marks functions ENV_FN"""
     nm = shutil.which("nm")
     if not nm:
         raise Skip("no nm on this machine (install binutils)")
@@ -176,6 +182,9 @@ def check_symbols(subject: Subject) -> str:
                 f"{where}calls {name}() from the C library: it differs between machines, is not thread-safe, "
                 f"or does not exist on a GPU. Use {use}."
             )
+    for kind, name in rows:
+        if kind == "T" and (where := _first_use(subject.header, name)):
+            raise Failure(f"{where}defines the function {name} without ENV_FN: a GPU cannot call it. Mark it ENV_FN.")
     for kind, name in rows:
         variable = name.split(".")[0]  # a static local is name.0
         if kind in "bBdDC" and (where := _first_use(subject.header, variable)):

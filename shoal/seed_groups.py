@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.config import plain
 from shoal.errors import ConfigError, did_you_mean
 from shoal.runs import ROOT, Run, RunFolder, folder_name, make_folder, timestamp, write_atomic
 from shoal.stats import ci95, mean
@@ -198,6 +199,7 @@ def parse_seeds(seeds: Any) -> list[int]:
     >>> parse_seeds(3), parse_seeds([7, 8])
     ([1, 2, 3], [7, 8])
     """
+    seeds = plain(seeds)
     if isinstance(seeds, int) and not isinstance(seeds, bool):
         if not 1 <= seeds <= 10_000:
             raise ConfigError(
@@ -206,7 +208,7 @@ def parse_seeds(seeds: Any) -> list[int]:
         return list(range(1, seeds + 1))
     if isinstance(seeds, str):
         raise ConfigError(f"seeds={seeds!r} must be a number of seeds or a list of ints.")
-    listed = list(seeds)
+    listed = [plain(seed) for seed in seeds]
     if not listed:
         raise ConfigError("no seeds are given. List them (--seeds 1 2 3), or give their number (--seeds 3).")
     for seed in listed:

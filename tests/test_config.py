@@ -6,7 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,6 +130,17 @@ def test_a_wrong_table_is_told_with_what_is_wrong(table, message):
         config.from_dict(Small, table, "small")
 
 
+def test_numbers_of_numpy_and_torch_are_numbers():
+    """As in: for rate in np.logspace(-4, -2, 5): train(..., train={"learning_rate": rate})"""
+    given = {"rate": np.float64(0.25), "plain": np.int64(3), "steps": np.int32(9), "is_on": np.bool_(True)}
+    small = config.from_dict(Small, {**given, "sizes": [np.uint8(1), torch.tensor(2)]}, "small")
+    assert small == Small(rate=0.25, plain=3, steps=9, is_on=True, sizes=(1, 2))
+    assert [type(value) for value in (small.rate, small.plain, small.steps, small.is_on)] == [float, int, int, bool]
+    assert config.from_dict(Small, {"rate": np.float32(0.5)}, "small").rate == 0.5
+    with pytest.raises(ConfigError, match="small.plain = 2.0 must be int, not float"):
+        config.from_dict(Small, {"plain": np.float32(2.0)}, "small")
+
+
 def test_the_ends_of_a_range_are_in_it():
     assert config.from_dict(Small, {"rate": 0.0, "plain": 5, "steps": 1}, "small").plain == 5
     assert config.from_dict(Small, {"rate": 1.0}, "small").rate == 1.0
@@ -190,7 +203,8 @@ def test_params_of_the_env_are_merged_by_name():
         ({"train": {"learning-rate": -1.0}}, "--train.learning-rate -1.0 is below 0.0"),
         ({"nn": {"core": "gru"}}, r"Did you mean 'mingru'\?|Choices: none, lstm, mingru"),
         ({"seed": "one"}, "must be int, not str"),
-        ({"seed": -1}, "below 0"),
+        ({"seed": -1}, "^--seed -1 is below 0"),
+        ({"seed": 2**31}, "^--seed 2147483648 is above 2147483647"),
     ],
 )
 def test_a_wrong_layer_is_told(tables, message):

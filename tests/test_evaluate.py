@@ -286,6 +286,22 @@ def test_chance_keeps_to_the_action_mask():
     assert set(player.act(None, {}).tolist()) == {0, 1, 2}
 
 
+def test_chance_keeps_to_the_mask_of_every_choice():
+    """forage: five directions, and whether to eat, which is masked where there is nothing to eat."""
+    vec = shoal.make("forage", 4, backend="serial")
+    obs, infos = vec.reset(seed=0)
+    player, played = RandomPlayer(vec.action_space), []
+    for _ in range(50):
+        mask, alive, actions = infos["action_mask"].copy(), infos["alive"].copy(), player.act(obs, infos)
+        assert actions in vec.action_space
+        rows = np.arange(vec.num_rows)
+        for allowed, choice in ((mask[:, :5], actions[:, 0]), (mask[:, 5:], actions[:, 1])):
+            assert allowed[rows, choice][alive].all()
+        played.append(actions)
+        obs, _, _, _, infos = vec.step(actions)
+    assert [set(column) for column in np.concatenate(played).T.tolist()] == [{0, 1, 2, 3, 4}, {0, 1}]
+
+
 # ---- the score ----
 
 

@@ -54,7 +54,7 @@ WALLS = {
     "conformance": {"errors", "spec", "registry", "native", "vector"},
     "config": {"errors", "schedules"},
     "runs": {"errors", "config"},
-    "seed_groups": {"errors", "runs", "stats"},
+    "seed_groups": {"errors", "config", "runs", "stats"},
     "video": {"errors", "spec"},
     "evaluate": {"errors", "spec", "stats", "vector", "video"},
     "nn": {"errors", "groups", "spec", "config", "plugins", "native"},

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from shoal.cli.main import main
@@ -207,6 +208,8 @@ def test_seeds_are_for_training_only(capsys):
 def test_seeds_from_python_are_checked():
     assert parse_seeds(3) == [1, 2, 3]
     assert parse_seeds((7, 8)) == [7, 8]
+    assert parse_seeds(np.int64(2)) == [1, 2]
+    assert json.dumps(parse_seeds(np.arange(3, 5))) == "[3, 4]"
     for wrong in ([], ["1"], [1.5], [True], 0, "3"):
         with pytest.raises(ConfigError):
             parse_seeds(wrong)

@@ -192,7 +192,7 @@ def merge(options: Options, tables: Mapping[str, Any], where: str, has_presets: 
         if name == "wrap":
             value = Wrap.read(value).words()
         if name in PLAIN:
-            options = config.from_dict(Options, {name: value}, where, options)
+            options = config.from_dict(Options, {name: value}, where, options, flags="")
         elif name == "env" and isinstance(value, Mapping):
             options = dataclasses.replace(options, env=_over(options.env, value, has_presets))
         elif name in TABLES and isinstance(value, Mapping):

@@ -86,7 +86,7 @@ def _plain(value: Any, shown: str) -> Any:
     """A param in a form that text can hold."""
     if isinstance(value, Distribution):
         return str(value)
-    value = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    value = config.plain(value)
     try:
         json.dumps(value)
     except (TypeError, ValueError):
