@@ -375,6 +375,14 @@ def test_boards_show_whose_turn_it_is(env):
     plain.close()
 
 
+def test_an_openspiel_game_without_the_tensors_that_it_declares_is_named(capfd):
+    pytest.importorskip("pyspiel")
+    with pytest.raises(ConfigError, match=r"openspiel:crossword has no observations as tensors, .*Choose another game"):
+        shoal.make("openspiel:crossword", 1, backend="serial")
+    assert main(["envs", "openspiel:crossword"]) == 0
+    assert "cannot be made" in capfd.readouterr().out
+
+
 def test_pgx_games_start_with_random_moves():
     """Up to max_opening of them: one move is allowed, which differs from game to game; evaluations have none."""
     pytest.importorskip("pgx")
