@@ -813,6 +813,22 @@ def test_atari_lives_and_clipped_rewards():
     assert plain.unwrapped is not clipped
 
 
+@pytest.mark.parametrize("episodic_life", [False, True])
+def test_a_reset_before_the_end_of_an_atari_game_starts_a_new_one(episodic_life):
+    """By `reset`, or by a time limit of the user: only after a life does the same game go on."""
+    pytest.importorskip("ale_py")
+    options = {"backend": "serial", "seed": 1, "noops": 0, "episodic_life": episodic_life}
+    with shoal.make("atari:Breakout", 1, wrap="time_limit=5", **options) as vec:
+        first, _ = vec.reset()
+        first = first.copy()
+        for _ in range(5):
+            obs, _, _, truncated, _ = vec.step(np.zeros(1, int))
+        assert truncated.all()
+        assert np.array_equal(obs, first)
+        vec.step(np.zeros(1, int))
+        assert np.array_equal(vec.reset()[0], first)
+
+
 def test_recorded_results_name_no_folder_of_the_machine_they_are_from():
     """Their commands are for readers, who run them elsewhere."""
     results = Path(__file__).parents[1] / "benchmarks" / "results"
