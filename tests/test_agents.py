@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 import shoal
 from shoal import evaluate, plot
@@ -33,17 +34,20 @@ def slow_play(vec, steps):
     rng = np.random.default_rng(0)
     for _ in range(steps):
         alive = np.array(infos["alive"]).reshape(-1, agents)
+        starts = np.array(getattr(vec, "ended", np.zeros(vec.num_envs, bool)))  # next_step: this step is their reset
         actions = rng.integers(0, 2, vec.action_space.shape)
         _, rewards, terminated, truncated, infos = vec.step(actions)
         totals += rewards.reshape(-1, agents)
-        ticks += 1
+        ticks += ~starts
         done = (terminated | truncated).reshape(-1, agents)
         lasted[done] = np.repeat(ticks[:, None], agents, 1)[done]
-        for game in np.flatnonzero((done | ~alive).all(1)):
+        for game in np.flatnonzero((done | ~alive).all(1) & ~starts):
             for k, name in enumerate(names):
                 seen[name][0].append(totals[game, k])
                 seen[name][1].append(lasted[game, k] or ticks[game])
             totals[game], lasted[game], ticks[game] = 0, 0, 0
+        if vec.autoreset_mode == AutoresetMode.DISABLED and vec.ended.any():
+            _, infos = vec.reset(options={"reset_mask": vec.ended.copy()})
     return seen
 
 
@@ -56,6 +60,12 @@ def slow_play(vec, steps):
         (DyingAgentsEnv, {"backend": "serial"}),
         (TurnsEnv, {"backend": "serial"}),
         (DyingAgentsEnv, {"backend": "process", "num_workers": 2}),
+        ("forage", {"backend": "serial", "max_steps": 30, "autoreset": "next_step"}),
+        ("forage", {"backend": "serial", "max_steps": 30, "autoreset": "disabled"}),
+        (DyingAgentsEnv, {"backend": "serial", "autoreset": "next_step"}),
+        (DyingAgentsEnv, {"backend": "serial", "autoreset": "disabled"}),
+        (DyingAgentsEnv, {"backend": "process", "autoreset": "disabled"}),
+        (TurnsEnv, {"backend": "serial", "autoreset": "next_step"}),
     ],
 )
 def test_statistics_of_each_agent_equal_a_slow_sum(env, options):

@@ -375,6 +375,14 @@ def test_boards_show_whose_turn_it_is(env):
     plain.close()
 
 
+def test_an_openspiel_game_without_the_tensors_that_it_declares_is_named(capfd):
+    pytest.importorskip("pyspiel")
+    with pytest.raises(ConfigError, match=r"openspiel:crossword has no observations as tensors, .*Choose another game"):
+        shoal.make("openspiel:crossword", 1, backend="serial")
+    assert main(["envs", "openspiel:crossword"]) == 0
+    assert "cannot be made" in capfd.readouterr().out
+
+
 def test_pgx_games_start_with_random_moves():
     """Up to max_opening of them: one move is allowed, which differs from game to game; evaluations have none."""
     pytest.importorskip("pgx")
@@ -855,6 +863,22 @@ def test_atari_lives_and_clipped_rewards():
     with pytest.raises(ConfigError, match="skip=0 and stack=4 must be at least 1"):
         one.make("Pong", skip=0)
     assert plain.unwrapped is not clipped
+
+
+@pytest.mark.parametrize("episodic_life", [False, True])
+def test_a_reset_before_the_end_of_an_atari_game_starts_a_new_one(episodic_life):
+    """By `reset`, or by a time limit of the user: only after a life does the same game go on."""
+    pytest.importorskip("ale_py")
+    options = {"backend": "serial", "seed": 1, "noops": 0, "episodic_life": episodic_life}
+    with shoal.make("atari:Breakout", 1, wrap="time_limit=5", **options) as vec:
+        first, _ = vec.reset()
+        first = first.copy()
+        for _ in range(5):
+            obs, _, _, truncated, _ = vec.step(np.zeros(1, int))
+        assert truncated.all()
+        assert np.array_equal(obs, first)
+        vec.step(np.zeros(1, int))
+        assert np.array_equal(vec.reset()[0], first)
 
 
 def test_recorded_results_name_no_folder_of_the_machine_they_are_from():

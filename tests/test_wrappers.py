@@ -513,6 +513,28 @@ def test_returns_of_several_python_agents_are_those_of_the_env(wrap):
     assert {name: agent.returns for name, agent in score.agents.items()} == {"a": (50.0,) * 4, "b": (60.0,) * 4}
 
 
+@pytest.mark.parametrize("wrap", [None, "sticky=0.25", "reward_scale=0.5", "time_limit=4"])
+def test_an_env_that_clips_its_rewards_itself_keeps_the_returns_of_the_game(wrap):
+    """As Atari games do, with any wrapper around them."""
+
+    class Clips(gymnasium.Env):
+        observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.unshaped_return = 0.0
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.unshaped_return += 10.0
+            return np.zeros(2, np.float32), 1.0, self.unshaped_return == 40.0, False, {}
+
+    with shoal.make(Clips, 2, backend="serial", wrap=wrap) as vec:
+        vec.reset(seed=0)
+        for _ in range(8):
+            vec.step(np.zeros(2, int))
+        assert vec.drain_stats()["return"] == {"mean": 40.0, "min": 40.0, "max": 40.0}
+
+
 def test_an_evaluation_of_several_native_agents_has_the_returns_of_the_env():
     scores = []
     for wrap in (None, "reward_scale=0.1", "reward_clip=0.5"):

@@ -188,7 +188,7 @@ class Game(gymnasium.Env[Any, Any]):
         self.observation_space = self._stack.space
         self.action_space = spaces.Discrete(len(self.actions))
         self.unshaped_return = 0.0  # of the episode, not clipped: the runner reports it
-        self._is_over = True
+        self._goes_on = False  # the episode was a life, and its game is not over
         self._lives = 0
 
     def _load(self, seed: int) -> None:
@@ -200,13 +200,13 @@ class Game(gymnasium.Env[Any, Any]):
             self.ale.setDifficulty(self.difficulty)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
-        """Starts a game; with `episodic_life`, the next life of one that is not over."""
+        """Starts a game; with `episodic_life`, after a life the next one of its game."""
         super().reset(seed=seed)
         if seed is not None:
             self._load(int(self.np_random.integers(2**31)))
-            self._is_over = True
+            self._goes_on = False
         self.unshaped_return = 0.0
-        if self._is_over:
+        if not self._goes_on:
             self.ale.reset_game()
             count = int(self.np_random.integers(1, self.noops + 1)) if self.noops else 0
             for _ in range(count):
@@ -219,7 +219,7 @@ class Game(gymnasium.Env[Any, Any]):
             self.ale.act(self._fire)
             if self.ale.game_over():
                 self.ale.reset_game()
-        self._is_over = False
+        self._goes_on = False
         self._lives = self.ale.lives()
         self._read(self._screens[1])
         return self._stack.fill(self._small(self._screens[1])), {}
@@ -241,9 +241,9 @@ class Game(gymnasium.Env[Any, Any]):
         lives = ale.lives()
         is_dead = self.episodic_life and lives < self._lives
         self._lives = lives
-        self._is_over = over = ale.game_over()
+        over = ale.game_over()
         truncated = not over and ale.getEpisodeFrameNumber() >= self.max_frames
-        self._is_over |= truncated
+        self._goes_on = is_dead and not (over or truncated)
         reward = float(np.sign(total)) if self.clip_reward else total
         return self._stack.push(self._small(screen)), reward, over or is_dead, truncated and not is_dead, {}
 

@@ -151,7 +151,7 @@ class JaxVec(VecEnv):
             self._carry = self._compiled_reset(keys, self._carry if mask is not None else None, chosen)
         self._returns[chosen], self._lengths[chosen], self._ended[chosen] = 0.0, 0, False
         if self._games is not None:
-            self._games.add(self._stats, {"alive": self._alive}, 0, self.num_envs, False)
+            self._games.reset({"alive": self._alive}, 0, self.num_envs, chosen)
         return self._obs_of(self._carry[2]), self._masks()
 
     def step(self, actions: Any) -> Any:
@@ -220,7 +220,7 @@ class JaxVec(VecEnv):
             self._final_returns = self._games.totals.reshape(-1) + rewards
             self._final_lengths = np.repeat(self._games.ticks + 1, self.agents_per_env)
             arrays = {"done": done, "rewards": rewards, "alive": self._alive}
-            self._games.add(self._stats, arrays, 0, self.num_envs, True)
+            self._games.add(self._stats, arrays, 0, self.num_envs)
             return
         self._returns += rewards
         self._lengths += 1

@@ -69,7 +69,13 @@ class OpenSpiel(Framework):
             game = pyspiel.load_game(name, params)
         except RuntimeError as error:
             raise ConfigError(f"openspiel:{name} cannot be loaded with {params}: {error}") from error
-        return Game(game, render_mode, max_moves, turn)
+        try:
+            return Game(game, render_mode, max_moves, turn)
+        except RuntimeError as error:  # some games declare tensors that they do not have
+            raise ConfigError(
+                f"openspiel:{name} has no observations as tensors, though it declares them: {error} "
+                "Choose another game: 'shoal envs openspiel:' lists them."
+            ) from error
 
 
 def _is_playable(game: Any) -> bool:

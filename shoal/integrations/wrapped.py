@@ -96,13 +96,18 @@ class WrappedEnv(_Wrapped):
         self.action_space = env.action_space
         self._frames: list[Array] = []
         self._ticks, self._last_action = 0, None
-        self.unshaped_return = 0.0  # of the episode, without scale and clip: the runner reports it
+        self._total = 0.0
+
+    @property
+    def unshaped_return(self) -> float:
+        """Of the episode, without scale and clip; the env's own, if it clips, too. The runner reports it."""
+        return float(getattr(self.env, "unshaped_return", self._total))
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts an episode. All places of the stack hold its first frame."""
         self._begin(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        self._ticks, self._last_action, self.unshaped_return = 0, None, 0.0
+        self._ticks, self._last_action, self._total = 0, None, 0.0
         self._frames = []
         return self._observe(obs), info
 
@@ -119,7 +124,7 @@ class WrappedEnv(_Wrapped):
             truncated = truncated or (self._ticks == self._limit and not terminated)
             if terminated or truncated:
                 break
-        self.unshaped_return += total
+        self._total += total
         return self._observe(obs), self._shaped(total), terminated, truncated, info
 
     def _observe(self, obs: Any) -> Any:

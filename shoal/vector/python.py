@@ -368,8 +368,10 @@ class PythonVec(VecEnv):
             return info_rows
         for worker in workers:
             lo, hi = self.worker_ranges[worker]
-            if self._games is not None:
-                self._games.add(self._stats, arrays, lo, hi, self._last_command[worker] == STEP)
+            if self._games is not None and self._last_command[worker] == STEP:
+                self._games.add(self._stats, arrays, lo, hi)
+            elif self._games is not None:
+                self._games.reset(arrays, lo, hi, arrays["reset_mask"][lo:hi] if arrays["reset_with"][1] else None)
             elif (done := arrays["done"][lo:hi]).any():
                 self._stats.add(arrays["final_return"][lo:hi][done], arrays["final_length"][lo:hi][done])
         return info_rows

@@ -221,15 +221,17 @@ class Runner:
     def _take_rewards(self, rewards: list[Any]) -> None:
         try:
             array = np.asarray(rewards)
-            if array.dtype.kind == "U":  # numpy would make a number of "1"
-                raise TypeError
-            self.rewards[:] = array
-        except (TypeError, ValueError):
+        except (TypeError, ValueError):  # of different shapes, or what numpy cannot read
+            array = np.zeros((), object)
+        # numpy would make numbers of "1", None and 1j, and of the array of one env
+        if array.dtype.kind not in "biuf" or array.shape != self.rewards.shape:
             for number, reward in enumerate(rewards):
                 if not is_number(reward):
                     self.place[0] = self.lo + number
-                    raise BadOutput(f"the reward is {brief(reward)}, not a number") from None
-            raise
+                    raise BadOutput(f"the reward is {brief(reward)}, not a number")
+            self.rewards[:] = rewards
+        else:
+            self.rewards[:] = array
 
     def _refuse_nan(self) -> None:
         for view, per_env, name in self.float_views:

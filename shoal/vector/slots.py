@@ -82,8 +82,8 @@ def checked(value: Any, leaf: Any) -> Array:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value can be a reward: a number, or an array or tensor of shape ()."""
-    if isinstance(value, (int, float, np.number, np.bool_)):
+    """Whether a value can be a reward: a real number, or an array or tensor of shape ()."""
+    if isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
         return True
     return getattr(value, "shape", None) == () and not isinstance(value, np.generic)
 

@@ -75,27 +75,38 @@ class GameSums:
         self.lengths = np.zeros((num_envs, agents), np.int32)  # of each agent that is out; 0: it is in the game
         self.ticks = np.zeros(num_envs, np.int32)
         self.alive = np.zeros((num_envs, agents), np.bool_)  # before the step
+        self.ended = np.zeros(num_envs, np.bool_)  # before the step, which is then a reset (NEXT_STEP)
 
-    def add(self, sums: EpisodeSums, arrays: dict[str, Array], lo: int, hi: int, stepped: bool) -> None:
-        """Adds the last step of envs [lo, hi); not `stepped`: they were reset."""
+    def reset(self, arrays: dict[str, Array], lo: int, hi: int, mask: Array | None = None) -> None:
+        """Envs [lo, hi) were reset, or (`mask`, over them) some of these: they start new games."""
+        chosen = np.ones(hi - lo, np.bool_) if mask is None else mask
+        self.totals[lo:hi][chosen], self.ticks[lo:hi][chosen], self.lengths[lo:hi][chosen] = 0.0, 0, 0
+        self._remember(arrays, lo, hi)
+
+    def add(self, sums: EpisodeSums, arrays: dict[str, Array], lo: int, hi: int) -> None:
+        """Adds the last step of envs [lo, hi)."""
         rows = slice(lo * self.agents, hi * self.agents)
         shape = (hi - lo, self.agents)
         totals, ticks, was_alive = self.totals[lo:hi], self.ticks[lo:hi], self.alive[lo:hi]
         lengths = self.lengths[lo:hi]
-        if stepped:
-            done = arrays["done"][rows].reshape(shape)
-            if "final_return" in arrays:  # rewards may be scaled for the learner: the return is that of the env
-                totals += np.where(done, arrays["final_return"][rows].reshape(shape), 0.0)
-            else:
-                totals += arrays["rewards"][rows].reshape(shape)
-            ticks += was_alive.any(1)
-            np.copyto(lengths, ticks[:, None], where=done)
-            over = (done | ~was_alive).all(1) & was_alive.any(1)
-            if over.any():
-                # an agent that never joined the game, or left it without being done, has the game's length
-                lasted = np.where(lengths[over] > 0, lengths[over], ticks[over, None])
-                sums.add_games(totals[over], lasted, ticks[over])
-            totals[over], ticks[over], lengths[over] = 0.0, 0, 0
+        started = self.ended[lo:hi]
+        done = arrays["done"][rows].reshape(shape)
+        if "final_return" in arrays:  # rewards may be scaled for the learner: the return is that of the env
+            totals += np.where(done, arrays["final_return"][rows].reshape(shape), 0.0)
         else:
-            totals[:], ticks[:], lengths[:] = 0.0, 0, 0
-        was_alive[:] = arrays["alive"][rows].reshape(shape)
+            totals += arrays["rewards"][rows].reshape(shape)
+        ticks += was_alive.any(1) & ~started
+        np.copyto(lengths, ticks[:, None], where=done)
+        over = (done | ~was_alive).all(1) & was_alive.any(1) & ~started
+        if over.any():
+            # an agent that never joined the game, or left it without being done, has the game's length
+            lasted = np.where(lengths[over] > 0, lengths[over], ticks[over, None])
+            sums.add_games(totals[over], lasted, ticks[over])
+        totals[over], ticks[over], lengths[over] = 0.0, 0, 0
+        self._remember(arrays, lo, hi)
+
+    def _remember(self, arrays: dict[str, Array], lo: int, hi: int) -> None:
+        rows = slice(lo * self.agents, hi * self.agents)
+        self.alive[lo:hi] = arrays["alive"][rows].reshape(hi - lo, self.agents)
+        if "ended" in arrays:
+            self.ended[lo:hi] = arrays["ended"][lo:hi]

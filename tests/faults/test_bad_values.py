@@ -109,6 +109,8 @@ OUTPUTS = {
     "reward array": (PLAIN, ZERO, {"reward": np.zeros(2)}, "the reward is array"),
     "reward text": (PLAIN, ZERO, {"reward": "much"}, "reward"),
     "reward digits": (PLAIN, ZERO, {"reward": "1"}, "the reward is '1', not a number"),
+    "reward complex": (PLAIN, ZERO, {"reward": 1j}, "the reward is 1j, not a number"),
+    "reward bytes": (PLAIN, ZERO, {"reward": b"1"}, "the reward is b'1', not a number"),
     "terminated none": (PLAIN, ZERO, {"terminated": None}, "terminated is None, not a bool"),
     "terminated half": (PLAIN, ZERO, {"terminated": 0.5}, "terminated is 0.5, not a bool"),
     "terminated array": (PLAIN, ZERO, {"terminated": np.zeros(2, bool)}, r"terminated is array\(.*, not a bool"),
@@ -187,6 +189,17 @@ def test_rewards_may_be_numbers_of_any_kind(reward, autoreset):
         vec.reset(seed=0)
         vec.step(np.zeros(4, int))
         assert vec.step(np.zeros(4, int))[1].tolist() == [1, float(reward), 1, 1]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize("reward", [np.ones(1), [1.0]], ids=str)
+def test_a_single_env_is_checked_as_several_are(reward, autoreset):
+    create = partial(Saver, PLAIN, ZERO, {"reward": reward}, 0)
+    with closing(shoal.make(create, 1, autoreset=autoreset, backend="serial")) as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(1, int))
+        with pytest.raises(BadOutput, match="not a number"):
+            vec.step(np.zeros(1, int))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
