@@ -829,6 +829,22 @@ def test_atari_lives_and_clipped_rewards():
     assert plain.unwrapped is not clipped
 
 
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"mode": 99}, r"atari:Pong has no mode 99\. It has 0, 1\."),
+        ({"difficulty": 9}, r"atari:Pong has no difficulty 9\. It has 0, 1, 2, 3\."),
+        ({"noops": -3}, "noops=-3 must be at least 0"),
+        ({"sticky": 1.5}, "sticky=1.5 in 0 .. 1"),
+    ],
+    ids=str,
+)
+def test_settings_that_an_atari_game_does_not_have_are_named(params, says):
+    pytest.importorskip("ale_py")
+    with pytest.raises(ConfigError, match=says):
+        shoal.make("atari:Pong", 2, **params)
+
+
 @pytest.mark.parametrize("episodic_life", [False, True])
 def test_a_reset_before_the_end_of_an_atari_game_starts_a_new_one(episodic_life):
     """By `reset`, or by a time limit of the user: only after a life does the same game go on."""
