@@ -313,6 +313,22 @@ def test_shoal_envs_mistakes(words, says, capsys):
     assert says in " ".join(capsys.readouterr().err.split())
 
 
+def test_params_of_pettingzoo_are_those_of_the_class(capsys):
+    """PettingZoo's own functions take any keyword; a wrong one was a traceback of the worker."""
+    pytest.importorskip("pettingzoo.classic")
+    with pytest.raises(ConfigError, match=r"rps has no param 'max_cycle'\. Did you mean 'max_cycles'\? It has num_act"):
+        shoal.make("pettingzoo:classic/rps", 1, max_cycle=3)
+    assert main(["train", "pettingzoo:classic/rps", "--env.foo", "3"]) != 0
+    assert "pettingzoo:classic/rps has no param 'foo'. It has num_actions, " in capsys.readouterr().err
+    assert main(["envs", "pettingzoo:classic/rps"]) == 0
+    assert "--env.max-cycles 15" in capsys.readouterr().out
+    assert framework("pettingzoo").params("classic/rpss") is None  # reported when the env is made
+    with shoal.make("pettingzoo:classic/rps", 1, backend="serial", max_cycles=3) as vec:
+        vec.reset(seed=1)
+        ends = [vec.step(np.zeros(2, np.int64))[3].any() for _ in range(3)]
+        assert ends == [False, False, True]
+
+
 # ---- what frameworks share ----
 
 
@@ -863,6 +879,22 @@ def test_atari_lives_and_clipped_rewards():
     with pytest.raises(ConfigError, match="skip=0 and stack=4 must be at least 1"):
         one.make("Pong", skip=0)
     assert plain.unwrapped is not clipped
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"mode": 99}, r"atari:Pong has no mode 99\. It has 0, 1\."),
+        ({"difficulty": 9}, r"atari:Pong has no difficulty 9\. It has 0, 1, 2, 3\."),
+        ({"noops": -3}, "noops=-3 must be at least 0"),
+        ({"sticky": 1.5}, "sticky=1.5 in 0 .. 1"),
+    ],
+    ids=str,
+)
+def test_settings_that_an_atari_game_does_not_have_are_named(params, says):
+    pytest.importorskip("ale_py")
+    with pytest.raises(ConfigError, match=says):
+        shoal.make("atari:Pong", 2, **params)
 
 
 @pytest.mark.parametrize("episodic_life", [False, True])

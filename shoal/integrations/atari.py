@@ -6,7 +6,7 @@ Machado et al. 2018 ("Revisiting the Arcade Learning Environment") describe them
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -98,6 +98,11 @@ class Atari(Framework):
     ) -> Any:
         """One game."""
         check_frames(f"atari:{name}", skip, stack, size)
+        if noops < 0 or not 0 <= sticky <= 1 or max_frames < 1:
+            raise ConfigError(
+                f"atari:{name}: noops={noops} must be at least 0, sticky={sticky:g} in 0 .. 1, "
+                f"max_frames={max_frames} at least 1."
+            )
         return Game(
             name,
             render_mode=render_mode,
@@ -170,7 +175,7 @@ class Game(gymnasium.Env[Any, Any]):
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", sticky)
         self.ale.setInt("max_num_frames_per_episode", 0)  # the limit is counted here
-        self._rom: Any = roms.get_rom_path(rom_of(name))
+        self._name, self._rom = name, roms.get_rom_path(rom_of(name))
         self.game_mode, self.difficulty = mode, difficulty
         self._load(0)
         self.actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
@@ -195,9 +200,16 @@ class Game(gymnasium.Env[Any, Any]):
         self.ale.setInt("random_seed", seed)
         self.ale.loadROM(self._rom)
         if self.game_mode is not None:
+            self._check("mode", self.game_mode, self.ale.getAvailableModes())
             self.ale.setMode(self.game_mode)
         if self.difficulty is not None:
+            self._check("difficulty", self.difficulty, self.ale.getAvailableDifficulties())
             self.ale.setDifficulty(self.difficulty)
+
+    def _check(self, what: str, value: int, known: Sequence[int]) -> None:
+        if value not in known:
+            shown = ", ".join(map(str, sorted(known)))
+            raise ConfigError(f"atari:{self._name} has no {what} {value}. It has {shown}.")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
         """Starts a game; with `episodic_life`, after a life the next one of its game."""

@@ -136,7 +136,7 @@ class Framework:
     def params(self, name: str) -> dict[str, str] | None:
         """The env's params and their defaults as text; None where they are not known before it is made."""
         maker = partial(self.make, name)
-        return None if _takes_any(maker) else arguments(maker)
+        return None if takes_any(maker) else arguments(maker)
 
     def check_params(self, name: str, given: Mapping[str, Any]) -> None:
         """Raises for a param that the env does not have."""
@@ -308,7 +308,8 @@ def _can_load(library: str) -> bool:
     return True
 
 
-def _takes_any(maker: Callable[..., Any]) -> bool:
+def takes_any(maker: Callable[..., Any]) -> bool:
+    """Whether a class or function takes keyword arguments of any name."""
     import inspect
 
     return any(p.kind == p.VAR_KEYWORD for p in inspect.signature(maker).parameters.values())

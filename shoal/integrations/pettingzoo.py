@@ -18,8 +18,9 @@ from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
 from shoal.integrations.cycles import AsParallel, Cycle
-from shoal.integrations.framework import Framework, newest
+from shoal.integrations.framework import Framework, newest, takes_any
 from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
+from shoal.names import arguments, check_arguments
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
 SPREAD = {  # 0.6M steps, seed 1: -12.8; with gamma 0.99, lambda 0.95, 3e-4 and layers of 64: -23.6 after 1M
@@ -125,11 +126,22 @@ class PettingZoo(Framework):
         return SPREAD if name.startswith("mpe2/simple_spread") else self.options
 
     def params(self, name: str) -> dict[str, str] | None:
-        """Not known before the env is made."""
-        return None
+        """Those of the env's class; None where it takes any, and checks them itself."""
+        try:
+            kind = self._class_of(name)
+        except ConfigError:  # mistakes are reported when the env is made
+            return None
+        return None if kind is None else arguments(kind)
 
     def check_params(self, name: str, given: Mapping[str, Any]) -> None:
-        """They are checked where the env is made."""
+        """Raises for a param that the env's class does not have."""
+        if given and (kind := self._class_of(name)) is not None:
+            check_arguments(f"pettingzoo:{name}", kind, given, "--env.{}")
+
+    def _class_of(self, name: str) -> Any:
+        """The class of an env without its wrappers, which take any keywords; None if it takes any, too."""
+        kind = getattr(_load(self.find(name).args[0]), "raw_env", None)  # type: ignore[attr-defined]
+        return None if kind is None or takes_any(kind) else kind
 
 
 # ---- envs for the runner ----
