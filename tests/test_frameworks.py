@@ -633,6 +633,23 @@ def test_nethack_masks_leave_out_what_does_nothing():
     assert checked
 
 
+def test_nethack_prompts_are_those_of_nle():
+    """They are read from an array that MiniHack has, too."""
+    pytest.importorskip("nle")
+    env = framework("nethack").make("Score", observation_keys=("glyphs", "blstats", "message", "misc"))
+    random, asked = np.random.default_rng(0), 0
+    env.reset(seed=3)
+    game = env.game.unwrapped
+    misc = game._observation_keys.index("misc")
+    for _ in range(500):
+        obs, _, terminated, truncated, _ = env.step(int(random.integers(env.action_space.n)))
+        if terminated or truncated:
+            obs, _ = env.reset()
+        assert np.array_equal(obs["stats"][-3:], game.last_observation[misc] != 0)
+        asked += int(obs["stats"][-3:].any())
+    assert asked > 10
+
+
 def nethack_mask(crop=(), food="", action=None, question=""):
     """The letters of the actions that `Masks` allows, with a crop of 3x3 signs and food in the inventory."""
     nethack = pytest.importorskip("nle").nethack
@@ -644,11 +661,11 @@ def nethack_mask(crop=(), food="", action=None, question=""):
     signs = {".": ground + 19, "+": ground + 15, "|": ground + 1, "%": nethack.GLYPH_BODY_OFF + 5}
     around = np.array([[signs[sign] for sign in row] for row in crop or ("...", "...", "...")])
     keys = [int(key) for key in TASK_ACTIONS]
-    obs = {"misc": np.array([bool(question), 0, 0]), "blstats": np.zeros(27, np.int64)}
+    obs, prompts = {"blstats": np.zeros(27, np.int64)}, np.array([bool(question), 0, 0])
     obs["inv_letters"] = np.array([ord(letter) for letter in "a" + food], np.uint8)
     obs["inv_oclasses"] = np.array([3] + [nethack.FOOD_CLASS] * len(food), np.uint8)
     place = None if action is None else keys.index(action)
-    mask = Masks(keys).mask(obs, around, question.encode() + b"\0", place)
+    mask = Masks(keys).mask(obs, around, prompts, question.encode() + b"\0", place)
     return "".join(chr(key) for key, is_allowed in zip(keys, mask) if is_allowed)
 
 

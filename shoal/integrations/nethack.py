@@ -104,7 +104,7 @@ class NetHack(Framework):
         mask: the policy does not choose actions that by what is seen would do nothing (`Masks`).
         compass: the shortest ways to the edge of what was seen, stairs, gold, monsters, ... are observed (`Compass`).
         """
-        keys = ["glyphs", "blstats", "misc", "message"]
+        keys = ["glyphs", "blstats", "message"]
         keys += ["inv_letters", "inv_oclasses"] if mask else []
         keys += ["tty_chars", "tty_colors"] if render_mode == "rgb_array" else []
         params = {"observation_keys": tuple(keys), "disable_env_checker": True, **params}
@@ -209,11 +209,13 @@ class Dungeon(gymnasium.Env[Any, Any]):
         whole[:] = glyphs
         crop = self._padded[row : row + CROP, column : column + CROP].copy()
         crop[half, half] = self._under
-        seen, message = {"stats": scaled(stats, obs["misc"]), "crop": crop}, obs["message"].tobytes()
+        game, message = self.game.unwrapped, obs["message"].tobytes()
+        prompts = game.last_observation[game._internal_index][1:4]  # `misc`, which MiniHack does not hand out
+        seen = {"stats": scaled(stats, prompts), "crop": crop}
         if self._compass is not None:
-            seen["compass"] = self._compass.observe(glyphs, stats, obs["misc"], message, action)
+            seen["compass"] = self._compass.observe(glyphs, stats, prompts, message, action)
         if self._masks is not None:
-            seen["action_mask"] = self._masks.mask(obs, crop, message, action)
+            seen["action_mask"] = self._masks.mask(obs, crop, prompts, message, action)
         if self._has_glyphs:
             seen["glyphs"] = whole
         if self._has_message:

@@ -65,15 +65,16 @@ class Masks:
             self._answers[message] = mask
         return mask
 
-    def mask(self, obs: Mapping[str, Array], crop: Array, message: bytes, action: int | None) -> Array:
+    def mask(self, obs: Mapping[str, Array], crop: Array, prompts: Array, message: bytes, action: int | None) -> Array:
         """(actions,) int8: 1 for those that may do something.
 
-        `obs` are NLE's; in the middle of the crop is what the hero stands on; `action` led here.
+        `obs` are NLE's; in the middle of the crop is what the hero stands on; `prompts` says whether a question is
+        open; `action` led here.
         """
         middle = len(crop) // 2
         around = crop[middle - 1 : middle + 2, middle - 1 : middle + 2]
         is_kick = action is not None and action == self._action.get(KICK)
-        if obs["misc"].any():
+        if prompts.any():
             mask = self.answers(message)
             return self._doors_of(around, mask) if is_kick and b"direction?" in message else mask
         mask = np.ones(len(self._keys), np.int8)
