@@ -66,7 +66,8 @@ class Jax(Framework):
     can_render = False
     options = {"vec": {"num_envs": 256}}
     notes = (
-        "gymnax 1.0.1 does not declare that it needs six, and craftax needs imageio; craftax and jaxmarl are installed with --no-deps beside jax.",
+        "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax, "
+        "and craftax imports imageio.",
         "The first step compiles: seconds for gymnax, minutes for the full Craftax.",
         "With JAX on a GPU, results are copied to the host: policies that train there read them from it.",
         "pgx's games: every player is a row; `infos['acting']` says whose turn it is, and so does one more plane (or "
