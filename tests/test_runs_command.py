@@ -176,7 +176,9 @@ def test_equal_runs_are_said_to_be_equal(three, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "1 run to compare. Name two or more"),
+        (["a"], "1 run to compare. Name two or more: shoal runs compare a c"),
+        (["last"], "1 run to compare. Name two or more: shoal runs compare last b"),
+        ([], "0 runs to compare. Name two or more: shoal runs compare c b"),
         (["a", "a"], "run a is named twice"),
         (["a", "nothing"], "no run 'nothing'"),
     ],
