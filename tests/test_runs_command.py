@@ -188,6 +188,15 @@ def test_mistakes_in_comparisons(three, capsys, words, message):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("word", ["last", "auto"])
+def test_no_run_has_the_name_of_a_word_that_finds_others(tmp_path, word):
+    """`shoal.load("last")` would load another run, and its checkpoints could only be found by their folder."""
+    with pytest.raises(ConfigError, match=f"run_id '{word}' is a word that names other runs"):
+        make_run("maze", tmp_path, word)
+    assert not list(tmp_path.iterdir())
+    assert make_run("maze", tmp_path, "best").id == "best"
+
+
 # ---- delete ----
 
 
