@@ -238,7 +238,8 @@ def check_forged(subject: Subject) -> str:
 def _run_fuzz(subject: Subject, *arguments: str, halt_on_error: bool) -> subprocess.CompletedProcess[str]:
     """Runs core/fuzz.c. It stops at an invalid memory access; with halt_on_error at any undefined behaviour."""
     # -Og and the debug info of lines only: -O1 -g compiles for up to ten times as long, to play for a second
-    flags = ["-Og", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=bounds", "-ffp-contract=off"]
+    sanitizers = "-fsanitize=address,undefined,float-cast-overflow"  # `undefined` leaves out the last
+    flags = ["-Og", "-g1", "-w", sanitizers, "-fno-sanitize-recover=bounds", "-ffp-contract=off"]
     program = subject.workdir / "fuzz"
     try:
         if not program.exists():

@@ -267,11 +267,16 @@ def choose_checkpoint(run: Run, which: str, flag: str) -> Path:
     return paths[steps.index(int(digits))]
 
 
+NOT_IDS = {"last": "--resume last is the newest one", "auto": "--resume auto is the newest unfinished one"}
+
+
 def create(env: str, root: str | Path = ROOT, id: str | None = None) -> Run:
     """Makes a new folder for a run of this env, named `id` or by the time."""
     root = Path(root)
     if id is not None:
         check_name("run_id", id)
+        if id in NOT_IDS:
+            raise ConfigError(f"run_id '{id}' is a word that names other runs: {NOT_IDS[id]}. Choose another name.")
     # of another env, in the same second: ids name runs
     is_taken = (lambda name: False) if id is not None else (lambda name: any(root.glob(f"*/{name}")))
     return Run(make_folder(root / folder_name(env), id or timestamp(), is_taken=is_taken))

@@ -264,3 +264,20 @@ def test_the_dashboard_has_at_most_eight_rows_of_agents():
     assert len(history.agents(4)) == 4
     assert history_of(()).agents() == []
     assert not any("BY AGENT" in line for line in text_of(history_of(())))
+
+
+def test_the_extremes_of_returns_are_those_of_single_agents():
+    vec = shoal.make("vacuum", 8, backend="serial", seed=3)
+    obs, infos = vec.reset(seed=5)
+    player, totals, returns = RandomPlayer(vec.action_space, 1), np.zeros((8, 4)), []
+    for _ in range(600):
+        alive = infos["alive"].copy()
+        obs, rewards, terminated, truncated, infos = vec.step(player.act(obs, infos))
+        totals += rewards.reshape(8, 4)
+        over = (terminated | truncated | ~alive).reshape(8, 4).all(1)
+        returns += totals[over].tolist()
+        totals[over] = 0.0
+    stats = vec.drain_stats()
+    assert stats["episodes"] == len(returns) > 10
+    expected = {"mean": np.mean(returns), "min": np.min(returns), "max": np.max(returns)}
+    assert stats["return"] == pytest.approx(expected, rel=1e-4)

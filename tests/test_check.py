@@ -25,6 +25,11 @@ CASES = [
     ("global", "calls nothing from libc", r"global.h:6 keeps the global variable 'count'"),
     ("unmarked", "calls nothing from libc", r"unmarked.h:8 defines the function env_reset without ENV_FN"),
     ("out_of_bounds", "random play is clean", r"out_of_bounds.h:22: runtime error: index 4 out of bounds"),
+    (
+        "negative_byte",
+        "random play is clean",
+        r"negative_byte.h:21: runtime error: -1(\.0*)? is outside the range .* char",
+    ),
     ("no_end", "episodes end", r"give a time limit with ENV_MAX_STEPS"),
     ("no_compile", "compiles as C11", r"no_compile.h:16:6: error"),
 ]

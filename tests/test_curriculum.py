@@ -389,7 +389,7 @@ def test_phases_change_the_reward_itself(tmp_path):
         ([{"env": {"graviti": 1}}], "phase 'phase 1': cartpole has no param 'graviti'. Did you mean 'gravity'"),
         ([{"env": {"gravity": "linear(1, 2)"}}], "a schedule and a phase cannot both change gravity"),
         ([{"env": {"gravity": [1, 2]}}], "gravity"),
-        ([{"opponents": "1=seek"}], "the env has agents 0 to 0"),
+        ([{"opponents": "1=seek"}], "the env has one agent, which has no opponents"),
         ([{"reward": {"weight": 1.0}}], "is an attribute of a reward of your own, and the run has none"),
         ([{"reward": "nobody:Reward"}], "nobody"),
         ([{"refresh": 5}], "refresh = 5 is for opponents"),

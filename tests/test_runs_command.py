@@ -176,7 +176,9 @@ def test_equal_runs_are_said_to_be_equal(three, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a"], "1 run to compare. Name two or more"),
+        (["a"], "1 run to compare. Name two or more: shoal runs compare a c"),
+        (["last"], "1 run to compare. Name two or more: shoal runs compare last b"),
+        ([], "0 runs to compare. Name two or more: shoal runs compare c b"),
         (["a", "a"], "run a is named twice"),
         (["a", "nothing"], "no run 'nothing'"),
     ],
@@ -184,6 +186,15 @@ def test_equal_runs_are_said_to_be_equal(three, capsys):
 def test_mistakes_in_comparisons(three, capsys, words, message):
     assert main(["runs", "compare", *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("word", ["last", "auto"])
+def test_no_run_has_the_name_of_a_word_that_finds_others(tmp_path, word):
+    """`shoal.load("last")` would load another run, and its checkpoints could only be found by their folder."""
+    with pytest.raises(ConfigError, match=f"run_id '{word}' is a word that names other runs"):
+        make_run("maze", tmp_path, word)
+    assert not list(tmp_path.iterdir())
+    assert make_run("maze", tmp_path, "best").id == "best"
 
 
 # ---- delete ----

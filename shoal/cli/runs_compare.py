@@ -37,14 +37,15 @@ def compare(
     from shoal.cli.screen import console
     from shoal.errors import ConfigError
     from shoal.plot import NOT_COMPARED
-    from shoal.runs import find
+    from shoal.runs import all_runs, find
 
     found = [find(text, runs) for text in run]
     if len(found) < 2:
-        first = run[0] if run else "cartpole"
-        raise ConfigError(
-            f"{len(found)} run{'' if found else 's'} to compare. Name two or more: shoal runs compare {first} last"
-        )
+        named = [one.folder.resolve() for one in found]
+        others = [one.id for one in reversed(all_runs(runs)) if one.folder.resolve() not in named]
+        words = [*run, *others][:2]
+        advice = f"Name two or more: shoal runs compare {' '.join(words)}" if len(words) == 2 else "Train another one."
+        raise ConfigError(f"{len(found)} run{'' if found else 's'} to compare. {advice}")
     twice = [one.id for number, one in enumerate(found) if one.folder in [other.folder for other in found[:number]]]
     if twice:
         raise ConfigError(f"run {twice[0]} is named twice. Name different runs; 'shoal runs' lists them.")

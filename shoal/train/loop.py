@@ -55,7 +55,7 @@ def train(
             `@last` or `@STEP` another checkpoint than the best one.
         resume: the run to resume: its folder, id, `last`, or `auto` for this env's newest unfinished run.
         runs_folder: the folder of all runs.
-        run_id: the name of the new run's folder; default: the time.
+        run_id: the name of the new run's folder, with `-1` or a higher number if that exists; default: the time.
         log: loggers besides metrics.jsonl and the console: `tensorboard`, `wandb`.
         log_options: options of those, by name.
         console: `auto`, `dashboard`, `lines` or `off`.

@@ -82,7 +82,8 @@ def check(opponents: Mapping[int, str], agents: int) -> None:
     """Raises if a seat does not exist, or if no seat is left for the learner."""
     for seat in opponents:
         if seat >= agents:
-            raise ConfigError(f"--opponents {seat}={opponents[seat]}: the env has agents 0 to {agents - 1}.")
+            has = f"agents 0 to {agents - 1}" if agents > 1 else "one agent, which has no opponents"
+            raise ConfigError(f"--opponents {seat}={opponents[seat]}: the env has {has}.")
     if len(opponents) == agents:
         raise ConfigError(f"--opponents names all {agents} agents, so none is left to learn. Leave one out.")
 

@@ -176,7 +176,8 @@ class VecEnv(ClosesItself, VectorEnv[Array, Any, Array]):
     def drain_stats(self) -> dict[str, Any]:
         """`{"episodes": n, "return": {"mean", "min", "max"}, "length": …, <stat>: …}` since the last call.
 
-        With several agents, "return" is the mean over the agents of a game; `agent_stats` then has those of each agent.
+        With several agents, the mean of "return" is over the agents of a game, and its min and max are those of single
+        agents; `agent_stats` then has those of each agent.
         """
 
     def drain_events(self) -> list[str]:
