@@ -590,10 +590,13 @@ try:
 except ConfigError as error:
     print(error)
 os.kill(copy.pid, 9)
+copy.wait()
+background._running = lambda: copy  # as if it had died just after it was seen alive
 try:
     background.ask(do="warm")
 except ConfigError as error:
     print(error)
+del background._running
 assert background.ask(do="warm") is None and background._process is not copy
 background.close()
 print(threading.active_count() < 3, copy.poll())

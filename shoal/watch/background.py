@@ -104,7 +104,8 @@ class Background:
         process.kill()
         process.wait()
         if process.stdin is not None:
-            process.stdin.close()
+            with contextlib.suppress(OSError):  # of a request that a dead process did not read
+                process.stdin.close()
 
 
 class _Copy:
