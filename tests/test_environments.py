@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 import pytest
 
 from shoal import environments
+from shoal.cli.main import main
 from shoal.environments import Recipe
 from shoal.errors import ConfigError
 from shoal.integrations.framework import FRAMEWORKS, framework
@@ -173,6 +175,17 @@ def test_remove(data, commands):
     assert environments.existing() == []
     with pytest.raises(ConfigError, match="There are none"):
         environments.remove("tiny", print)
+
+
+def test_list_says_what_is_there_and_what_is_next(data, commands, capsys):
+    (data / "griddly-0123abcd").mkdir(parents=True)
+    add()
+    assert main(["env", "list"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^tiny +other versions +3\.\d+\.\d+ ", out, re.MULTILINE)
+    assert re.search(r"^griddly +not complete +griddly-0123abcd", out, re.MULTILINE)
+    assert f"The folders are in {data}." in out
+    assert "Next: shoal env add griddly " in out
 
 
 def test_the_wrong_python_is_a_clear_error(data, commands):

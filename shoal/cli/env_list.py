@@ -40,9 +40,12 @@ def list_environments(*, json: bool = False) -> int:
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
     for row in rows:
         size = f"{row['bytes'] / 1e6:,.0f}" if row.get("bytes") else ""
-        shown = row["state"] if row["state"] == "ready" else f"{row['state']}: shoal env add {row['name']}"
-        table.add_row(row["name"], shown, row.get("python", ""), size, row["folder"])
-    console().print(table)
+        table.add_row(row["name"], row["state"], row.get("python", ""), size, Path(row["folder"]).name)
+    own = console()
+    own.print(table)
+    own.print(f"\nThe folders are in {environments.data_folder()}.", highlight=False, soft_wrap=True)
+    if absent := [row["name"] for row in rows if row["state"] != "ready"]:
+        own.print(f"Next: shoal env add {absent[0]}    install this one", highlight=False)
     return 0
 
 
