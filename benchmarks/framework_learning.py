@@ -167,6 +167,15 @@ TASKS = {
         cores=2,
         device="",
     ),
+    "cartpole": Task("gymnasium:CartPole-v1", 488.75, "return; CleanRL's ppo.py", 500_000),
+    "acrobot": Task("gymnasium:Acrobot-v1", -82.48, "return; CleanRL's ppo.py", 500_000),
+    "cheetah": Task(
+        "dm_control:cheetah-run", 432.56, "return; CleanRL's ppo_continuous_action.py", 1_000_000, episodes=20
+    ),
+    "basic": Task("vizdoom:Basic", 77.0, "return; Sample Factory's APPO", 300_000),
+    "doorkey": Task(
+        "minigrid:DoorKey-5x5", 0.96, "return; RL Zoo's PPO has 0.97 with a standard deviation of 0.01", 500_000
+    ),
     "unlock": Task("minigrid:Unlock", 0.6, "return", 300_000),
     "fourrooms": Task("minigrid:FourRooms", 0.6, "return", 4_000_000),
     "nethack": Task(

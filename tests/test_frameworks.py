@@ -173,7 +173,7 @@ def test_names(one: Framework):
     names = one.names()
     assert len(names) == len(set(names))
     assert any(name.startswith(one.example) for name in names) or one.prefix == "pyboy"
-    for name in names[:3]:
+    for name in [*names[:3], *(reference.env for reference in one.references)]:
         assert one.find(name) is not None
     with pytest.raises(UnknownEnv, match=one.prefix):
         one.find("NoSuchEnv_v99")

@@ -26,7 +26,6 @@ class Ale(Atari):
     is_vectorized = True
     can_render = False
     vec_options = ("num_threads",)
-    references = ()
     notes = (
         "Against `atari:` in processes, best of 5 rounds on 2 busy cores: 1.2 times as fast with 16 envs, 1.1 with "
         "64; the rounds overlap. Preprocessing differs in details: `atari:` repeats the first frame of an episode, ALE "

@@ -14,6 +14,7 @@ class BabyAI(MiniGrid):
         "eval": {"greedy": False},
     }
     network = "layers of 128; missions as embedded words, convolved"
+    references = ()
 
 
 FRAMEWORK = BabyAI("babyai", "instructions in a small language, in MiniGrid's worlds", "BabyAI-", "GoToLocal")

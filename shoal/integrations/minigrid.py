@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework, newest, plain
+from shoal.integrations.framework import Framework, Reference, newest, plain
 from shoal.integrations.text import EncodeText, Vocabulary
 from shoal.spec import Array
 
@@ -52,6 +52,7 @@ class MiniGrid(Framework):
         "embedded"
     )
     network = "a layer of 128 and a MinGRU of 128; missions as embedded words, convolved"
+    references = (Reference("DoorKey-5x5", 0.97, "PPO of RL Zoo, 1 seed", "model sb3/ppo-MiniGrid-DoorKey-5x5-v0"),)
     notes = (
         "`--env.mission false` leaves the mission out: most MiniGrid envs have one mission only.",
         "`--env.view full` observes the whole grid, `--env.view pixels` the picture of it.",

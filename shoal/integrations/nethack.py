@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from shoal.integrations.framework import Framework, import_quietly, newest, plain
+from shoal.integrations.framework import Framework, Reference, import_quietly, newest, plain
 from shoal.integrations.nethack_compass import FEATURES, Compass
 from shoal.integrations.nethack_masks import Masks
 from shoal.integrations.text import Vocabulary
@@ -262,6 +262,11 @@ class Nle(NetHack):
     network = (
         "embedded glyphs and convolutions, embedded words, then an LSTM of 256; Score: without the map and the LSTM, "
         "with a compass"
+    )
+    references = (
+        Reference(
+            "Challenge", 3245, "APPO as a human monk, 2 billion steps, 1,024 games", "Sample Factory docs, NetHack"
+        ),
     )
     notes = (
         "nle pins gymnasium==1.2.0, which --no-deps leaves out: it runs with newer ones.",

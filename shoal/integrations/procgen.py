@@ -55,6 +55,9 @@ class Procgen(Framework):
     }
     references = (
         Reference("coinrun", 9.8, "a person, easy, 100 episodes", "discourse.aicrowd.com/t/human-score/3677"),
+        Reference("starpilot", 30.99, "PPO, easy, 25M steps, 3 seeds", "CleanRL docs, ppo_procgen.py"),
+        Reference("bossfight", 8.85, "PPO, easy, 25M steps, 3 seeds", "CleanRL docs, ppo_procgen.py"),
+        Reference("bigfish", 16.46, "PPO, easy, 25M steps, 3 seeds", "CleanRL docs, ppo_procgen.py"),
     )
     notes = (
         "`--env.mode hard`, `--env.num-levels 200 --env.start-level 0`: as in the paper. 0 levels: all.",

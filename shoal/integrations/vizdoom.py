@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.frames import shrink
-from shoal.integrations.framework import Framework, newest
+from shoal.integrations.framework import Framework, Reference, newest
 from shoal.spec import Array
 
 STEM = "Vizdoom"
@@ -33,6 +33,11 @@ class Vizdoom(Framework):
         "vec": {"num_envs": 16},
         "nn": {"encoder": "nature", "hidden": 512, "layers": 1},
     }
+    references = (
+        Reference(
+            "Basic", 77, "APPO of Sample Factory: 0.77 with rewards times 0.01", "model edbeeching/doom_basic_3333"
+        ),
+    )
     notes = ("Maps of Doom itself (`DoomE1M1-S1`) need the file doom.wad; Freedoom's are in the package.",)
 
     def names(self) -> list[str]:
