@@ -127,8 +127,12 @@ def test_steps_and_seeds(prefix, name):
     vec.close()
 
 
-@pytest.mark.slow  # a worker imports the library: seconds each
-@pytest.mark.parametrize(("prefix", "name"), ENVS)
+# a worker imports the library, which takes seconds: the usual run has those of the dev extra
+IN_DEV = ("atari", "babyai", "gymnasium", "minigrid", "pettingzoo")
+PROCESSES = [pytest.param(*env, marks=[] if env[0] in IN_DEV else [pytest.mark.slow]) for env in ENVS]
+
+
+@pytest.mark.parametrize(("prefix", "name"), PROCESSES)
 def test_processes_give_the_same_results(prefix, name):
     serial = make(prefix, name, backend="serial")
     expected = rollout(serial, 60)
