@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.frames import Stack
-from shoal.integrations.framework import Framework, choose_gl
+from shoal.integrations.framework import Framework, Reference, choose_gl
 from shoal.spec import Array
 
 
@@ -24,6 +24,10 @@ class DmControl(Framework):
     pattern = "DOMAIN-TASK"
     preprocessing = "observations as one vector; `--env.pixels true`: 84x84 pixels in colour, stack 3"
     options = {"train": {"total_steps": 5_000_000}}
+    references = (
+        Reference("cheetah-run", 432.6, "PPO, +- 83 between runs", "CleanRL docs, ppo_continuous_action.py"),
+        Reference("walker-walk", 392.5, "PPO, +- 56 between runs", "CleanRL docs, ppo_continuous_action.py"),
+    )
     notes = (
         "dm-control needs mujoco>=3.17,<4. gymnasium-robotics and robosuite need older ones: another environment.",
         "Rendering without a display uses EGL; MUJOCO_GL=osmesa draws in software.",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework, import_quietly
+from shoal.integrations.framework import Framework, Reference, import_quietly
 from shoal.vector.slots import Limited
 
 INSTALL = "pip install shimmy gym==0.26.2"
@@ -23,6 +23,7 @@ class Gym(Framework):
     example = "CartPole-v1"
     pattern = "ID or MODULE:ID"
     preprocessing = "shimmy's compatibility wrapper"
+    references = (Reference("CartPole-v1", 488.75, "PPO, 500k steps", "CleanRL docs, ppo.py"),)
     notes = (
         "gym 0.26 runs on numpy 2 with its env checker off, as it is here.",
         "gym 0.21 needs pip<24.1, setuptools==65.5.0, wheel==0.38.4 and numpy<2: an environment of its own.",

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, Reference
 from shoal.integrations.jax_vec import JaxEnv, JaxVec
 from shoal.layout import kind_of
 
@@ -65,6 +65,15 @@ class Jax(Framework):
     is_vectorized = True
     can_render = False
     options = {"vec": {"num_envs": 256}}
+    references = (
+        Reference("gymnax/CartPole-v1", 500, "the most that an episode pays", "its rules"),
+        Reference(
+            "craftax/Craftax-Classic-Symbolic-v1",
+            19.8,
+            "PPO, 1B steps: 90 % of 22 achievements",
+            "Matthews et al. 2024",
+        ),
+    )
     notes = (
         "gymnax 1.0.1 does not declare that it needs six; craftax and jaxmarl are installed with --no-deps beside jax, "
         "and craftax imports imageio.",

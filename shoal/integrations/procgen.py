@@ -55,6 +55,8 @@ class Procgen(Framework):
     }
     references = (
         Reference("coinrun", 9.8, "a person, easy, 100 episodes", "discourse.aicrowd.com/t/human-score/3677"),
+        Reference("starpilot", 32.47, "PPO, easy, 25M steps, +- 11.2 over 3 seeds", "CleanRL docs, ppo_procgen.py"),
+        Reference("bossfight", 9.63, "PPO, easy, 25M steps, +- 2.35 over 3 seeds", "CleanRL docs, ppo_procgen.py"),
     )
     notes = (
         "`--env.mode hard`, `--env.num-levels 200 --env.start-level 0`: as in the paper. 0 levels: all.",
