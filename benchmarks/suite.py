@@ -76,6 +76,18 @@ def goals(device: str = "cuda") -> dict[str, Goal]:
     return {env: goal for env, goal in found.items() if goal is not None}
 
 
+def played(env: str) -> str:
+    """The params with which an env is trained and scored on a GPU and that are not its own: `side=9`."""
+    from shoal.native import lib
+    from shoal.train import env_params, options_for
+
+    spec = lib.load(registry.find(env)).spec
+    usual: dict[str, Any] = {param.name: param.default for param in spec.params}
+    usual |= {const.name: const.default for const in spec.consts}
+    chosen = env_params.evaluated(env, options_for(env, {"device": "cuda"}).env)
+    return ", ".join(f"{name}={value}" for name, value in chosen.items() if value != usual.get(name))
+
+
 # ---- one run ----
 
 
@@ -356,6 +368,7 @@ def table() -> str:
         episodes = {run.get("episodes", EPISODES) for run in runs} - {EPISODES}
         many = f"mean of {min(episodes):,} episodes. " if episodes else ""
         why = f"share of games won against {goal.against}. {goal.why}" if goal.against else many + goal.why
+        why += f" ({given})" if (given := played(env)) else ""
         cells += [number(goal.random), number(goal.scripted), number(goal.target), reached or "not trained yet"]
         cells += [f"{number(runs[0]['steps'] / 1e6)}M" if runs else "", span(times) if times else ""]
         cells += [span(run["seconds"] for run in runs) if runs else "", why.replace("|", "/")]

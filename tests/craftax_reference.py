@@ -3,7 +3,9 @@
     pip install craftax==1.6.1 && python -m tests.craftax_reference    writes tests/data/craftax_classic.npz
 
 Starts are unlike random play: in caves with tools, asleep at night, starving, beside lava, at the edge of the map, with
-plants that are nearly ripe. States are written as those of the header (craftax_twin.STATE).
+plants that are nearly ripe; and beside what random play seldom finds: ores with the tools for them, cows, skeletons,
+lava on all sides, a table and a furnace. Together they unlock all achievements. States are written as those of the
+header (craftax_twin.STATE).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from .craftax_twin import BLOCK, ITEMS, SIDE, STATE
 
 DATA = Path(__file__).parent / "data" / "craftax_classic.npz"
 STARTS = "plain cave night garden edge hunger lava workshop".split()
+RARE = "mine herd dungeon brink bench".split()
+AROUND = [(31, 32), (33, 32), (32, 31), (32, 33)]  # the cells beside a player in the middle of the map
 LUCK = np.dtype(
     [("sapling", "u1"), ("zombies", "u1", (3, 3)), ("cows", "u1", 3), ("skeletons", "u1", (2, 3)), ("spawn", "f2", 3)]
 )
@@ -145,6 +149,28 @@ class Reference:
         if kind == "workshop":
             for place, name in zip([(31, 31), (31, 33), (33, 33)], rng.permutation(["table", "furnace", "sand"])):
                 blocks[place] = BLOCK[name]
+        if kind == "mine":
+            ores = [BLOCK[name] for name in ("coal", "iron", "diamond", "stone")]
+            blocks[29:36, 29:36] = rng.choice(ores, (7, 7))
+            blocks[32, 32] = BLOCK["path"]
+            changes["inventory"] = state.inventory.replace(**items | {"iron_pickaxe": 1, "stone_pickaxe": 1})
+        if kind == "herd":
+            blocks[28:37, 28:37] = BLOCK["grass"]
+            changes |= {"cows": self.beside(state.cows, 3), "player_food": 3}
+        if kind == "dungeon":
+            blocks[28:37, 28:37] = BLOCK["path"]
+            changes["skeletons"] = self.beside(state.skeletons, 2)
+        if kind == "brink":
+            for place in AROUND:
+                blocks[place] = BLOCK["lava"]
+        if kind == "bench":
+            blocks[31, 31], blocks[31, 33] = BLOCK["table"], BLOCK["furnace"]
+            full = dict.fromkeys(("wood", "stone", "coal", "iron"), 9)
+            changes["inventory"] = state.inventory.replace(**full)
+        if {"cows", "skeletons"} & set(changes):
+            mobs = np.array(state.mob_map)
+            mobs[tuple(np.array(AROUND[: 3 if "cows" in changes else 2]).T)] = True
+            changes["mob_map"] = mobs
         if kind not in ("night", "plain"):
             changes |= {"timestep": int(rng.integers(0, 300))}
         place = changes.get("player_position", np.array([SIDE // 2, SIDE // 2]))
@@ -154,6 +180,14 @@ class Reference:
         }
         state = state.replace(map=np_.asarray(blocks), **changes)
         return state.replace(light_level=light(int(state.timestep)))
+
+    def beside(self, mobs: Any, count: int) -> Any:
+        """Mobs of one kind that stand beside the player and are nearly dead."""
+        return mobs.replace(
+            position=mobs.position.at[:count].set(self.jax.numpy.array(AROUND[:count])),
+            health=mobs.health.at[:count].set(1),
+            mask=mobs.mask.at[:count].set(True),
+        )
 
     def convert(self, state: Any) -> Any:
         """A state of the reference as one of the header."""
@@ -188,6 +222,11 @@ class Reference:
         """Random actions from a start: states before and after, what was decided, rewards."""
         rng, state = np.random.default_rng(seed), self.start(kind, seed)
         chances = np.array([1, 3, 3, 3, 3, 8, 2, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1.0])
+        if kind in RARE:
+            chances[6:] = 0  # no sleep, nothing is built or made
+        if kind == "bench":
+            chances[:] = 0
+            chances[11:] = 1
         first, key = self.convert(state), self.jax.random.PRNGKey(1000 + seed)
         rows: list[Any] = []
         while len(rows) < steps and int(state.player_health) > 0:
@@ -217,7 +256,7 @@ def pick(rng: Any, fits: Any) -> Any:
 def main() -> None:
     saved: dict[str, Any] = {}
     reference = Reference(**BUSY)
-    for number, kind in enumerate((STARTS * 2)[:12]):
+    for number, kind in enumerate((STARTS * 2)[:12] + RARE):
         game = reference.play(kind, number, 60)
         print(kind, len(game["actions"]), "steps")
         saved |= {f"{name}_{number}": value for name, value in game.items() if name != "obs"}

@@ -214,7 +214,7 @@ def _moves(node: Node, ahead: tuple[int, int], cell: int) -> Iterator[tuple[int,
 class Explorer:
     """A scripted player that has only the observations: it draws a map and goes to the nearest cell not seen yet.
 
-    Once it has seen what solves the task, it plans on its map. It does not play memory.
+    Once it has seen what solves the task, it plans on its map. memory is played by Rememberer.
     """
 
     def __init__(self, name: str) -> None:
@@ -253,3 +253,21 @@ class Explorer:
 
     def _explores(self, action: int, ahead: tuple[int, int], kind: int) -> bool:
         return action == FORWARD and kind == UNKNOWN
+
+
+class Rememberer(Explorer):
+    """A scripted player of memory: looks at the first object, then walks next to the one like it.
+
+    It starts in the row of the hallway, at (0, 0) of its map, and faces the far end.
+    """
+
+    first = 0  # the kind of the object in the start room
+
+    def act(self, obs: Any) -> int:
+        behind = [cell & 15 for (x, _), cell in self.map.items() if x <= 0]
+        self.first = next((kind for kind in behind if kind in (KEY, BALL)), 0)
+        return super().act(obs)
+
+    def _solves(self, action: int, ahead: tuple[int, int], kind: int) -> bool:
+        beyond = self.map.get((ahead[0], 2 if ahead[1] > 0 else -2), EMPTY) & 15
+        return bool(self.first) and action == FORWARD and ahead[0] > 0 and abs(ahead[1]) == 1 and beyond == self.first

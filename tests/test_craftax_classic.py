@@ -85,11 +85,22 @@ def test_the_twin_follows_the_reference(number):
     follow(GAMES[number])
 
 
+def test_recorded_games_unlock_every_achievement_and_end_in_lava():
+    """What the reference is never seen to do is not compared with it."""
+    unlocked = 0
+    for game in GAMES:
+        unlocked |= int(game["after"]["achieved"][-1]) & ~int(game["first"]["achieved"])
+    assert [name for k, name in enumerate(ACHIEVEMENTS) if not unlocked >> k & 1] == []
+    ends = [(game["first"]["map"] & 31, game["after"][-1]) for game in GAMES if game["after"]["health"][-1] <= 0]
+    assert len(ends) >= 5
+    assert any(blocks[end["row"], end["col"]] == BLOCK["lava"] for blocks, end in ends)
+
+
 @pytest.mark.slow
 def test_the_twin_follows_the_reference_live():
     pytest.importorskip("craftax")
     plays = reference.Reference(**reference.BUSY)
-    for number, kind in enumerate(reference.STARTS):
+    for number, kind in enumerate([*reference.STARTS, *reference.RARE]):
         game = plays.play(kind, 100 + number, 300)
         twin = follow(game)
         ours, theirs = np.array(twin.observe()), np.array(game["obs"], float)

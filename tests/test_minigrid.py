@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal import config, registry
 from shoal.errors import ShoalError
 
 from .minigrid_reference import (
@@ -31,6 +32,7 @@ from .minigrid_reference import (
     TASKS,
     TOGGLE,
     Explorer,
+    Rememberer,
     World,
     make,
     put,
@@ -247,6 +249,19 @@ def test_the_explorer_solves_what_it_has_to_search_for():
             if solved.all():
                 break
         assert solved.all()
+
+
+def test_the_rememberer_scores_what_the_toml_says():
+    """With the params of the toml, hallways of random length: it looks first, and always takes the right object."""
+    count = 24
+    vec, _, obs = make("minigrid_memory", count, seed=1, random_length=1)
+    players, returns = [Rememberer("minigrid_memory") for _ in range(count)], np.zeros(count)
+    for _ in range(40):
+        actions = [DONE if paid else player.act(row) for player, row, paid in zip(players, obs, returns)]
+        obs, rewards, *_ = vec.step(np.array(actions))
+        returns += np.where(returns, 0, rewards)
+    score = config.toml.loads(registry.find("minigrid_memory").with_suffix(".toml").read_text())["score"]
+    assert returns.mean() == pytest.approx(score["scripted"], abs=0.003)
 
 
 def test_doors_of_neighbouring_rooms_differ_in_color():

@@ -85,6 +85,13 @@ def test_the_table_has_times_and_only_the_newest_options(suite):
     assert "1 are trials (`benchmarks/trials.py`)" in text
 
 
+def test_the_table_has_the_params_with_which_an_env_is_easier_than_its_own(suite):
+    lines = {line.split("]")[0][3:]: line for line in suite.table().splitlines()[2:] if line.startswith("| [")}
+    assert lines["maze"].endswith("(side=9) |")
+    assert "side=7, centered=1, boxes=2, hardness=0, pulls=integers(1, 30), max_steps=60) |" in lines["sokoban"]
+    assert suite.played("flappy") == suite.played("overcooked") == ""  # their schedules end with the env's own params
+
+
 def test_a_line_that_was_cut_off_is_left_out(suite):
     add(suite, "squared", 1, 0.858)
     with suite.RESULTS.open("a") as file:

@@ -55,7 +55,7 @@ class Crafter(Framework):
         "The infos of an episode's last step have `achievements`, the number unlocked, and `unlocked/NAME` of each.",
         "`--env.stats FILE` appends a line of JSON for each episode, in the form of crafter.Recorder: the score is the "
         "geometric mean of success rates over the episodes of training.",
-        "Stock env `craftax_classic` is the same game in C, a thousand times faster.",
+        "Stock env `craftax_classic` has nearly the same rules, in C, and shows symbols in place of pixels.",
     )
 
     def names(self) -> list[str]:

@@ -33,7 +33,10 @@ class EnvPool(Framework):
     can_render = False
     vec_options = ("num_threads",)
     options = {"vec": {"num_envs": 64}}
-    references = (Reference("Pong-v5", 20.45, "PPO, 10M steps, 3 seeds", "CleanRL docs, ppo_atari_envpool.py"),)
+    references = (
+        Reference("Pong-v5", 20.45, "PPO, 10M steps, 3 seeds", "CleanRL docs, ppo_atari_envpool.py"),
+        Reference("Breakout-v5", 211.2, "PPO, 10M steps, +- 152 over 3 seeds", "CleanRL docs, ppo_atari_envpool.py"),
+    )
     notes = (
         "A step after the end of an episode is its reset (Gymnasium's NEXT_STEP): such rows are not learned from.",
         "Seeds are given to EnvPool when the envs are made, so a seeded reset makes them anew.",

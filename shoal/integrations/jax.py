@@ -66,6 +66,7 @@ class Jax(Framework):
     can_render = False
     options = {"vec": {"num_envs": 256}}
     references = (
+        Reference("gymnax/CartPole-v1", 500, "the most that an episode pays", "its rules"),
         Reference("pgx/minatar-asterix", 22, "PPO, 20M frames", "Koyamada et al. 2023, appendix"),
         Reference("pgx/minatar-freeway", 63, "PPO, 20M frames", "Koyamada et al. 2023, appendix"),
         Reference("craftax/Craftax-Classic-Symbolic-v1", 19.8, "PPO, 1 billion steps", "Matthews et al. 2024"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -52,7 +52,10 @@ class MiniGrid(Framework):
         "embedded"
     )
     network = "a layer of 128 and a MinGRU of 128; missions as embedded words, convolved"
-    references = (Reference("DoorKey-5x5", 0.97, "PPO of RL Zoo, 1 seed", "model sb3/ppo-MiniGrid-DoorKey-5x5-v0"),)
+    references: ClassVar[tuple[Reference, ...]] = (
+        Reference("DoorKey-5x5", 0.97, "PPO, 1 seed", "RL Zoo, model sb3/ppo-MiniGrid-DoorKey-5x5-v0"),
+        Reference("FourRooms", 0.573, "PPO, 5M steps", "RL Baselines3 Zoo"),
+    )
     notes = (
         "`--env.mission false` leaves the mission out: most MiniGrid envs have one mission only.",
         "`--env.view full` observes the whole grid, `--env.view pixels` the picture of it.",

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, Reference
 from shoal.integrations.masks import only_first
 from shoal.spec import Array
 
@@ -25,6 +25,9 @@ class OpenSpiel(Framework):
     pattern = "GAME"
     preprocessing = "the observation tensor of each player, and whether it is to move; action masks; chance is drawn"
     network = "layers of 64 with masks; one policy for all players"
+    references = (
+        Reference("kuhn_poker", -0.0556, "the first player's return if both play optimally, -1/18", "Kuhn 1950"),
+    )
     notes = (
         "A game's own parameters are params: `openspiel:go --env.board-size 9`.",
         "Games of mean fields, and games without tensors, are left out.",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.integrations.framework import import_quietly
+from shoal.integrations.framework import Reference, import_quietly
 from shoal.integrations.separate import Box, Discrete, Separate
 from shoal.layout import Array
 
@@ -27,6 +27,7 @@ class Overcooked(Separate):
     example = "cramped_room"
     pattern = "LAYOUT"
     preprocessing = "lossless planes, the own cook first; 400 steps; rewards of useful moves added by `shaped`"
+    references = (Reference("cramped_room", 157, "two scripted cooks", "tests/overcooked_cooks.py"),)
     notes = (
         "overcooked-ai 1.1.0 uses names that numpy 2 removed, and does not declare that it needs scipy.",
         "Kitchens start the same each time: seeds change nothing, unless `--env.random-start true`.",

@@ -18,7 +18,7 @@ from typing import Any
 
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
 from shoal.integrations.cycles import AsParallel, Cycle
-from shoal.integrations.framework import Framework, newest, takes_any
+from shoal.integrations.framework import Framework, Reference, newest, takes_any
 from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
 from shoal.names import arguments, check_arguments
 
@@ -104,6 +104,20 @@ class PettingZoo(Framework):
     also = ("butterfly/knights_archers_zombies", "classic/connect_four", "sisl/multiwalker")
     pattern = "FAMILY/NAME or FAMILY/NAME_vN"
     preprocessing = "none; games in which agents take turns (AEC) become steps of one turn each"
+    references = (
+        Reference(
+            "mpe2/simple_spread",
+            -19.21,
+            "agents that walk to the nearest landmark, 200 episodes",
+            "benchmarks/framework_learning.py spread --baseline",
+        ),
+        Reference(
+            "butterfly/knights_archers_zombies",
+            0.75,
+            "agents that always attack, 30 episodes",
+            "benchmarks/framework_learning.py kaz --baseline",
+        ),
+    )
     notes = (
         "Action masks are read from infos, and from the observation where it has an `action_mask`.",
         "Versions are those of the installed PettingZoo: 1.27 has knights_archers_zombies_v11, cooperative_pong_v6 and "
