@@ -13,7 +13,6 @@ class BabyAI(MiniGrid):
         "nn": {"hidden": 128, "activation": "relu", "separate": False},
         "eval": {"greedy": False},
     }
-    references = ()
     network = "layers of 128; missions as embedded words, convolved"
     references = ()
 
