@@ -639,6 +639,20 @@ def test_seeds_and_options_reach_the_workers():
     vec.close()
 
 
+def test_options_and_arguments_may_be_larger_than_a_pipe():
+    large = np.arange(400_000)
+    vec = process(CounterEnv, 4, num_workers=2)
+    vec.reset(seed=0, options={"level": large})
+    for options in vec.get_attr("options"):
+        np.testing.assert_array_equal(options["level"], large)
+    vec.set_attr("name", large)
+    for name in vec.get_attr("name"):
+        np.testing.assert_array_equal(name, large)
+    vec.reset()
+    assert vec.get_attr("options") == (None,) * 4
+    vec.close()
+
+
 # ---- agents ----
 
 
