@@ -348,6 +348,18 @@ def test_neighbours_are_returned_without_a_copy(zero_copy):
     vec.close()
 
 
+def test_zero_copy_returns_parts_of_ranges_that_were_sent_alone():
+    vec = process(CounterEnv, 8, num_workers=4, batch_size=4, zero_copy=True)
+    vec.async_reset(seed=0)
+    vec.recv()
+    vec.recv()
+    vec.send(np.zeros(2, int), np.array([2, 3]))
+    vec.send(np.zeros(2, int), np.array([4, 5]))
+    received = [vec.recv()[4]["env_id"].tolist() for _ in range(2)]
+    assert sorted(received) == [[2, 3], [4, 5]]
+    vec.close()
+
+
 def test_who_waited_longest_comes_first():
     """With time for all to finish, each recv returns the envs that were sent first: nobody starves."""
     vec = process(CounterEnv, 6, num_workers=6, batch_size=2)

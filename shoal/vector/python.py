@@ -239,7 +239,7 @@ class PythonVec(VecEnv):
             self._in_flight, self._received = [], self._all_workers
             return self._received_result(self._all, info_rows, self._all.env_id)
         need = min(self._need, len(self._in_flight))
-        workers = self._wait_range(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
+        workers = self._wait_range() if self.zero_copy else self._wait(self._in_flight, need)[:need]
         self._in_flight = [worker for worker in self._in_flight if worker not in workers]
         ordered = sorted(workers)
         self._received = ordered
@@ -257,16 +257,19 @@ class PythonVec(VecEnv):
             result[4]["alive"] = self._alive_now(envs)
         return result
 
-    def _wait_range(self, need: int) -> list[int]:
-        """With zero_copy: the first `need` neighbouring workers that have all finished. Their rows are contiguous."""
-        count = need
+    def _wait_range(self) -> list[int]:
+        """With zero_copy: the workers in flight of the first of `ranges` whose workers in flight have all finished."""
+        size, in_flight = self._need, set(self._in_flight)
+        members = ([*range(start, start + size)] for start in range(0, len(self.worker_ranges), size))
+        sent = ([worker for worker in batch if worker in in_flight] for batch in members)
+        batches = [batch for batch in sent if batch]
+        count = min(map(len, batches))
         while True:
             order = {worker: place for place, worker in enumerate(self._wait(self._in_flight, count))}
-            batches = [range(start, start + need) for start in range(0, len(self.worker_ranges) - need + 1, need)]
             complete = [batch for batch in batches if all(worker in order for worker in batch)]
             if complete:  # the one that finished first: the lowest numbers would starve the others
-                return list(min(complete, key=lambda batch: max(order[worker] for worker in batch)))
-            count = min(len(order) + 1, len(self._in_flight))
+                return min(complete, key=lambda batch: max(order[worker] for worker in batch))
+            count = len(order) + 1
 
     def render(self) -> tuple[Any, ...]:
         """A frame of every env, from its render()."""
