@@ -324,7 +324,7 @@ class ProcessVec(PythonVec):
         info_rows = super()._collect(workers)
         if self._crashed:
             for worker in set(workers) & set(self._crashed):
-                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step)
+                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step, self._games)
         return info_rows
 
     # ---- faults ----

@@ -326,6 +326,7 @@ class AgentsSlot(Slot):
             self._add_infos(infos, arrays["done"][self.rows] if self.autoreset == SAME_STEP else None, info_rows)
         elif self.autoreset == SAME_STEP:
             self._add_infos(infos, np.ones(len(self.names), np.bool_), info_rows)
+            alive[self.rows] = arrays["done"][self.rows]  # should the env crash in this reset: they were in the game
             self.reset(None, None, info_rows)
         else:
             arrays["ended"][self.number] = True
