@@ -74,10 +74,14 @@ def checked(value: Any, leaf: Any) -> Array:
     array = np.asarray(value)
     if array.shape != leaf.shape:
         raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {leaf.shape}")
-    if array.dtype != leaf.dtype and not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
-        is_int = array.dtype.kind in "iub" and leaf.dtype.kind in "iu"
-        if not (is_int and np.array_equal(array.astype(leaf.dtype), array)):
-            raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
+    if array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "safe"):
+        return array
+    if array.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # a number that does not fit would be another number
+        if not np.array_equal(array.astype(leaf.dtype), array):
+            reach = f"{array.dtype} in {array.min()} .. {array.max()}"
+            raise BadOutput(f"obs{leaf.name} is of {reach}, which its space's {leaf.dtype} cannot hold")
+    elif not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+        raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
     return array
 
 
