@@ -993,6 +993,27 @@ def test_infos_that_gymnasium_cannot_merge_become_objects(values, backend):
         assert list(found) == list(values)
 
 
+NUMBERS = [(1, 2.5), (True, 0.25), (False, 3), (np.int8(4), 300), (np.int8(4), np.int64(300)), (np.uint8(1), -0.5)]
+
+
+@pytest.mark.parametrize("values", [*NUMBERS, *[(b, a) for a, b in NUMBERS]], ids=str)
+def test_infos_keep_numbers_that_the_first_ones_dtype_cannot_hold(values):
+    """Gymnasium's array has the dtype of the first: 2.5 after 1 would be 2 there, 0.25 after True True."""
+    found = reported(values, backend="serial")
+    assert found.dtype.kind != "O" or 300 in values
+    assert found.tolist() == list(values)
+
+
+@pytest.mark.parametrize(
+    "values", [(True, None), (True, "a"), (1, "2"), (np.zeros(2), 1), ({"a": 1}, None), ({"a": 1}, 2), ({"a": {}}, 3)]
+)
+def test_infos_of_different_kinds_become_objects(values):
+    """A dict stays a dict, with what it holds."""
+    for given in (values, values[::-1]):
+        for one, expected in zip(reported(given, backend="serial"), given):
+            np.testing.assert_equal(one, expected)
+
+
 def test_infos_of_different_shapes_become_objects():
     found = reported((np.ones(2), np.zeros(3), np.ones(1)), backend="serial")
     assert [np.shape(one) for one in found] == [(2,), (3,), (1,)]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
@@ -22,6 +21,7 @@ from shoal.spec import AgentSpaces, Array, map_leaves
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block
+from shoal.vector.infos import Merger
 from shoal.vector.serve import RESET, STEP
 from shoal.vector.slots import Info, InfoRows
 from shoal.vector.stats import EpisodeSums, GameSums
@@ -56,36 +56,6 @@ class EnvRange:
     alive: Array
     final_return: Array
     final_length: Array
-
-
-class _Infos(VectorEnv[Any, Any, Any]):
-    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays.
-
-    Where it raises, since the array of the rows before cannot hold a value, the array becomes one of objects.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.num_envs = count
-
-    def merge(self, infos: Info, info: Info, row: int) -> Info:
-        return self._add_info(infos, info, row)
-
-    def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
-        try:
-            return super()._add_info(vector_infos, env_info, env_num)
-        except (ArithmeticError, AttributeError, TypeError, ValueError):
-            if len(env_info) > 1:
-                for key, value in env_info.items():
-                    self._add_info(vector_infos, {key: value}, env_num)
-                return vector_infos
-        ((key, value),) = env_info.items()
-        mask = vector_infos.setdefault(f"_{key}", np.zeros(self.num_envs, np.bool_))
-        objects = np.full(self.num_envs, None, object)
-        for row in np.flatnonzero(mask).tolist():
-            objects[row] = vector_infos[key][row]
-        objects[env_num], mask[env_num] = value, True
-        vector_infos[key] = objects
-        return vector_infos
 
 
 class PythonVec(VecEnv):
@@ -391,7 +361,7 @@ class PythonVec(VecEnv):
             infos["alive"] = envs.alive.copy() if self.copy else envs.alive
             infos["_alive"] = np.ones(len(envs.alive), np.bool_)
         if info_rows:
-            merger = _Infos(len(envs.rewards))
+            merger = Merger(len(envs.rewards))
             start = envs.rows.start
             # in the order of rows, as in Gymnasium: the first row with a key sets its dtype, whichever worker was first
             for row, final, info in sorted(info_rows, key=itemgetter(0)):

@@ -392,7 +392,7 @@ class VectorSlot(Slot):
         """Adds the infos that are not in the block to info_rows."""
         rest = {key: value for key, value in infos.items() if key.removeprefix("_") not in OWN_INFOS}
         for row in range(len(self.ticks)) if rest else ():
-            if info := _row_of(rest, row):
+            if info := row_of(rest, row):
                 info_rows.append((self.first + row, False, info))
 
     def step(self, info_rows: InfoRows) -> None:
@@ -413,7 +413,7 @@ class VectorSlot(Slot):
             started = done | (arrays["alive"][rows] & ~was_alive)
             self.ticks[started], self.totals[started] = 0, 0.0
         for row in np.flatnonzero(done):
-            if info := _row_of(infos.get("final_info", {}), int(row)):
+            if info := row_of(infos.get("final_info", {}), int(row)):
                 info_rows.append((self.first + int(row), True, info))
         self._add_infos(infos, info_rows)
 
@@ -426,7 +426,7 @@ class VectorSlot(Slot):
             self._write(self.final_obs, final)
 
 
-def _row_of(infos: Info, row: int) -> Info:
+def row_of(infos: Info, row: int) -> Info:
     """One row of infos in Gymnasium's vector format."""
     info: Info = {}
     for key, value in infos.items():
@@ -434,7 +434,7 @@ def _row_of(infos: Info, row: int) -> Info:
             continue
         mask = infos.get(f"_{key}")
         if mask is None or mask[row]:
-            entry = _row_of(value, row) if isinstance(value, dict) else value[row]
+            entry = row_of(value, row) if isinstance(value, dict) else value[row]
             info[key] = bool(entry) if isinstance(entry, np.bool_) else entry  # Gymnasium merges bool, not np.bool_
     return info
 
