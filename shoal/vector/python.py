@@ -368,10 +368,11 @@ class PythonVec(VecEnv):
                 infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
         if has_true(envs.done):
             done = envs.done.copy()
-            episode = {"r": envs.final_return.copy(), "l": envs.final_length.copy(), "_r": done, "_l": done}
+            known = done & (envs.final_length > 0)  # the return of an episode that a crash ended is lost
+            episode = {"r": envs.final_return.copy(), "l": envs.final_length.copy(), "_r": known, "_l": known}
             final_info = infos.setdefault("final_info", {})
             if "episode" not in final_info:
-                final_info["episode"], final_info["_episode"] = episode, done
+                final_info["episode"], final_info["_episode"] = episode, known
             infos["_final_info"] = done
             if (
                 self._same_step or self.agents_per_env > 1
