@@ -59,7 +59,7 @@ class RandomPlayer:
     def __init__(self, action_space: spaces.Space[Any], seed: int = 0) -> None:
         self.space, self.rng = action_space, np.random.default_rng(seed)
         self.space.seed(seed)
-        self.sizes = _choices(action_space)
+        self.starts, self.sizes = _choices(action_space)
 
     def reset(self, num_rows: int) -> None:
         """No memory to clear."""
@@ -70,20 +70,24 @@ class RandomPlayer:
         if not isinstance(mask, np.ndarray) or not self.sizes:
             return self.space.sample()
         parts = np.split(self.rng.random(mask.shape) * (mask != 0), np.cumsum(self.sizes)[:-1], axis=1)
-        choices = [part.argmax(1) for part in parts]
+        choices = [start + part.argmax(1) for start, part in zip(self.starts, parts)]
         return choices[0] if isinstance(self.space, spaces.MultiDiscrete) else np.stack(choices, 1)
 
     def observe(self, done: Array) -> None:
         """No memory to clear."""
 
 
-def _choices(batched: spaces.Space[Any]) -> list[int]:
-    """How many choices each part of an action has, in the order of the action mask; empty: not of choices alone."""
+def _choices(batched: spaces.Space[Any]) -> tuple[list[int], list[int]]:
+    """The first choice and the number of choices of each part of an action, in the order of the action mask.
+
+    Empty where actions are not of choices alone.
+    """
     if isinstance(batched, spaces.MultiDiscrete) and batched.nvec.ndim == 1:  # Discrete, for every row
-        return [int(batched.nvec.max())]
+        return [int(batched.start[0])], [int(batched.nvec.max())]
     if isinstance(batched, spaces.Box) and np.issubdtype(batched.dtype, np.integer) and len(batched.shape) == 2:
-        return [int(size) for size in batched.high[0] - batched.low[0] + 1]  # Gymnasium's batch of MultiDiscrete
-    return []
+        low, high = batched.low[0], batched.high[0]  # Gymnasium's batch of MultiDiscrete
+        return low.tolist(), (high - low + 1).tolist()
+    return [], []
 
 
 class ScriptedPlayer:

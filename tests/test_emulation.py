@@ -280,6 +280,18 @@ def assert_final_obs_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             np.testing.assert_array_equal(array[number], part)
 
 
+def as_merged_there(ours: Any, theirs: Any) -> Any:
+    """Infos with the losses of Gymnasium, whose array has the dtype of a key's first number: 0.5 after 1 becomes 0.
+
+    FrozenLake's `prob` is one of them.
+    """
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return {key: as_merged_there(part, theirs.get(key)) for key, part in ours.items()}
+    if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray) and ours.dtype.kind + theirs.dtype.kind == "fi":
+        return ours.astype(theirs.dtype)
+    return ours
+
+
 def ordered_like(tree: Any, like: Any) -> Any:
     """Dicts with their keys in the order of another tree's."""
     if isinstance(like, dict):
@@ -303,7 +315,7 @@ def assert_equals_gymnasium(env: Any, mode: str, steps: int = 150, count: int = 
     episodes = 0
     for step in range(steps):
         assert_same(obs, expected, f"obs before step {step}")
-        assert_same(infos, expected_infos, f"infos before step {step}")
+        assert_same(as_merged_there(infos, expected_infos), expected_infos, f"infos before step {step}")
         actions = vec.action_space.sample()
         obs, rewards, terminated, truncated, infos = vec.step(actions)
         expected, *flags, expected_infos = twin.step(actions)
@@ -316,7 +328,7 @@ def assert_equals_gymnasium(env: Any, mode: str, steps: int = 150, count: int = 
         episodes += int(done.sum())
         if mode == "disabled" and done.any():
             assert_same(obs, expected, f"last obs of step {step}")
-            assert_same(infos, expected_infos, f"last infos of step {step}")
+            assert_same(as_merged_there(infos, expected_infos), expected_infos, f"last infos of step {step}")
             obs, infos = vec.reset(options={"reset_mask": done.copy()})
             expected, expected_infos = twin.reset(options={"reset_mask": done.copy()})
     assert episodes > 0
@@ -350,7 +362,7 @@ def test_infos_of_processes_equal_sync_vector_env(backend):
     _, expected = twin.reset(seed=2)
     vec.action_space.seed(0)
     for step in range(100):
-        assert_same(infos, expected, f"infos before step {step}")
+        assert_same(as_merged_there(infos, expected), expected, f"infos before step {step}")
         actions = vec.action_space.sample()
         *_, infos = vec.step(actions)
         *_, expected = twin.step(actions)

@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 
 import shoal
 from shoal import evaluate, stats, video
@@ -284,6 +285,18 @@ def test_chance_keeps_to_the_action_mask():
     mask = np.tile(np.array([0, 1, 1], np.uint8), (64, 1))
     assert set(player.act(None, {"action_mask": mask}).tolist()) == {1, 2}
     assert set(player.act(None, {}).tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"),
+    [(spaces.Discrete(3, start=5), [0, 1, 1]), (spaces.MultiDiscrete([3, 2], start=[4, -1]), [0, 1, 1, 0, 1])],
+)
+def test_chance_counts_masked_choices_from_the_first_of_their_space(space, mask):
+    batched = batch_space(space, 64)
+    actions = RandomPlayer(batched).act(None, {"action_mask": np.tile(np.array(mask, np.int8), (64, 1))})
+    assert actions in batched
+    columns = actions.reshape(64, -1).T.tolist()
+    assert [set(column) for column in columns] == [{6, 7}] if space.shape == () else [{5, 6}, {0}]
 
 
 def test_chance_keeps_to_the_mask_of_every_choice():

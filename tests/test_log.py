@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import re
 import sys
 import threading
 import types
@@ -425,6 +426,26 @@ def test_wandb_gets_facts_and_numbers(tmp_path, fake):
     assert fake.options["dir"] == str(tmp_path)
     assert fake.run.rows == [(record["step"], record) for record in records(2)]
     assert fake.run.code == 0
+
+
+def test_wandb_takes_runs_of_equal_names_for_different_ones(tmp_path, fake):
+    """A run that is resumed goes on in W&B; one of the same name elsewhere, or after its deletion, is a new one."""
+    ids = []
+    for folder, step in (("a", 0), ("a", 500), ("b", 0)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        wandb.open(facts(tmp_path / folder, resumed_from=step), mode="offline").close(END)
+        ids.append(fake.options["id"])
+        assert re.fullmatch(r"breakout-[A-Za-z0-9_-]+", ids[-1])
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_wandb_goes_on_with_a_run_of_an_older_version(tmp_path, fake):
+    """Its id was its name."""
+    (tmp_path / "wandb").mkdir()
+    given = facts(tmp_path, resumed_from=500)
+    for _ in range(2):
+        wandb.open(given, mode="offline").close(END)
+        assert fake.options["id"] == f"{given.env}-{given.id}"
 
 
 @pytest.mark.parametrize("summary", [None, {"status": "failed"}])

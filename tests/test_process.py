@@ -348,6 +348,18 @@ def test_neighbours_are_returned_without_a_copy(zero_copy):
     vec.close()
 
 
+def test_zero_copy_returns_parts_of_ranges_that_were_sent_alone():
+    vec = process(CounterEnv, 8, num_workers=4, batch_size=4, zero_copy=True)
+    vec.async_reset(seed=0)
+    vec.recv()
+    vec.recv()
+    vec.send(np.zeros(2, int), np.array([2, 3]))
+    vec.send(np.zeros(2, int), np.array([4, 5]))
+    received = [vec.recv()[4]["env_id"].tolist() for _ in range(2)]
+    assert sorted(received) == [[2, 3], [4, 5]]
+    vec.close()
+
+
 def test_who_waited_longest_comes_first():
     """With time for all to finish, each recv returns the envs that were sent first: nobody starves."""
     vec = process(CounterEnv, 6, num_workers=6, batch_size=2)
@@ -636,6 +648,20 @@ def test_seeds_and_options_reach_the_workers():
     assert vec.get_attr("options") == ({"level": 2},) * 4
     vec.reset(seed=5, options={"reset_mask": np.array([False, False, True, False])})
     assert vec.get_attr("seeds") == ([30], [31], [32, 7], [33])
+    vec.close()
+
+
+def test_options_and_arguments_may_be_larger_than_a_pipe():
+    large = np.arange(400_000)
+    vec = process(CounterEnv, 4, num_workers=2)
+    vec.reset(seed=0, options={"level": large})
+    for options in vec.get_attr("options"):
+        np.testing.assert_array_equal(options["level"], large)
+    vec.set_attr("name", large)
+    for name in vec.get_attr("name"):
+        np.testing.assert_array_equal(name, large)
+    vec.reset()
+    assert vec.get_attr("options") == (None,) * 4
     vec.close()
 
 
@@ -965,6 +991,27 @@ def test_infos_that_gymnasium_cannot_merge_become_objects(values, backend):
         assert found["b"].tolist() == [1, None]
     else:
         assert list(found) == list(values)
+
+
+NUMBERS = [(1, 2.5), (True, 0.25), (False, 3), (np.int8(4), 300), (np.int8(4), np.int64(300)), (np.uint8(1), -0.5)]
+
+
+@pytest.mark.parametrize("values", [*NUMBERS, *[(b, a) for a, b in NUMBERS]], ids=str)
+def test_infos_keep_numbers_that_the_first_ones_dtype_cannot_hold(values):
+    """Gymnasium's array has the dtype of the first: 2.5 after 1 would be 2 there, 0.25 after True True."""
+    found = reported(values, backend="serial")
+    assert found.dtype.kind != "O" or 300 in values
+    assert found.tolist() == list(values)
+
+
+@pytest.mark.parametrize(
+    "values", [(True, None), (True, "a"), (1, "2"), (np.zeros(2), 1), ({"a": 1}, None), ({"a": 1}, 2), ({"a": {}}, 3)]
+)
+def test_infos_of_different_kinds_become_objects(values):
+    """A dict stays a dict, with what it holds."""
+    for given in (values, values[::-1]):
+        for one, expected in zip(reported(given, backend="serial"), given):
+            np.testing.assert_equal(one, expected)
 
 
 def test_infos_of_different_shapes_become_objects():

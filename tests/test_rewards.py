@@ -184,6 +184,7 @@ SPACES = [
     spaces.MultiBinary((2, 2)),
     spaces.Box(np.float32([-1, 0]), np.float32([3, 9]), (2,), np.float32),
     spaces.Box(-np.inf, np.inf, (2, 1), np.float32),
+    spaces.Box(np.float32([0, -np.inf, -1]), np.float32([np.inf, 0, 2]), (3,), np.float32),
     spaces.Dict({"gear": spaces.Discrete(3), "wheel": spaces.Box(-2, 2, (1,), np.float32)}),
 ]
 

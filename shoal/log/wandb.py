@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from shoal import config
 from shoal.config import opt
 from shoal.errors import ConfigError
 from shoal.log.base import Logger, LoggerType, Record, RunFacts, need
+
+ID_FILE = "wandb-id"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wand
         project=options.project,
         entity=options.entity or None,
         name=options.name or f"{facts.env} {facts.id}",
-        id=re.sub(r"[^A-Za-z0-9_-]+", "-", f"{facts.env}-{facts.id}"),
+        id=_id(facts),
         group=facts.env,
         dir=str(facts.folder),
         config={**facts.config, "run": {"env": facts.env, "algo": facts.algo, "seed": facts.seed}},
@@ -72,6 +75,22 @@ def open(facts: RunFacts, options: Options | None = None, **fields: Any) -> Wand
         settings=wandb.Settings(console="off", silent=True),  # the dashboard writes to the screen
     )
     return Wandb(run)
+
+
+def _id(facts: RunFacts) -> str:
+    """W&B's id of a run, which stays in the run's folder for a resume.
+
+    It has a random part: the run of another folder, machine or colleague may have the same name, and W&B would take the
+    two for one and drop the steps that it has already.
+    """
+    path = facts.folder / ID_FILE
+    if path.is_file():
+        return path.read_text().strip()
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{facts.env}-{facts.id}")[:100]
+    is_older = facts.resumed_from and (facts.folder / "wandb").is_dir()  # its id was its name
+    chosen = name if is_older else f"{name}-{secrets.token_hex(4)}"
+    path.write_text(f"{chosen}\n")
+    return chosen
 
 
 def _has_account(wandb: Any) -> bool:

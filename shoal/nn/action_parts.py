@@ -74,10 +74,10 @@ class ActionParts:
         bounded = np.isfinite(low) & np.isfinite(high)
         if self.squash and self.has_box and not bounded.all():
             raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use --nn.squash none.")
+        self._ends = low, high
         # a bounded Box is sampled in -1 .. 1 and scaled to its bounds
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
         self._center, self._scale = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
-        self._ends = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
 
     def constants(self) -> list[Array]:
         """Factor, center, lower and upper bound of each column of the actions."""

@@ -144,6 +144,7 @@ class ProcessVec(PythonVec):
         self._ready = np.zeros(count, np.int32)
         self._numbers_at, self._ready_at = self._numbers.ctypes.data, self._ready.ctypes.data
         self._crashed: dict[int, Crash] = {}
+        self._options: bytes | None = None  # for the reset that comes
         self._events: deque[str] = deque(maxlen=MAX_EVENTS)
 
     # ---- starting ----
@@ -233,6 +234,10 @@ class ProcessVec(PythonVec):
             self._refuse_broken()
         numbers, address = self._addressed(workers)
         self._core.post(self._base, address, len(numbers), command)
+        if command == RESET and self._options is not None:
+            message, self._options = self._options, None
+            for worker in workers:
+                self._send(self._handles[worker], message)
 
     def _addressed(self, workers: Sequence[int]) -> tuple[Array, int]:
         """The workers as an int32 array and its address. All workers use one array: reading an address takes 1 us."""
@@ -319,7 +324,7 @@ class ProcessVec(PythonVec):
         info_rows = super()._collect(workers)
         if self._crashed:
             for worker in set(workers) & set(self._crashed):
-                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step)
+                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step, self._games)
         return info_rows
 
     # ---- faults ----
@@ -388,11 +393,10 @@ class ProcessVec(PythonVec):
     # ---- options, calls and closing ----
 
     def _send_options(self, options: Info) -> None:
-        message = self._dumps(options)
-        for handle in self._handles:
-            self._send(handle, message)
+        self._options = self._dumps(options)
 
     def _send(self, handle: WorkerHandle, message: bytes) -> None:
+        """What a command needs, once it is posted: the worker then reads, and a pipe holds only short messages."""
         with contextlib.suppress(OSError):  # a worker that died or hangs is reported by the wait that follows
             handle.pipe.send_bytes(message)
 
@@ -407,9 +411,10 @@ class ProcessVec(PythonVec):
             for worker, (lo, hi) in enumerate(self.worker_ranges)
             if (here := [number for number in ids if lo <= number < hi])
         }
-        for worker, here in chosen.items():
-            self._send(self._handles[worker], self._dumps((here, name, args, kwargs)))
+        requests = {worker: self._dumps((here, name, args, kwargs)) for worker, here in chosen.items()}
         self._post(list(chosen), CALL)
+        for worker, request in requests.items():
+            self._send(self._handles[worker], request)
         self._wait(list(chosen), len(chosen))
         results: dict[int, Any] = {}
         fault: EnvCrashed | None = None

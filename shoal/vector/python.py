@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from shoal.errors import ActionError, ConfigError, UsageError
@@ -22,6 +21,7 @@ from shoal.spec import AgentSpaces, Array, map_leaves
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import AUTORESET, Result, VecEnv, check_reset_mask, check_seeds, has_true
 from shoal.vector.block import Block
+from shoal.vector.infos import Merger
 from shoal.vector.serve import RESET, STEP
 from shoal.vector.slots import Info, InfoRows
 from shoal.vector.stats import EpisodeSums, GameSums
@@ -56,36 +56,6 @@ class EnvRange:
     alive: Array
     final_return: Array
     final_length: Array
-
-
-class _Infos(VectorEnv[Any, Any, Any]):
-    """Gymnasium's own way to merge the infos of `count` rows into one dict of arrays.
-
-    Where it raises, since the array of the rows before cannot hold a value, the array becomes one of objects.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.num_envs = count
-
-    def merge(self, infos: Info, info: Info, row: int) -> Info:
-        return self._add_info(infos, info, row)
-
-    def _add_info(self, vector_infos: Info, env_info: Info, env_num: int) -> Info:
-        try:
-            return super()._add_info(vector_infos, env_info, env_num)
-        except (ArithmeticError, AttributeError, TypeError, ValueError):
-            if len(env_info) > 1:
-                for key, value in env_info.items():
-                    self._add_info(vector_infos, {key: value}, env_num)
-                return vector_infos
-        ((key, value),) = env_info.items()
-        mask = vector_infos.setdefault(f"_{key}", np.zeros(self.num_envs, np.bool_))
-        objects = np.full(self.num_envs, None, object)
-        for row in np.flatnonzero(mask).tolist():
-            objects[row] = vector_infos[key][row]
-        objects[env_num], mask[env_num] = value, True
-        vector_infos[key] = objects
-        return vector_infos
 
 
 class PythonVec(VecEnv):
@@ -239,7 +209,7 @@ class PythonVec(VecEnv):
             self._in_flight, self._received = [], self._all_workers
             return self._received_result(self._all, info_rows, self._all.env_id)
         need = min(self._need, len(self._in_flight))
-        workers = self._wait_range(need) if self.zero_copy else self._wait(self._in_flight, need)[:need]
+        workers = self._wait_range() if self.zero_copy else self._wait(self._in_flight, need)[:need]
         self._in_flight = [worker for worker in self._in_flight if worker not in workers]
         ordered = sorted(workers)
         self._received = ordered
@@ -257,16 +227,19 @@ class PythonVec(VecEnv):
             result[4]["alive"] = self._alive_now(envs)
         return result
 
-    def _wait_range(self, need: int) -> list[int]:
-        """With zero_copy: the first `need` neighbouring workers that have all finished. Their rows are contiguous."""
-        count = need
+    def _wait_range(self) -> list[int]:
+        """With zero_copy: the workers in flight of the first of `ranges` whose workers in flight have all finished."""
+        size, in_flight = self._need, set(self._in_flight)
+        members = ([*range(start, start + size)] for start in range(0, len(self.worker_ranges), size))
+        sent = ([worker for worker in batch if worker in in_flight] for batch in members)
+        batches = [batch for batch in sent if batch]
+        count = min(map(len, batches))
         while True:
             order = {worker: place for place, worker in enumerate(self._wait(self._in_flight, count))}
-            batches = [range(start, start + need) for start in range(0, len(self.worker_ranges) - need + 1, need)]
             complete = [batch for batch in batches if all(worker in order for worker in batch)]
             if complete:  # the one that finished first: the lowest numbers would starve the others
-                return list(min(complete, key=lambda batch: max(order[worker] for worker in batch)))
-            count = min(len(order) + 1, len(self._in_flight))
+                return min(complete, key=lambda batch: max(order[worker] for worker in batch))
+            count = len(order) + 1
 
     def render(self) -> tuple[Any, ...]:
         """A frame of every env, from its render()."""
@@ -388,17 +361,18 @@ class PythonVec(VecEnv):
             infos["alive"] = envs.alive.copy() if self.copy else envs.alive
             infos["_alive"] = np.ones(len(envs.alive), np.bool_)
         if info_rows:
-            merger = _Infos(len(envs.rewards))
+            merger = Merger(len(envs.rewards))
             start = envs.rows.start
             # in the order of rows, as in Gymnasium: the first row with a key sets its dtype, whichever worker was first
             for row, final, info in sorted(info_rows, key=itemgetter(0)):
                 infos = merger.merge(infos, {"final_info": info} if final else info, row - start)
         if has_true(envs.done):
             done = envs.done.copy()
-            episode = {"r": envs.final_return.copy(), "l": envs.final_length.copy(), "_r": done, "_l": done}
+            known = done & (envs.final_length > 0)  # the return of an episode that a crash ended is lost
+            episode = {"r": envs.final_return.copy(), "l": envs.final_length.copy(), "_r": known, "_l": known}
             final_info = infos.setdefault("final_info", {})
             if "episode" not in final_info:
-                final_info["episode"], final_info["_episode"] = episode, done
+                final_info["episode"], final_info["_episode"] = episode, known
             infos["_final_info"] = done
             if (
                 self._same_step or self.agents_per_env > 1

@@ -350,7 +350,7 @@ class RayVec(PythonVec):
         info_rows = super()._collect(workers)
         for worker in workers if self._crashed else ():
             if worker in self._crashed:
-                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step)
+                info_rows += truncate(self._crashed.pop(worker), self.block, self._same_step, self._games)
         return info_rows
 
     # ---- faults ----

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,30 @@ from shoal.vector.slots import (
 )
 
 NO = np.False_  # numpy has one object for it
+KINDS_OF_IDS = ("Discrete", "MultiDiscrete", "MultiBinary")
 SMALL_OBS = 4096  # bytes: smaller observations are stacked first and written at once, which is faster
 
 
-class IdViews:
-    """Observations of one Discrete, MultiDiscrete or MultiBinary space: the view, and what its values may be."""
+@dataclass(frozen=True)
+class LeafView:
+    """One array of the observations of a worker's envs: of all agents, or of one agent where they differ."""
 
-    def __init__(self, view: Array, space: Any, name: str, rows: slice, per_env: int, alike: bool) -> None:
-        self.view, self.space, self.name, self.rows, self.per_env, self.alike = view, space, name, rows, per_env, alike
+    view: Array
+    space: Any
+    name: str
+    rows: slice  # which of the worker's rows it holds
+    per_env: int  # its rows of each env
+
+    def env_of(self, row: int) -> int:
+        """The place of a row's env among those of the worker."""
+        return row // self.per_env
+
+
+class IdView:
+    """A LeafView of a Discrete, MultiDiscrete or MultiBinary space, and what its values may be."""
+
+    def __init__(self, leaf: LeafView) -> None:
+        self.leaf, view, space = leaf, leaf.view, leaf.space
         kind = kind_of(space)
         start: Any = 0 if kind == "MultiBinary" else getattr(space, "start", 0)
         count: Any = {"Discrete": "n", "MultiDiscrete": "nvec"}.get(kind)
@@ -49,22 +66,57 @@ class IdViews:
             self.bound: Any = self.high.astype(self.unsigned.dtype) if self.high.ndim else int(self.high)
 
     def is_inside(self) -> bool:
-        """Whether all values are those of the space. Values of agents that are out of the game count, too."""
+        """Whether all values are those of the space. Values of rows that do not count do here."""
         if self.unsigned is None:
-            return not ((self.view < self.low) | (self.view > self.high)).any()
+            return not ((self.leaf.view < self.low) | (self.leaf.view > self.high)).any()
         if self.high.ndim:
             return not (self.unsigned > self.bound).any()
         return bool(np.maximum.reduce(self.unsigned, axis=None) <= self.bound)
 
 
-def _id_views(block: Block, obs: Array) -> Iterator[IdViews]:
+class Readable:
+    """The observations of a worker's envs, and whether a policy can read them: it cannot read NaN or unknown ids."""
+
+    def __init__(self, block: Block, obs: Array) -> None:
+        leaves = list(_leaf_views(block, obs))
+        self.floats = [leaf for leaf in leaves if leaf.view.dtype.kind == "f"]
+        self.ids = [IdView(leaf) for leaf in leaves if kind_of(leaf.space) in KINDS_OF_IDS]
+
+    def nan(self, counted: Array | None = None) -> tuple[int, str] | None:
+        """The place of an env with NaN in a row that is `counted` (None: in any), and what to say."""
+        for leaf in self.floats:
+            highest = np.maximum.reduce(leaf.view, axis=None)  # NaN if any element is
+            if highest != highest and (at := _first(np.isnan(leaf.view), leaf, counted)) is not None:
+                return leaf.env_of(at[0]), f"obs{leaf.name} contains NaN"
+        return None
+
+    def unknown_id(self, counted: Array) -> tuple[int, str] | None:
+        """The same for an id outside its space. A policy looks ids up in tables and clamps them: it would pass."""
+        for ids in self.ids:
+            if ids.is_inside():
+                continue
+            leaf = ids.leaf
+            if (at := _first((leaf.view < ids.low) | (leaf.view > ids.high), leaf, counted)) is not None:
+                told = f"obs{leaf.name} has {leaf.view[at]}, which is outside its space {leaf.space}"
+                return leaf.env_of(at[0]), told
+        return None
+
+
+def _first(wrong: Array, leaf: LeafView, counted: Array | None) -> tuple[int, ...] | None:
+    """Where the first wrong value is in a view, in a row that is counted."""
+    if counted is not None:
+        wrong &= counted[leaf.rows].reshape(-1, *[1] * (wrong.ndim - 1))
+    return tuple(np.argwhere(wrong)[0].tolist()) if wrong.any() else None
+
+
+def _leaf_views(block: Block, obs: Array) -> Iterator[LeafView]:
     agents, alike = len(block.agent_spaces.agents), block.agent_spaces.alike
     for agent in range(1 if alike else agents):
         layout = block.agent_spaces.obs_layouts[agent]
         rows = slice(agent, None, 1 if alike else agents)
         for leaf, space, view in zip(layout.leaves, layout.leaf_spaces, layout.leaf_views(obs[rows])):
-            if kind_of(space) in ("Discrete", "MultiDiscrete", "MultiBinary") and view.size:
-                yield IdViews(view, space, leaf.name, rows, agents if alike else 1, alike)
+            if view.size:
+                yield LeafView(view, space, leaf.name, rows, agents if alike else 1)
 
 
 class Runner:
@@ -86,16 +138,9 @@ class Runner:
         # the env being stepped; a worker process puts it in shared memory
         self.place: Any = memoryview(np.array([lo], np.int32).data)
         self.steps = 0
-        self.float_views: list[tuple[Array, int, str]] = []  # (view, rows per env, name of the leaf)
-        for agent in range(1 if block.agent_spaces.alike else agents):
-            layout = block.agent_spaces.obs_layouts[agent]
-            obs = self.arrays["obs"][self.rows]
-            step = 1 if block.agent_spaces.alike else agents
-            for leaf, view in zip(layout.leaves, layout.leaf_views(obs[agent::step])):
-                if leaf.dtype.kind == "f" and view.size:
-                    self.float_views.append((view, agents if block.agent_spaces.alike else 1, leaf.name))
-        self.id_views = list(_id_views(block, self.arrays["obs"][self.rows]))
+        self.obs, self.final_obs = (Readable(block, self.arrays[name][self.rows]) for name in ("obs", "final_obs"))
         self.flags = [self.arrays[name][self.rows] for name in ("terminated", "truncated", "done")]
+        self.alive, self.truncated = self.arrays["alive"][self.rows], self.flags[1]
         self.rewards = self.arrays["rewards"][self.rows]
         self.is_simple = autoreset == SAME_STEP and all(isinstance(slot, SingleSlot) for slot in self.slots)
         if self.is_simple:
@@ -133,8 +178,7 @@ class Runner:
         for flag in self.flags:
             flag[:] = False
         self.rewards[:] = 0.0
-        self._refuse_nan()
-        self._refuse_ids()
+        self._refuse_unreadable()
         return info_rows
 
     def step(self) -> InfoRows:
@@ -145,16 +189,14 @@ class Runner:
         self.steps += 1
         if self.is_simple:
             self._step_simple(info_rows)
-            self._refuse_nan()
-            self._refuse_ids()
+            self._refuse_unreadable()
             return info_rows
         place, current = self.place, self.lo
         for slot in self.slots:
             place[0] = current
             slot.step(info_rows)
             current += slot.envs
-        self._refuse_nan()
-        self._refuse_ids()
+        self._refuse_unreadable()
         return info_rows
 
     def _step_simple(self, info_rows: InfoRows) -> None:
@@ -233,31 +275,21 @@ class Runner:
         else:
             self.rewards[:] = array
 
-    def _refuse_nan(self) -> None:
-        for view, per_env, name in self.float_views:
-            highest = np.maximum.reduce(view, axis=None)  # NaN if any element is
-            if highest != highest:
-                self.place[0] = self.lo + int(np.argwhere(np.isnan(view))[0][0]) // per_env
-                raise BadOutput(f"obs{name} contains NaN")
-        highest = np.maximum.reduce(self.rewards)
-        if highest != highest:
-            agents = len(self.block.agent_spaces.agents)
-            self.place[0] = self.lo + int(np.isnan(self.rewards).argmax()) // agents
-            raise BadOutput("the reward is NaN or None")
+    def _refuse_unreadable(self) -> None:
+        problem = self.obs.nan() or self._bad_reward() or self.obs.unknown_id(self.alive)
+        if problem is None and b"\x01" in self.truncated.tobytes():  # only these rows' last observations are read
+            problem = self.final_obs.nan(self.truncated) or self.final_obs.unknown_id(self.truncated)
+        if problem is not None:
+            place, told = problem
+            self.place[0] = self.lo + place
+            raise BadOutput(told)
 
-    def _refuse_ids(self) -> None:
-        """A policy looks up ids in tables and clamps them: one outside its space would pass for another."""
-        for ids in self.id_views:
-            if ids.is_inside():
-                continue
-            outside = (ids.view < ids.low) | (ids.view > ids.high)
-            if ids.per_env > 1 or not ids.alike:  # an agent that is out of the game observes zeros
-                alive = self.arrays["alive"][self.rows][ids.rows]
-                outside &= alive.reshape(-1, *[1] * (outside.ndim - 1))
-            if outside.any():
-                place = tuple(np.argwhere(outside)[0])
-                self.place[0] = self.lo + int(place[0]) // ids.per_env
-                raise BadOutput(f"obs{ids.name} has {ids.view[place]}, which is outside its space {ids.space}")
+    def _bad_reward(self) -> tuple[int, str] | None:
+        highest = np.maximum.reduce(self.rewards)
+        if highest == highest:
+            return None
+        agents = len(self.block.agent_spaces.agents)
+        return int(np.isnan(self.rewards).argmax()) // agents, "the reward is NaN or None"
 
     def env(self, number: int) -> Any:
         """The env object with that number."""

@@ -74,10 +74,14 @@ def checked(value: Any, leaf: Any) -> Array:
     array = np.asarray(value)
     if array.shape != leaf.shape:
         raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {leaf.shape}")
-    if array.dtype != leaf.dtype and not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
-        is_int = array.dtype.kind in "iub" and leaf.dtype.kind in "iu"
-        if not (is_int and np.array_equal(array.astype(leaf.dtype), array)):
-            raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
+    if array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "safe"):
+        return array
+    if array.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # a number that does not fit would be another number
+        if not np.array_equal(array.astype(leaf.dtype), array):
+            reach = f"{array.dtype} in {array.min()} .. {array.max()}"
+            raise BadOutput(f"obs{leaf.name} is of {reach}, which its space's {leaf.dtype} cannot hold")
+    elif not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+        raise BadOutput(f"obs{leaf.name} has dtype {array.dtype}, its space has {leaf.dtype}")
     return array
 
 
@@ -326,6 +330,7 @@ class AgentsSlot(Slot):
             self._add_infos(infos, arrays["done"][self.rows] if self.autoreset == SAME_STEP else None, info_rows)
         elif self.autoreset == SAME_STEP:
             self._add_infos(infos, np.ones(len(self.names), np.bool_), info_rows)
+            alive[self.rows] = arrays["done"][self.rows]  # should the env crash in this reset: they were in the game
             self.reset(None, None, info_rows)
         else:
             arrays["ended"][self.number] = True
@@ -387,7 +392,7 @@ class VectorSlot(Slot):
         """Adds the infos that are not in the block to info_rows."""
         rest = {key: value for key, value in infos.items() if key.removeprefix("_") not in OWN_INFOS}
         for row in range(len(self.ticks)) if rest else ():
-            if info := _row_of(rest, row):
+            if info := row_of(rest, row):
                 info_rows.append((self.first + row, False, info))
 
     def step(self, info_rows: InfoRows) -> None:
@@ -408,7 +413,7 @@ class VectorSlot(Slot):
             started = done | (arrays["alive"][rows] & ~was_alive)
             self.ticks[started], self.totals[started] = 0, 0.0
         for row in np.flatnonzero(done):
-            if info := _row_of(infos.get("final_info", {}), int(row)):
+            if info := row_of(infos.get("final_info", {}), int(row)):
                 info_rows.append((self.first + int(row), True, info))
         self._add_infos(infos, info_rows)
 
@@ -421,7 +426,7 @@ class VectorSlot(Slot):
             self._write(self.final_obs, final)
 
 
-def _row_of(infos: Info, row: int) -> Info:
+def row_of(infos: Info, row: int) -> Info:
     """One row of infos in Gymnasium's vector format."""
     info: Info = {}
     for key, value in infos.items():
@@ -429,7 +434,7 @@ def _row_of(infos: Info, row: int) -> Info:
             continue
         mask = infos.get(f"_{key}")
         if mask is None or mask[row]:
-            entry = _row_of(value, row) if isinstance(value, dict) else value[row]
+            entry = row_of(value, row) if isinstance(value, dict) else value[row]
             info[key] = bool(entry) if isinstance(entry, np.bool_) else entry  # Gymnasium merges bool, not np.bool_
     return info
 

@@ -10,6 +10,7 @@ from shoal.errors import ConfigError, EnvCrashed
 from shoal.spec import Array
 from shoal.vector.block import Block
 from shoal.vector.slots import InfoRows
+from shoal.vector.stats import GameSums
 
 MAX_RESTARTS, RESTART_WINDOW_S = 3, 60.0  # a worker is restarted at most this often within this time
 MAX_EVENTS = 1000  # messages kept for drain_events; older ones are dropped
@@ -25,9 +26,11 @@ class Crash:
     fault: EnvCrashed
 
 
-def truncate(crash: Crash, block: Block, same_step: bool) -> InfoRows:
+def truncate(crash: Crash, block: Block, same_step: bool, games: GameSums | None) -> InfoRows:
     """Truncates the episodes of a worker that was replaced. Their returns are lost: the stats leave them out."""
     rows, arrays = crash.rows, block.arrays
+    if games is not None:
+        games.reset(arrays, rows.start // games.agents, rows.stop // games.agents)
     arrays["final_obs"][rows], arrays["rewards"][rows], arrays["terminated"][rows] = crash.obs, 0.0, False
     arrays["truncated"][rows] = arrays["done"][rows] = crash.truncated
     arrays["final_return"][rows], arrays["final_length"][rows] = 0.0, 0

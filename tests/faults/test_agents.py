@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 
 import numpy as np
@@ -144,3 +145,55 @@ def test_an_agent_too_many_is_an_error(backend, when):
         pattern = rf"env [01] \(seed [01]\) in {when}: agent 'd' is not one of possible_agents"
         with within(5.0), pytest.raises(BadOutput, match=pattern):
             _ = vec.reset(seed=0), vec.step(np.ones(6, int))
+
+
+class Mortal(Crowd):
+    """Two agents, of which b leaves early. The action 9 kills the process; an odd seed kills it in its second reset."""
+
+    def __init__(self):
+        super().__init__(["ab", "ab", "a", "a", ""])
+        self.episodes, self.kills_in_reset = 0, False
+
+    def reset(self, seed=None, options=None):
+        self.episodes += 1
+        self.kills_in_reset |= bool(options and seed == options.get("fatal"))
+        if self.kills_in_reset and self.episodes == 2:
+            os._exit(4)
+        return super().reset(seed)
+
+    def step(self, actions):
+        if 9 in actions.values():
+            os._exit(4)
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_statistics_leave_out_a_game_that_a_crash_ended(autoreset):
+    """Nothing of it is added to the game that follows."""
+    options = {"num_workers": 2, "on_crash": "restart", "autoreset": autoreset}
+    with closing(shoal.make(Mortal, 2, backend="process", **options)) as vec:
+        vec.reset(seed=0)
+        for action in (0, 0, 9):
+            vec.step(np.array([0, 0, 0, action, 0, 0]))
+        for _ in range(8):  # env 0 ends its first game, env 1 one that began after the crash
+            if autoreset == "disabled" and vec.ended.any():
+                vec.reset(options={"reset_mask": vec.ended.copy()})
+            vec.step(np.zeros(6, int))
+        stats = vec.drain_stats()
+        assert stats["episodes"] >= 2
+        assert stats["length"] == {"mean": 4, "min": 4, "max": 4}
+        assert vec.agent_stats["a"] == {"return": 4, "length": 4}
+        assert vec.agent_stats["b"] == {"return": 2, "length": 2}
+
+
+def test_a_crash_in_the_reset_after_a_game_ends_the_game():
+    """The agents that were in it are told, as they are of a crash in a step."""
+    options = {"num_workers": 2, "on_crash": "restart"}
+    with closing(shoal.make(Mortal, 2, backend="process", **options)) as vec:
+        vec.reset(seed=0, options={"fatal": 1})
+        for _ in range(3):
+            vec.step(np.zeros(6, int))
+        _, _, terminated, truncated, infos = vec.step(np.zeros(6, int))
+        assert terminated.tolist() == [True, *[False] * 5]
+        assert truncated.tolist() == [False, False, False, True, False, False]
+        assert infos["final_info"]["crashed"].tolist() == [False, False, False, True, False, False]

@@ -95,12 +95,21 @@ OUTPUTS = {
         WHOLE,
         np.zeros(2, np.uint8),
         {"obs": np.array([0, 300])},
-        "obs has dtype int64, its space has uint8",
+        r"obs is of int64 in 0 \.\. 300, which its space's uint8 cannot hold",
+    ),
+    "obs unsigned": (WHOLE, np.zeros(2, np.uint8), {"obs": np.array([0, 300], np.uint16)}, r"0 \.\. 300, .* uint8"),
+    "obs long": (
+        spaces.Box(-9, 9, (2,), np.int32),
+        np.zeros(2, np.int32),
+        {"obs": np.array([0, 2**33])},
+        r"0 \.\. 8589934592, which its space's int32 cannot hold",
     ),
     "obs strings": (PLAIN, ZERO, {"obs": np.array(["a", "b"])}, "obs has dtype"),
     "obs nan": (PLAIN, ZERO, {"obs": np.array([0, np.nan], np.float32)}, "NaN"),
     "obs none": (PLAIN, ZERO, {"obs": None}, "obs is None"),
     "last obs": (PLAIN, ZERO, {"obs": np.zeros(3), "terminated": True}, r"obs has shape \(3,\)"),
+    "last obs nan": (PLAIN, ZERO, {"obs": ZERO + np.nan, "truncated": True}, "obs contains NaN"),
+    "last id": (DISCRETE, 0, {"obs": 3, "truncated": True}, "obs has 3, which is outside"),
     "info none": (PLAIN, ZERO, {"info": None}, "info is None, not a dict"),
     "info text": (PLAIN, ZERO, {"info": "text"}, "info is 'text', not a dict"),
     "last info": (PLAIN, ZERO, {"info": None, "truncated": True}, "info is None, not a dict"),
@@ -156,6 +165,17 @@ def test_bad_output_names_env_and_key(name, autoreset, backend):
         assert "step 2" in str(caught.value)
         assert isinstance(caught.value, BadOutput)
         caught.match(pattern)
+
+
+def test_nobody_reads_the_last_obs_of_an_episode_that_terminated():
+    """A simulation that blew up may end with NaN: no value is computed of it."""
+    bad = {"obs": ZERO + np.nan, "terminated": True}
+    with closing(shoal.make(partial(Saver, PLAIN, ZERO, bad), 4, backend="serial")) as vec:
+        vec.reset(seed=0)
+        vec.step(np.zeros(4, int))
+        obs, *_, infos = vec.step(np.zeros(4, int))
+        assert np.isfinite(obs).all()
+        assert np.isnan(infos["final_obs"][1]).all()
 
 
 FLAGS = [bool, np.bool_, int, np.int8, np.float32, np.array, lambda flag: np.array([flag])]

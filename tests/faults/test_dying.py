@@ -13,6 +13,7 @@ import pytest
 
 import shoal
 from shoal.errors import EnvCrashed, UsageError, WorkerDied
+from shoal.evaluate import ScriptedPlayer, play
 from shoal.vector import workers
 from tests.faults.envs import Actor, act, step_for_ever
 from tests.faults.tools import ALL_START_METHODS, START_METHODS, is_alive, wait_for_end, within
@@ -130,6 +131,7 @@ def test_restart_replaces_the_worker_and_truncates_its_episodes(word, start_meth
         assert infos["final_obs"][3].tolist() == [3, 1, 13]
         assert infos["final_info"]["crashed"].tolist() == [False, False, True, True]
         assert "worker 1" in infos["final_info"]["fault"][3]
+        assert not infos["final_info"]["_episode"].any(), "its return is lost, not 0"
         obs, rewards, terminated, truncated, infos = vec.step(act(4))
         assert obs.tolist() == [[5, 1, 10], [5, 1, 11], [1, 1, 12], [1, 1, 13]]
         assert not truncated.any()
@@ -230,6 +232,14 @@ def test_restart_keeps_the_autoreset_mode(autoreset):
             assert not truncated.any()
         obs, *_ = vec.step(act(2))
         assert obs[1, 0] == 1
+
+
+def test_evaluations_count_what_an_episode_had_before_a_crash():
+    """Item 3: as one that is stopped at max_steps, not with a return of 0."""
+    actions = iter([act(1)] * 4 + [act(1, kill=0)] + [act(1)] * 2 + [act(1, end=0)])
+    with closing(shoal.make(Actor, 1, backend="process", num_workers=1, on_crash="restart")) as vec:
+        score = play(vec, ScriptedPlayer(lambda obs: next(actions)), 2)
+    assert (score.returns, score.lengths) == ((4.0, 3.0), (5, 3))
 
 
 def test_restart_in_reset_truncates_nothing():
