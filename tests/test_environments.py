@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -124,6 +128,61 @@ def test_a_pip_whose_parent_was_killed_is_waited_for(data, tmp_path):
     assert ended.exists()
     assert said[0] == "another process is at tiny: waiting for it"
     assert "which was not complete" in said[1]
+
+
+def make_wheel(folder):
+    """A package without code but one line, as pip installs it."""
+    info = "tiny_env-1.0.dist-info"
+    with zipfile.ZipFile(folder / "tiny_env-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny_env.py", "STEPS = 10\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-env\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", f"tiny_env.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+
+
+def installed(folder):
+    """The files of an environment, without what Python compiles, and when they changed."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path): path.lstat().st_mtime_ns for path in paths}
+
+
+@pytest.mark.slow  # pip is installed twice
+def test_with_pip_itself_a_kill_is_recovered_from_and_nothing_else_is_written(data, tmp_path, monkeypatch):
+    """Nothing is faked but the package. pip is told to install elsewhere, as a user's settings may say."""
+    make_wheel(tmp_path)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    monkeypatch.setenv("PIP_TARGET", str(mine))
+    monkeypatch.setenv("PIP_USER", "1")
+    recipe = Recipe("tiny", (f"pip install --no-index --find-links '{tmp_path}' tiny-env==1.0",))
+    before = installed(Path(sysconfig.get_path("purelib")))
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from shoal import environments as e\n"
+        "e.add(e.Recipe('tiny', (sys.argv[2],)), lambda python: time.sleep(60), print)\n"
+    )
+    root = Path(__file__).parents[1]
+    adding = subprocess.Popen([sys.executable, "-c", code, root, *recipe.commands])
+    log = recipe.folder / environments.LOG
+    while not (log.is_file() and "tiny-env" in log.read_text()):
+        assert adding.poll() is None
+        time.sleep(0.01)
+    adding.kill()
+    adding.wait()
+    assert environments.python_of(recipe) is None
+
+    def verify(python):
+        done = subprocess.run([python, "-c", "import tiny_env as t; print(t.STEPS, t.__file__)"], capture_output=True)
+        return done.stdout.decode().strip()
+
+    said = add(recipe, verify)
+    assert any("which was not complete" in line for line in said)
+    python = environments.python_of(recipe)
+    assert python is not None
+    assert f"10 {recipe.folder}" in said[-1]
+    assert list(mine.iterdir()) == []
+    assert installed(Path(sysconfig.get_path("purelib"))) == before
+    assert importlib.util.find_spec("tiny_env") is None
 
 
 def test_other_pins_make_another_and_remove_the_old(data, commands):

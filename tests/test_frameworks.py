@@ -437,6 +437,26 @@ def test_pgx_games_start_with_random_moves():
     assert framework("jax").evaluation_params({"max_opening": 4}) == {"max_opening": 0}
 
 
+@pytest.mark.slow  # JAX compiles for some seconds
+@pytest.mark.parametrize(
+    ("env", "params", "masked"), [("MPE_simple_spread_v3", {}, False), ("HeuristicEnemySMAX", {"max_steps": 6}, True)]
+)
+def test_jaxmarl_has_masks_and_its_time_limit_truncates(env, params, masked):
+    pytest.importorskip("jaxmarl")
+    with shoal.make(f"jax:jaxmarl/{env}", 2, seed=0, **params) as vec:
+        _, infos = vec.reset()
+        assert ("action_mask" in infos) == masked
+        if masked:  # at the start no enemy is near enough to be shot at
+            assert infos["action_mask"].shape == (vec.num_rows, vec.single_action_space.n)
+            assert 0 < infos["action_mask"].mean() < 1
+        ends = []
+        for _ in range(30):
+            obs, _, terminated, truncated, infos = vec.step(np.zeros(vec.num_rows, np.int64))
+            ends.append((bool(terminated.any()), bool(truncated.all())))
+        assert (False, True) in ends
+        assert not any(over for over, _ in ends)
+
+
 def test_words_have_the_same_ids_everywhere():
     from shoal.integrations.text import Vocabulary
 

@@ -178,6 +178,94 @@ def test_gymnasium_ids_wrappers_and_distributions():
     assert outcomes[0] == outcomes[1]
 
 
+OLD_GYM = '''
+"""As gym 0.21: reset returns an observation alone, step four results, seeds have a method of their own."""
+import sys, types
+import numpy as np
+
+__version__ = "0.21.0"
+
+
+class Env:
+    metadata = {}
+
+
+Env.__module__ = "gym.core"
+
+
+class Box:
+    def __init__(self, low, high, shape, dtype):
+        self.low, self.high = np.full(shape, low, dtype), np.full(shape, high, dtype)
+        self.shape, self.dtype = shape, np.dtype(dtype)
+
+
+class Discrete:
+    n, shape, dtype = 4, (), np.dtype(np.int64)
+
+
+class Count(Env):
+    """The observation is a random number and the tick; action 3 ends the episode."""
+
+    observation_space, action_space = Box(0, 99, (2,), np.float32), Discrete()
+
+    def __init__(self):
+        self.unwrapped = self
+
+    def seed(self, seed=None):
+        self.random = np.random.RandomState(seed % 2**32)
+
+    def reset(self):
+        self.tick, self.number = 0, self.random.randint(99)
+        return np.array([self.number, 0], np.float32)
+
+    def step(self, action):
+        self.tick += 1
+        return np.array([self.number, self.tick], np.float32), float(action), action == 3, {"tick": self.tick}
+
+    def render(self, mode="human"):
+        return np.full((4, 4, 3), 7, np.uint8) if mode == "rgb_array" else None
+
+    def close(self):
+        pass
+
+
+class TimeLimit(Env):
+    __module__ = "gym.wrappers.time_limit"
+
+    def __init__(self, env, limit):
+        self.env, self._max_episode_steps, self.unwrapped = env, limit, env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+
+def make(id, **kwargs):
+    assert id == "Count-v0", id
+    return TimeLimit(Count(**kwargs), 5)
+
+
+envs = types.SimpleNamespace(registry=types.SimpleNamespace(env_specs={"Count-v0": None}))
+'''
+
+
+def test_envs_of_gym_0_21_without_gymnasium(numpy_only):
+    """Old results become today's, the time limit truncates, seeds and frames arrive."""
+    packages = next(numpy_only.parents[1].glob("lib/*/site-packages"))
+    (packages / "gym.py").write_text(OLD_GYM)
+    try:
+        with closing(shoal.make("gym:Count-v0", 2, num_workers=1, python=numpy_only, copy=True)) as vec:
+            first, _ = vec.reset(seed=4)
+            assert (first[:, 1] == 0).all()
+            seen = []
+            for actions in ([0, 0], [1, 3], [2, 0], [0, 0], [0, 0], [0, 0]):
+                obs, rewards, terminated, truncated, _ = vec.step(np.array(actions))
+                seen.append((rewards.tolist(), terminated.tolist(), truncated.tolist(), obs[:, 1].tolist()))
+            assert seen[1] == ([1, 3], [False, True], [False, False], [2, 0])
+            assert seen[4] == ([0, 0], [False, False], [True, False], [0, 3])
+            assert (vec.reset(seed=4)[0] == first).all()
+            assert vec.call("render")[0].shape == (4, 4, 3)
+    finally:
+        (packages / "gym.py").unlink()
+
+
 def test_faults_are_reported_as_usual(envs, numpy_only):
     name = f"{envs}:Walk"
     with closing(shoal.make(name, 4, num_workers=2, python=numpy_only, fault="raise")) as vec:

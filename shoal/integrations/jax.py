@@ -61,7 +61,7 @@ class Jax(Framework):
         "jaxmarl/MPE_simple_spread_v3",
     )
     pattern = "LIBRARY/NAME"
-    preprocessing = "none; jumanji's and pgx's action masks are used"
+    preprocessing = "none; the action masks of jumanji, pgx and jaxmarl are used"
     is_vectorized = True
     can_render = False
     options = {"vec": {"num_envs": 256}}
@@ -461,7 +461,10 @@ class Pgx(JaxEnv):
 
 
 class JaxMarl(JaxEnv):
-    """JaxMARL's games whose agents have equal spaces. An episode ends for all agents at once."""
+    """JaxMARL's games whose agents have equal spaces. An episode ends for all agents at once.
+
+    JaxMARL knows no truncation: an end at `max_steps` is one here, as in the envs that it copies.
+    """
 
     module, install = "jaxmarl", "pip install --no-deps jaxmarl jaxtyping wadler-lindig"
 
@@ -480,6 +483,25 @@ class JaxMarl(JaxEnv):
             raise ConfigError(f"the agents of jaxmarl/{name} have different spaces, which is not supported.")
         self.action_space = actions[0]
         self.observation_space = _space_of(_plain_shape(seen[self.inner.agents[0]]))
+        self.has_masks = isinstance(self.action_space, spaces.Discrete) and self._are_masks()
+
+    def _are_masks(self) -> bool:
+        """Whether the game says which actions are allowed, for each choice. Those that do not raise."""
+        try:
+            found = _shapes(lambda key: self.mask(self.inner.reset(key)[1]), _key())
+        except (NotImplementedError, AttributeError):
+            return False
+        choices = (int(self.action_space.n),)  # type: ignore[attr-defined]
+        return bool(found.shape[-1:] == choices)
+
+    def mask(self, state: Any) -> Any:
+        """Which actions are allowed."""
+        legal = getattr(self.inner, "get_legal_moves", self.inner.get_avail_actions)  # the first: hanabi's
+        return self._stacked(legal(state)).astype(bool)
+
+    def _is_late(self, state: Any) -> Any:
+        limit, inner = getattr(self.inner, "max_steps", None), getattr(state, "state", state)
+        return inner.step >= limit if limit is not None and hasattr(inner, "step") else False
 
     def _stacked(self, values: Any) -> Any:
         from jax import numpy as jnp
@@ -498,7 +520,8 @@ class JaxMarl(JaxEnv):
         actions = {agent: each[k] for k, agent in enumerate(self.inner.agents)}
         obs, after, rewards, dones, _infos = self.inner.step_env(key, state, actions)
         done = dones["__all__"]
-        return after, _plain(self._stacked(obs)), self._stacked(rewards), done, done & False
+        late = done & self._is_late(after)
+        return after, _plain(self._stacked(obs)), self._stacked(rewards), done & ~late, late
 
 
 def _plain_shape(seen: Any) -> Any:

@@ -44,46 +44,58 @@ BOARDS = ("breakthrough", "connect4", "go", "hex", "othello")  # a click chooses
 def describe(spec: EnvSpec, header: Path) -> dict[str, Any]:
     """The controls of one agent, for shoal/web/page/controls.js."""
     text = action_text(header)
-    facts: dict[str, Any] = {"choices": [], "numbers": [], "keys": {}}
     counts = _counts(spec)
-    labelled = _labels(spec, counts, text)
     is_board = header.stem in BOARDS or (bool(spec.mask_size) and sum(counts) > 24)
     keys = _Keys(is_board)
-    for column, (name, weight, labels) in enumerate(labelled):
-        rest = next((k for k, label in enumerate(labels) if label.lower() in REST), None)
-        if rest is None and column > 0:  # such as a throttle, which is open
-            rest = labels.index("open") if "open" in labels else 0
-        at = 0 if spec.action_kind == "discrete" else spec_floats(spec) + column
-        facts["choices"].append({"name": name, "weight": weight, "column": at, "labels": labels, "rest": rest})
-        listed = sorted(range(len(labels)), key=lambda k: "full" not in labels[k])  # the arrows turn fully
-        for choice in listed if len(labels) <= 24 else ():
-            if choice != rest:
-                keys.give(labels[choice], ["choice", column, choice])
-    for element in range(spec_floats(spec)):
-        low, high = float(_at(spec.action_low, element)), float(_at(spec.action_high, element))
-        names = _number_names(text)
-        name = names[element] if element < len(names) else f"number {element}"
-        flips = bool(re.search(rf"{re.escape(name)} \(-1 full right", text))
-        idle = high if low >= 0.0 and name == "throttle" else min(max(0.0, low), high)
-        facts["numbers"].append({"name": name, "column": element, "low": low, "high": high, "rest": idle})
-        if re.search(r"trigger|fire", name):
-            keys.set("Space", ["number", element, high])
-            continue
-        is_upright = spec_floats(spec) > 1 and re.search(r"main|throttle", name)
-        free = [pair for pair in PAIRS if pair[0] not in keys.given]
-        pair = PAIRS[1] if is_upright and PAIRS[1] in free else next(iter(free), None)
-        if pair is not None:
-            minus, plus = reversed(pair) if flips else pair
-            keys.set(minus, ["number", element, max(low, -1e3)])
-            keys.set(plus, ["number", element, min(high, 1e3)])
-    facts["keys"] = keys.given
-    stem = header.stem
-    has_rest = all(choice["rest"] is not None for choice in facts["choices"]) and bool(labelled)
-    waits = bool(spec.mask_size) or (bool(labelled) and not has_rest)
-    facts["waits"] = stem in WAITS or (waits and stem not in RUNS_ON and not spec_floats(spec))
-    facts["speed"] = SPEEDS.get(stem, 8 if facts["waits"] or spec.obs_dtype.kind == "u" else 30)
+    choices = [
+        _choice(column, part, spec, keys) for column, part in enumerate(_labels(spec, counts, text))
+    ]  # they get their keys before the numbers
+    numbers = [_number(element, spec, text, keys) for element in range(spec_floats(spec))]
+    facts: dict[str, Any] = {"choices": choices, "numbers": numbers, "keys": keys.given}
+    facts["waits"] = _waits(spec, header.stem, choices)
+    facts["speed"] = SPEEDS.get(header.stem, 8 if facts["waits"] or spec.obs_dtype.kind == "u" else 30)
     facts["points"] = is_board
     return facts
+
+
+def _choice(column: int, part: tuple[str, int, list[str]], spec: EnvSpec, keys: _Keys) -> dict[str, Any]:
+    """One choice, whose labels get keys; but not the label that is chosen without a key."""
+    name, weight, labels = part
+    rest = next((k for k, label in enumerate(labels) if label.lower() in REST), None)
+    if rest is None and column > 0:  # such as a throttle, which is open
+        rest = labels.index("open") if "open" in labels else 0
+    by_fullness = sorted(range(len(labels)), key=lambda k: "full" not in labels[k])  # the arrows turn fully
+    for choice in by_fullness if len(labels) <= 24 else ():
+        if choice != rest:
+            keys.give(labels[choice], ["choice", column, choice])
+    at = 0 if spec.action_kind == "discrete" else spec_floats(spec) + column
+    return {"name": name, "weight": weight, "column": at, "labels": labels, "rest": rest}
+
+
+def _number(element: int, spec: EnvSpec, text: str, keys: _Keys) -> dict[str, Any]:
+    """One number, which two keys push to its bounds; a trigger has one key."""
+    low, high = _at(spec.action_low, element), _at(spec.action_high, element)
+    names = _number_names(text)
+    name = names[element] if element < len(names) else f"number {element}"
+    if re.search(r"trigger|fire", name):
+        keys.set("Space", ["number", element, high])
+    else:
+        is_upright = bool(spec_floats(spec) > 1 and re.search(r"main|throttle", name))
+        minus, plus = keys.free_pair(is_upright) or ("", "")
+        if re.search(rf"{re.escape(name)} \(-1 full right", text):
+            minus, plus = plus, minus
+        for key, value in ((minus, max(low, -1e3)), (plus, min(high, 1e3))):
+            if key:
+                keys.set(key, ["number", element, value])
+    rest = high if low >= 0.0 and name == "throttle" else min(max(0.0, low), high)
+    return {"name": name, "column": element, "low": low, "high": high, "rest": rest}
+
+
+def _waits(spec: EnvSpec, stem: str, choices: list[dict[str, Any]]) -> bool:
+    """Whether the env stands still until the person acts: games in turns, and where no action means rest."""
+    has_no_rest = any(choice["rest"] is None for choice in choices)
+    is_patient = (bool(spec.mask_size) or has_no_rest) and stem not in RUNS_ON and not spec_floats(spec)
+    return stem in WAITS or is_patient
 
 
 def action_text(header: Path) -> str:
@@ -185,6 +197,11 @@ class _Keys:
         key = next((key for key in (*candidates, *SPARE) if key not in self.given), None)
         if key is not None:
             self.given[key] = {"label": label, "does": does}
+
+    def free_pair(self, is_upright: bool) -> tuple[str, str] | None:
+        """Two keys, of which the second means more; the upright ones if they are wanted and free."""
+        free = [pair for pair in PAIRS if pair[0] not in self.given]
+        return PAIRS[1] if is_upright and PAIRS[1] in free else next(iter(free), None)
 
     def set(self, key: str, does: list[Any]) -> None:
         self.given[key] = {"label": "", "does": does}
