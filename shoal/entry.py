@@ -138,6 +138,8 @@ def _make_elsewhere(
     backends.refuse_options(name, "python", given)
     if common["render_mode"] is not None:
         params = {**params, "render_mode": common["render_mode"]}
+    if _is_separate(env):
+        check_params(env, params)
     remote = importlib.import_module("shoal.vector.remote")
     wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
     given["python"] = remote.find_python(given["python"])
@@ -193,6 +195,12 @@ def _own_python(env: Any) -> str | None:
     prefix, _ = _split_prefix(str(env))
     found: str | None = _frameworks().framework(prefix).own_python if prefix else None
     return found
+
+
+def _is_separate(env: Any) -> bool:
+    """Whether an env is of a framework that has an environment of its own: its params are declared here."""
+    prefix, _ = _split_prefix(str(env)) if isinstance(env, (str, Path)) else ("", "")
+    return bool(prefix) and bool(_frameworks().framework(prefix).is_separate)
 
 
 def _slow(env: Any) -> dict[str, float]:
@@ -345,11 +353,17 @@ def find_python(env: str) -> Callable[..., Any]:
     if prefix:
         create: Callable[..., Any] = _frameworks().framework(prefix).find(rest)
         return create
-    if names.is_name(env):
-        _named(env)
-        return names.Maker(names.absolute(env))
     first = env.partition(":")[0]
     known = _frameworks().FRAMEWORKS.names()
+    if names.is_name(env):
+        try:
+            _named(env)
+        except UnknownEnv as error:
+            near = did_you_mean(first, known) if isinstance(error.__cause__, ModuleNotFoundError) else ""
+            if near and error.__cause__.name == first:  # type: ignore[union-attr]
+                raise UnknownEnv(f"'{env}'.{near} 'shoal envs --frameworks' lists all. {error}") from error.__cause__
+            raise
+        return names.Maker(names.absolute(env))
     raise UnknownEnv(
         f"'{env}'.{did_you_mean(first, known)} Known prefixes: {', '.join(known)}. Your own env: mine:Env or "
         "./mine.py:Env."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,43 @@ def find(name: str | Path) -> Path:
     if module and Path(f"{module.replace('.', '/')}.py").is_file():
         raise UnknownEnv(f"'{text}'. Did you mean '{module}:{attribute}'? A Python env is named by module and class.")
     known = known_names()
-    raise UnknownEnv(f"'{text}'.{did_you_mean(text, known)} 'shoal envs' lists all {len(known)}.")
+    near, other = did_you_mean(text, known), of_a_framework(text)
+    if other:
+        near = f"{near[:-1]} or '{other}'?" if near else f" Did you mean '{other}'?"
+    raise UnknownEnv(f"'{text}'.{near} 'shoal envs' lists all {len(known)}.")
+
+
+# how libraries spell their ids, and the names that their frameworks have here
+SPELLINGS = {
+    r"(?:ALE/)?(\w+?)(?:NoFrameskip|Deterministic)-v\d+": "atari",
+    r"ALE/(\w+)-v\d+": "atari",
+    r"MiniGrid-(.+?)(?:-v\d+)?": "minigrid",
+    r"BabyAI-(.+?)(?:-v\d+)?": "babyai",
+    r"MiniHack-(.+?)(?:-v\d+)?": "minihack",
+    r"NetHack(\w+)-v\d+": "nethack",
+    r"Vizdoom(.+)-v\d+": "vizdoom",
+    r"Crafter(\w+)-v\d+": "crafter",
+    r"GDY-(.+?)(?:-v\d+)?": "griddly",
+}
+
+
+def of_a_framework(text: str) -> str:
+    """An id as other libraries spell it, with the prefix of the framework here; empty for other names.
+
+    >>> of_a_framework("PongNoFrameskip-v4"), of_a_framework("procgen-coinrun"), of_a_framework("cartpol")
+    ('atari:Pong', 'procgen:coinrun', '')
+    """
+    for pattern, prefix in SPELLINGS.items():
+        if match := re.fullmatch(pattern, text):
+            return f"{prefix}:{match[1]}"
+    prefix, separator, rest = re.fullmatch(r"(\w*)([-/]?)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    if separator and rest and (Path(__file__).parent / "integrations" / f"{prefix}.py").is_file():
+        return f"{prefix}:{rest}"
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is not None and text in gymnasium.registry:
+        return f"gymnasium:{text}"
+    match = re.fullmatch(r"([A-Z]\w*)-v5", text)
+    return f"atari:{match[1]}" if match else ""
 
 
 def _python_file(text: str) -> str:

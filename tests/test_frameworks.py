@@ -274,6 +274,229 @@ def test_frameworks_that_take_long_have_the_time_they_need():
     assert entry._slow("overcooked:cramped_room") == entry._slow("./mine.py:Env") == {}
 
 
+# ---- names ----
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("PongNoFrameskip-v4", "Did you mean 'atari:Pong'?"),
+        ("ALE/Pong-v5", "Did you mean 'atari:Pong'?"),
+        ("Pong-v5", "Did you mean 'atari:Pong'?"),
+        ("MiniGrid-DoorKey-5x5-v0", "Did you mean 'minigrid:DoorKey-5x5'?"),
+        ("NetHackScore-v0", "Did you mean 'nethack:Score'?"),
+        ("procgen-coinrun", "Did you mean 'procgen:coinrun'?"),
+        ("CartPole-v1", "Did you mean 'cartpole' or 'gymnasium:CartPole-v1'?"),
+        ("Acrobot-v1", "Did you mean 'acrobot' or 'gymnasium:Acrobot-v1'?"),
+        ("atary:Pong", "Did you mean 'atari'? 'shoal envs --frameworks' lists all."),
+    ],
+)
+def test_ids_as_other_libraries_spell_them_are_recognized(name, says):
+    with pytest.raises(UnknownEnv) as error:
+        shoal.make(name)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "own"),
+    [
+        ("gymnasium", "gymnasium:cartpole-v0", "CartPole-v0"),
+        ("gymnasium", "gymnasium:CartPole", "CartPole-v1"),
+        ("pettingzoo.classic", "pettingzoo:classic/Connect_Four", "connect_four_v3"),
+        ("pettingzoo.classic", "pettingzoo:rps_v2", "rps_v2"),
+        ("mpe2", "pettingzoo:simple-spread", "simple_spread_v3"),
+        ("gymnax", "jax:gymnax/cartpole-v1", "CartPole-v1"),
+        ("pgx", "jax:PGX/Connect-Four", "connect_four"),
+        ("minigrid", "minigrid:MiniGrid-DoorKey-5x5-v0", "DoorKey-5x5-v0"),
+        ("pyspiel", "openspiel:ConnectFour", "connect_four"),
+    ],
+)
+def test_names_are_compared_without_case_and_punctuation(package, name, own):
+    pytest.importorskip(package)
+    prefix, _, rest = name.partition(":")
+    found = framework(prefix).find(rest)
+    assert re.search(rf"\b{own}$", str(getattr(found, "name", None) or found.args[-1]).replace(".", "/"))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "says"),
+    [
+        ("minigrid", "DoorKy-5x5", "Did you mean 'DoorKey-5x5'?"),
+        ("minigrid", "MiniGrid-DoorKy-5x5-v0", "Did you mean 'DoorKey-5x5'?"),
+        ("minigrid", "DoorKey-8", "There is DoorKey-8x8."),
+        ("nethack", "NetHackScor", "There is Score."),
+        ("retro", "Airstriker", "There is Airstriker-Genesis"),
+        ("jax", "CartPole-v1", "Did you mean 'gymnax/CartPole-v1'?"),
+        ("pettingzoo", "butterfly/pistonball_v5", "Did you mean 'butterfly/pistonball_v6'"),
+    ],
+)
+def test_wrong_names_have_the_right_one_in_the_message(prefix, name, says):
+    one = framework(prefix)
+    if problem := one.problem():
+        pytest.skip(problem)
+    if prefix == "jax":
+        pytest.importorskip("gymnax")
+    with pytest.raises(UnknownEnv) as error:
+        one.find(name)
+    assert says in str(error.value)
+
+
+def test_options_do_not_depend_on_the_spelling():
+    for name in ("score", "NetHackScore-v0", "Score"):
+        assert framework("nethack").options_for(name) == framework("nethack").options_for("Score")
+    assert framework("nethack").options_for("Score") != framework("nethack").options_for("Staircase")
+    assert framework("jax").options_for("pgx/Connect_Four")["env"] == {"max_opening": 8}
+    assert framework("pettingzoo").options_for("simple_spread_v3")["train"]["gamma"] == 0.9
+
+
+def test_ids_that_gymnasium_lists_and_cannot_make_are_not_listed():
+    """MuJoCo's v2 and v3 moved, and raise; their message names the newest."""
+    names = framework("gymnasium").names()
+    assert not [name for name in names if re.search(r"^(Ant|Hopper|Swimmer)-v[23]$|^GymV2", name)]
+    with pytest.raises(UnknownEnv, match=r"'gymnasium:GymV21Environment-v0'.* Envs of the old gym package are gym:ID"):
+        shoal.make("gymnasium:GymV21Environment-v0")
+    if "Hopper-v5" in names:
+        with pytest.raises(UnknownEnv, match=r"gymnasium:Hopper-v2'.* Use gymnasium:Hopper-v5\."):
+            shoal.make("gymnasium:Hopper-v2")
+
+
+def test_games_of_atari_that_end_the_process_are_not_listed():
+    """ALE has the ROMs of four games for two players, and calls `exit` when it loads one."""
+    pytest.importorskip("ale_py")
+    names = framework("atari").names()
+    assert not {"Combat", "Joust", "MazeCraze", "Warlords"} & set(names)
+    assert len(names) > 100
+    with pytest.raises(UnknownEnv, match="'atari:Combat'"):
+        shoal.make("atari:Combat")
+
+
+def test_mazes_of_minigrid_that_lack_something_say_so(monkeypatch):
+    pytest.importorskip("minigrid")
+    from shoal.integrations import minigrid
+
+    one = framework("minigrid")
+    wanted = [name for name in one.known() if name.startswith("WFC-")]
+    assert wanted
+    assert not [name for name in one.names() if minigrid._lacking(f"MiniGrid-{name}")]
+    monkeypatch.setattr(minigrid.importlib.util, "find_spec", lambda name, package=None: None)
+    with pytest.raises(ConfigError, match=r"needs imageio and networkx, not installed. Install it: pip install 'minig"):
+        one.canonical(wanted[0])
+
+
+def test_doom_needs_its_file():
+    pytest.importorskip("vizdoom")
+    one = framework("vizdoom")
+    assert "DoomE1M1-S1" in one.known()
+    if "DoomE1M1-S1" not in one.names():
+        with pytest.raises(ConfigError, match=r"needs the file doom\.wad of Doom, which is not free. Put it into"):
+            shoal.make("vizdoom:DoomE1M1-S1", backend="serial")
+    with pytest.raises(ConfigError, match=r"has no param 'screen_resolutio'. Did you mean 'screen_resolution'\?"):
+        shoal.make("vizdoom:Basic", screen_resolutio=1)
+
+
+@pytest.mark.parametrize("name", ["MultiRoom-N2", "MultiRoom-N4-Locked", "LavaCrossingS9N1", "SimpleCrossingS11N5"])
+def test_mazes_of_minihack_follow_their_seeds(name):
+    """minihack 1.0.2 calls methods that MiniGrid's envs no longer have, and gives crossings a size."""
+    pytest.importorskip("minihack")
+    pytest.importorskip("minigrid")
+    vec = shoal.make(f"minihack:{name}", 2, backend="serial")
+    first = rollout(vec, 20)
+    assert_same(first, rollout(vec, 20))
+    with pytest.raises(AssertionError):
+        assert_same(first, rollout(vec, 20, seed=9))
+    vec.close()
+
+
+def test_levels_that_minihack_does_not_have_are_not_listed():
+    pytest.importorskip("minihack")
+    one = framework("minihack")
+    assert not {"Skill-Custom", "Navigation-Custom"} & set(one.names())
+    with pytest.raises(ConfigError, match=r"is a level of yours. Name its file: --env\.des-file my\.des"):
+        shoal.make("minihack:Skill-Custom", backend="serial")
+    if "Boxoban-Hard" not in one.names():
+        with pytest.raises(ConfigError, match="Boxoban-Hard cannot be made, as something that it needs is missing: "):
+            shoal.make("minihack:Boxoban-Hard", backend="serial")
+
+
+def test_nethack_challenge_is_played():
+    pytest.importorskip("nle")
+    vec = shoal.make("nethack:Challenge", 1, backend="serial")
+    rollout(vec, 20)
+    vec.close()
+
+
+def test_games_of_openspiel_that_draw_by_themselves_follow_the_seed():
+    """They take random numbers from the clock, or always the same ones: `rng_seed`."""
+    pytest.importorskip("pyspiel")
+    vec = shoal.make("openspiel:negotiation", 2, backend="serial")
+    first = rollout(vec, 30)
+    assert_same(first, rollout(vec, 30))
+    with pytest.raises(AssertionError):
+        assert_same(first, rollout(vec, 30, seed=4))
+    vec.close()
+    assert framework("openspiel").make("negotiation", rng_seed=5)._params is None
+
+
+class Other(Missing):
+    """A framework that passes params on."""
+
+    packages = {"numpy": "numpy"}  # noqa: RUF012
+
+    def names(self):
+        return ["Env", "Needy"]
+
+    def make(self, name, *, render_mode=None, skip=4, **params):
+        if name == "Needy":
+            raise ImportError("to see it install glasses")
+        return self._env(**params)
+
+    def _env(self, size=3):
+        import gymnasium
+
+        return gymnasium.make("CartPole-v1", render_mode=None)
+
+
+def test_what_a_library_does_not_take_or_lacks_is_told_in_one_line():
+    FRAMEWORKS.register("other", Other("other"))
+    try:
+        with pytest.raises(ConfigError, match=r"^other:Env has no param 'skp'. Did you mean 'skip'\? It has skip,"):
+            shoal.make("other:Env", 2, backend="serial", skp=3)
+        with pytest.raises(ConfigError, match=r"^other:Needy cannot be made, as .* missing: to see it install gl"):
+            shoal.make("other:Needy", 2, backend="serial")
+        shoal.make("other:Env", 1, backend="serial", size=4).close()
+    finally:
+        del FRAMEWORKS._registered["other"]
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_params_that_minigrid_does_not_take_are_named(backend):
+    pytest.importorskip("minigrid")
+    with pytest.raises(ConfigError, match=r"^minigrid:DoorKey-5x5 has no param 'foo'\. It has mission, view, planes, "):
+        shoal.make("minigrid:DoorKey-5x5", 2, backend=backend, foo=3)
+
+
+@pytest.mark.parametrize("one", [one for one in ALL if one.is_separate], ids=lambda one: one.prefix)
+def test_params_of_envs_in_other_environments_are_checked_here(one: Framework):
+    """Before a worker starts, whose traceback said it."""
+    if problem := one.problem():
+        pytest.skip(problem)
+    with pytest.raises(ConfigError, match=rf"^{one.prefix}:{one.example} has no param 'foo'. It has "):
+        shoal.make(f"{one.prefix}:{one.example}", 1, foo=3)
+
+
+def test_params_of_magent_are_those_of_its_functions():
+    pytest.importorskip("magent2")
+    assert {"map_size", "dead_penalty"} <= set(framework("magent").params("battle") or {})
+    with pytest.raises(ConfigError, match=r"magent:battle has no param 'dead_penalt'. Did you mean 'dead_penalty'"):
+        shoal.make("magent:battle", dead_penalt=1)
+
+
+def test_params_of_envpool_are_named():
+    pytest.importorskip("envpool")
+    with pytest.raises(ConfigError, match=r"Pong-v5 has no param 'frame_skp'. Did you mean 'frame_skip'\? It has "):
+        shoal.make("envpool:Pong-v5", frame_skp=1)
+
+
 # ---- scripts/frameworks ----
 
 
@@ -362,6 +585,47 @@ def test_masks_come_from_observations():
     for _ in range(6):  # the first column is full
         *_, infos = vec.step(np.zeros(2, np.int64))
     assert infos["action_mask"][0].tolist() == [0] + [1] * 6
+    vec.close()
+
+
+def test_masks_of_players_who_wait_leave_one_choice():
+    """Also masks in the infos of the env, which allow nothing to those who wait: a policy could sample from none."""
+    from tests.envs import TurnsEnv
+
+    class Told(TurnsEnv):
+        def observation_space(self, agent):
+            return super().observation_space(agent)["board"]
+
+        def observe(self, agent):
+            seen = super().observe(agent)
+            self.infos[agent]["action_mask"] = seen["action_mask"]
+            return seen["board"]
+
+    vec = shoal.make(Told, 1, backend="serial")
+    _, infos = vec.reset(seed=1)
+    for _ in range(40):
+        living = infos["alive"]
+        assert (infos["action_mask"].sum(1) == np.where(infos["acting"], 4, 1))[living].all()
+        _, _, _, _, infos = vec.step(np.zeros(3, np.int64))
+    vec.close()
+
+
+def test_hanabi_is_played_by_its_masks_and_seeds():
+    """A new game without a seed would take one from the clock."""
+    pytest.importorskip("shimmy")
+    pytest.importorskip("pyspiel")
+    vec = make("pettingzoo", "classic/hanabi", 1, backend="serial")
+
+    def play():
+        chosen, games = np.random.default_rng(1), [vec.reset(seed=3)]
+        for _ in range(120):
+            masks = games[-1][1]["action_mask"]
+            assert masks.any(1).all()
+            obs, *_, infos = vec.step(np.array([chosen.choice(np.flatnonzero(mask)) for mask in masks]))
+            games.append((copied(obs), infos))
+        return [obs for obs, _ in games[1:]]
+
+    assert_same(play(), play())
     vec.close()
 
 

@@ -893,7 +893,7 @@ def test_the_dead_leave_at_once_and_only_once(dead_first):
 
 def test_names_of_pettingzoo():
     pytest.importorskip("pettingzoo")
-    for name in ("butterfly/pistonbal_v6", "butterfly/pistonball_v3", "pistonball_v6"):
+    for name in ("butterfly/pistonbal_v6", "butterfly/pistonball_v3", "pistonball_v3"):
         with pytest.raises(UnknownEnv, match=r"Did you mean 'butterfly/pistonball_v\d+'"):
             shoal.make(f"pettingzoo:{name}")
     shoal.make("pettingzoo:butterfly/pistonball", 1).close()  # without a version: the newest

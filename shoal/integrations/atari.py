@@ -63,10 +63,14 @@ class Atari(Framework):
     )
 
     def names(self) -> list[str]:
-        """The games, as ALE's ids spell them: those whose ROM is found."""
-        from ale_py import roms
+        """The games, as ALE's ids spell them: those whose ROM is found, and that can be played by one.
 
-        return sorted(_title(rom) for rom in roms.get_all_rom_ids())
+        ALE ends the process when it loads the ROM of one of its games for two: Combat, Joust, MazeCraze, Warlords.
+        """
+        from ale_py import ALEInterface, roms
+
+        known = (rom for rom in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(roms.get_rom_path(rom)))
+        return sorted(map(_title, known))
 
     def canonical(self, name: str) -> str:
         """`Breakout` also for `ALE/Breakout-v5` and `BreakoutNoFrameskip-v4`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, did_you_mean
 from shoal.integrations.framework import Framework, Reference
 from shoal.spec import Layout
 from shoal.vector.actions import checked_actions, leaf_spaces
@@ -102,6 +103,13 @@ class Pool:
         try:
             self.pool = envpool.make_gymnasium(self.name, num_envs=self.num_envs, **seeds, **self.params)
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+            if refused := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
+                known = envpool.make_spec(self.name).config._fields
+                own = sorted(set(known) - {"num_envs", "seed", "env_seed", "batch_size", "gym_reset_return_info"})
+                raise ConfigError(
+                    f"envpool:{self.name} has no param '{refused[1]}'.{did_you_mean(refused[1], own)} It has "
+                    f"{', '.join(own)}."
+                ) from error
             raise ConfigError(f"envpool:{self.name} cannot be made: {error}") from error
         self._is_new = True
 

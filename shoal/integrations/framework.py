@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -110,12 +111,16 @@ class Framework:
         """One env as an object of this process, also where its library has another interpreter (separate.py)."""
         return self.make(name, **params)
 
+    def known(self) -> list[str]:
+        """All names that `find` accepts: besides `names` those of envs that say what they need when they are made."""
+        return self.names()
+
     def canonical(self, name: str) -> str:
-        """The env's own name: that of `names` which is equal without case, punctuation, stem and version.
+        """The env's own name: that of `known` which is equal without case, punctuation, stem and version.
 
         Others raise UnknownEnv.
         """
-        known = self.names()
+        known = self.known()
         if name in known:
             return name
         by_plain = {plain(other): other for other in known}
@@ -123,7 +128,7 @@ class Framework:
         for wanted in (plain(name), plain(without_version), plain(without_version).removeprefix(plain(self.stem))):
             if wanted in by_plain:
                 return by_plain[wanted]
-        return str(self.unknown(name, known))
+        return str(self.unknown(name, self.names()))
 
     def options_for(self, name: str) -> Mapping[str, Any]:
         """Default options of a run with this env, as the tables of a TOML file."""
@@ -193,8 +198,13 @@ class Framework:
 
     def unknown(self, name: str, known: list[str]) -> Any:
         """Raises UnknownEnv, with what is similar."""
-        starting = [other for other in known if plain(other).startswith(plain(name))]
-        near = f" There are {', '.join(starting[:SHOWN])}." if starting else did_you_mean(name, known)
+        wanted = plain(name).removeprefix(plain(self.stem)) or plain(name)
+        starting = [other for other in known if plain(other).startswith(wanted)]
+        by_plain = {plain(other): other for other in reversed(known)}
+        similar = difflib.get_close_matches(wanted, by_plain, n=1)
+        near = f" Did you mean '{by_plain[similar[0]]}'?" if similar else ""
+        if starting:
+            near = f" There {'is' if len(starting) == 1 else 'are'} {', '.join(starting[:SHOWN])}."
         raise UnknownEnv(
             f"'{self.prefix}:{name}'.{near} 'shoal envs {self.prefix}:' lists the {len(known)} that are installed."
         )
@@ -212,8 +222,23 @@ class Maker:
         return f"{self.prefix}:{self.name}"
 
     def __call__(self, **params: Any) -> Any:
-        """Makes one env."""
-        return framework(self.prefix).make_here(self.name, **params)
+        """Makes one env. A param that its library does not take, or what it lacks, raises ConfigError."""
+        one = framework(self.prefix)
+        try:
+            return one.make_here(self.name, **params)
+        except TypeError as error:
+            refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            if refused is None or refused[1] not in params:
+                raise
+            own = [name for name in arguments(partial(one.make, self.name)) if name != "render_mode"]
+            has = f" It has {', '.join(own)}, and what its class takes." if own else ""
+            near = did_you_mean(refused[1], own)
+            raise ConfigError(f"{self.prefix}:{self.name} has no param '{refused[1]}'.{near}{has}") from error
+        except Exception as error:
+            if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":  # Gymnasium's
+                what = "cannot be made, as something that it needs is missing"
+                raise ConfigError(f"{self.prefix}:{self.name} {what}: {error}") from error
+            raise
 
 
 def framework(prefix: str) -> Framework:

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from shoal import names, registry
 from shoal.entry import make
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework, Reference, choose_gl
+from shoal.integrations.framework import Framework, Reference, choose_gl, newest, plain, wrong_version
 from shoal.spec import RESERVED_PARAMS, Array
 
 
@@ -37,6 +37,7 @@ def find(name: str) -> Callable[..., Any]:
             names.load(place)
         except ConfigError as error:
             raise UnknownEnv(str(error)) from error.__cause__
+    id = spelled(id)
     try:
         gymnasium.spec(id)  # only checked: each worker process imports the module again
     except gymnasium.error.Error as error:
@@ -45,13 +46,27 @@ def find(name: str) -> Callable[..., Any]:
     return partial(_make, place, id)
 
 
+def spelled(id: str) -> str:
+    """The registered id that is equal without case and punctuation; without a version, the newest one of it."""
+    if id in gymnasium.registry:
+        return id
+    wanted = plain(id)
+    same = [known for known in gymnasium.registry if wanted in (plain(known), plain(re.sub(r"-v\d+$", "", known)))]
+    return newest(same) if same else id
+
+
 def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
     if place and id not in gymnasium.registry:
         names.load(place)
     if kwargs.get("render_mode"):
         choose_gl()
-    return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
+    try:
+        return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise ConfigError(
+            f"gymnasium:{id} cannot be made, as a package is missing or of another version: {error}"
+        ) from error
 
 
 def params_of(name: str) -> list[str] | None:
@@ -60,7 +75,7 @@ def params_of(name: str) -> list[str] | None:
     try:
         if module:
             names.load(module)
-        spec = gymnasium.spec(id)
+        spec = gymnasium.spec(spelled(id))
         creator = gymnasium.envs.registration.load_env_creator(spec.entry_point)  # type: ignore[arg-type]
         accepted = inspect.signature(creator).parameters
     except Exception:  # mistakes are reported when the env is made
@@ -90,23 +105,37 @@ class Gymnasium(Framework):
     )
 
     def names(self) -> list[str]:
-        """The ids of Gymnasium itself, without those of Shoal and those that need another package."""
+        """The ids of Gymnasium itself that can be made here, without those of Shoal."""
         return sorted(
             id
             for id, spec in gymnasium.registry.items()
-            if not id.startswith(("shoal/", "phys2d/", "tabular/")) and _needs(spec) is None
+            if not id.startswith(("shoal/", "phys2d/", "tabular/")) and _needs(spec) is None and not _has_moved(spec)
         )
 
     def find(self, name: str) -> Callable[..., Any]:
         """A function that makes the env of an id."""
         maker = find(name)
-        spec = gymnasium.spec(name.rpartition(":")[2])
+        spec = gymnasium.spec(spelled(name.rpartition(":")[2]))
         if family := _needs(spec):
             raise ConfigError(
                 f"gymnasium:{name} needs {NEEDS[family]}, which is not installed. Install it: "
                 f"pip install 'gymnasium[{family}]'"
             )
+        if _has_moved(spec):
+            why = (
+                wrong_version("mujoco<3")
+                if spec.id == "Pusher-v4"
+                else f"Gymnasium {gymnasium.__version__} has it no more"
+            )
+            raise UnknownEnv(f"'gymnasium:{name}': {why}.{self._instead(spec)}")
         return maker
+
+    def _instead(self, spec: Any) -> str:
+        """The newest version that there is of an id that has moved."""
+        versions = [id for id in self.names() if re.sub(r"-v\d+$", "", id) == spec.name]
+        if versions:
+            return f" Use gymnasium:{newest(versions)}."
+        return " Envs of the old gym package are gym:ID." if spec.name.startswith("Gym") else ""
 
     def params(self, name: str) -> dict[str, str] | None:
         """Those of the env's constructor; their defaults are not known."""
@@ -132,6 +161,17 @@ def _needs(spec: Any) -> str | None:
     entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
     match = re.match(r"gymnasium\.envs\.(box2d|mujoco)\b", entry_point)
     return match[1] if match and importlib.util.find_spec(NEEDS[match[1]]) is None else None
+
+
+def _has_moved(spec: Any) -> bool:
+    """Whether the id only says where its env is now, or needs an old MuJoCo.
+
+    The entry point of such an id is a function of Gymnasium that raises.
+    """
+    entry_point = spec.entry_point
+    if spec.id == "Pusher-v4" and wrong_version("mujoco<3"):
+        return True
+    return getattr(entry_point, "__module__", "") == "gymnasium.envs" and entry_point.__name__.startswith("_raise")
 
 
 class SingleEnv(gymnasium.Env[Any, Any]):

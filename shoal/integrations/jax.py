@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from shoal.errors import ConfigError, UnknownEnv, did_you_mean
-from shoal.integrations.framework import Framework, Reference
+from shoal.integrations.framework import Framework, Reference, import_quietly, plain
 from shoal.integrations.jax_vec import JaxEnv, JaxVec
 from shoal.layout import kind_of
 
@@ -86,22 +86,23 @@ class Jax(Framework):
         return [f"{library}/{name}" for library, kind in LIBRARIES.items() if _is_there(kind) for name in kind.names()]
 
     def canonical(self, name: str) -> str:
-        """`LIBRARY/NAME`; the library's installation and the name are checked."""
+        """`LIBRARY/NAME` without regard to case and punctuation; the library must be installed."""
         library, _, rest = name.partition("/")
+        library = library.lower() if rest else library
         if library not in LIBRARIES:
-            raise UnknownEnv(
-                f"'jax:{name}'.{did_you_mean(library, LIBRARIES)} Write jax:LIBRARY/NAME; the libraries are "
-                f"{', '.join(LIBRARIES)}."
-            )
+            same = [known for known in self.names() if plain(known.partition("/")[2]) == plain(name)]
+            near = f" Did you mean '{same[0]}'?" if same else did_you_mean(library, LIBRARIES)
+            raise UnknownEnv(f"'jax:{name}'.{near} Write jax:LIBRARY/NAME; the libraries are {', '.join(LIBRARIES)}.")
         kind = LIBRARIES[library]
         if not _is_there(kind):
             raise ConfigError(f"jax:{name} needs {library}, which is not installed. Install it: {kind.install}")
         known = kind.names()
-        return name if rest in known else self.unknown(name, [f"{library}/{other}" for other in known])
+        same = [rest] if rest in known else [other for other in known if plain(other) == plain(rest)]
+        return f"{library}/{same[0]}" if same else self.unknown(name, [f"{library}/{other}" for other in known])
 
     def options_for(self, name: str) -> Mapping[str, Any]:
         """Those of all, and of connect four."""
-        return CONNECT_FOUR if name == "pgx/connect_four" else self.options
+        return CONNECT_FOUR if plain(name) == "pgxconnectfour" else self.options
 
     def params(self, name: str) -> dict[str, str] | None:
         """They differ by library: known when the env is made."""
@@ -144,12 +145,6 @@ class Jax(Framework):
 
 def _is_there(kind: Any) -> bool:
     return importlib.util.find_spec(kind.module) is not None
-
-
-def _import(module: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module(module)
 
 
 # ---- spaces and observations ----
@@ -221,10 +216,10 @@ class Gymnax(JaxEnv):
     @classmethod
     def names(cls) -> list[str]:
         """Its ids."""
-        return list(_import("gymnax").registered_envs)
+        return list(import_quietly("gymnax").registered_envs)
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        env, own = _import("gymnax").make(name)
+        env, own = import_quietly("gymnax").make(name)
         self._use(env, own.replace(**params))
 
     def _use(self, env: Any, own: Any) -> None:
@@ -263,7 +258,7 @@ class Craftax(Gymnax):
         return list(CRAFTAX)
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        env = _import("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
+        env = import_quietly("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
         self._use(env, env.default_params.replace(**params))
 
     def is_late(self, state: Any) -> Any:
@@ -279,12 +274,12 @@ class Brax(JaxEnv):
     @classmethod
     def names(cls) -> list[str]:
         """Its envs."""
-        return sorted(name for name in _import("brax.envs")._envs if name != "fast")
+        return sorted(name for name in import_quietly("brax.envs")._envs if name != "fast")
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
         rest = dict(params)
         self.limit = int(rest.pop("episode_length", BRAX_STEPS))
-        self.inner = _import("brax.envs").get_environment(name, **{"backend": "positional", **rest})
+        self.inner = import_quietly("brax.envs").get_environment(name, **{"backend": "positional", **rest})
         self.observation_space = _space_of(_shapes(lambda key: self.reset(key)[1], _key()))
         self.action_space = spaces.Box(-1.0, 1.0, (int(self.inner.action_size),), np.float32)
 
@@ -308,10 +303,10 @@ class Jumanji(JaxEnv):
     @classmethod
     def names(cls) -> list[str]:
         """Its ids."""
-        return sorted(_import("jumanji").registered_environments())
+        return sorted(import_quietly("jumanji").registered_environments())
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        self.inner = _import("jumanji").make(name, **params)
+        self.inner = import_quietly("jumanji").make(name, **params)
         spec: Any = self.inner.action_spec
         if hasattr(spec, "num_values") and np.ndim(spec.num_values) == 0:
             self.action_space = spaces.Discrete(int(spec.num_values))
@@ -373,7 +368,7 @@ class Pgx(JaxEnv):
     @classmethod
     def names(cls) -> list[str]:
         """Its games."""
-        return list(_import("pgx").available_envs())
+        return list(import_quietly("pgx").available_envs())
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
         import jax
@@ -382,7 +377,7 @@ class Pgx(JaxEnv):
         turn, self.max_opening = bool(rest.pop("turn", True)), int(rest.pop("max_opening", 0))
         if self.max_opening < 0:
             raise ValueError(f"max_opening={self.max_opening} must be at least 0")
-        self.inner = _import("pgx").make(name, **rest)
+        self.inner = import_quietly("pgx").make(name, **rest)
         self.players = int(self.inner.num_players)
         self.agents = tuple(f"player_{k}" for k in range(self.players))
         self.has_turns = self.players > 1
@@ -471,10 +466,10 @@ class JaxMarl(JaxEnv):
     @classmethod
     def names(cls) -> list[str]:
         """Its games."""
-        return list(_import("jaxmarl").registered_envs)
+        return list(import_quietly("jaxmarl").registered_envs)
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
-        self.inner = _import("jaxmarl").make(name, **params)
+        self.inner = import_quietly("jaxmarl").make(name, **params)
         self.agents = tuple(map(str, self.inner.agents))
         seen = _shapes(lambda key: self.inner.reset(key)[0], _key())
         shapes = {tuple(seen[agent].shape) for agent in self.inner.agents}

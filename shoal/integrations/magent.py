@@ -6,9 +6,13 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import sys
+from collections.abc import Mapping
 from typing import Any
 
+from shoal.errors import ConfigError, did_you_mean
 from shoal.integrations.framework import Framework
+from shoal.names import arguments
 
 
 class MAgent(Framework):
@@ -28,10 +32,27 @@ class MAgent(Framework):
         """Names without version."""
         return sorted(self._modules())
 
+    def params(self, name: str) -> dict[str, str] | None:
+        """Those of magent2's function, and the rewards, which it takes as any keywords."""
+        maker = self._module(self.canonical(name)).parallel_env
+        rewards = getattr(sys.modules[maker.__module__], "default_reward_args", {})
+        return arguments(maker) | {key: repr(value) for key, value in rewards.items()}
+
+    def check_params(self, name: str, given: Mapping[str, Any]) -> None:
+        """Raises for a param that the env does not have."""
+        known = self.params(name) or {}
+        for key in given:
+            if key not in known:
+                raise ConfigError(
+                    f"magent:{name} has no param '{key}'.{did_you_mean(key, known)} It has {', '.join(known)}."
+                )
+
     def make(self, name: str, **params: Any) -> Any:
         """One env; params are those of magent2."""
-        module = importlib.import_module(f"magent2.environments.{self._modules()[name]}")
-        return module.parallel_env(**params)
+        return self._module(name).parallel_env(**params)
+
+    def _module(self, name: str) -> Any:
+        return importlib.import_module(f"magent2.environments.{self._modules()[name]}")
 
     def _modules(self) -> dict[str, str]:
         spec = importlib.util.find_spec("magent2.environments")

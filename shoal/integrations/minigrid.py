@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import io
 import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -68,7 +71,11 @@ class MiniGrid(Framework):
         self.title, self.stem, self.example = title, stem, example
 
     def names(self) -> list[str]:
-        """The ids without their prefix and, for the newest, without their version."""
+        """The ids without their prefix and, for the newest, without their version; those that can be made here."""
+        return [name for name in self.known() if not _lacking(self.stem + name)]
+
+    def known(self) -> list[str]:
+        """Also those that need more."""
         ids = [id for id in _registry() if id.startswith(self.stem)]
         stems = sorted({re.sub(r"-v\d+$", "", id) for id in ids})
         return [stem.removeprefix(self.stem) for stem in stems]
@@ -76,7 +83,10 @@ class MiniGrid(Framework):
     def canonical(self, name: str) -> str:
         """The name without `MiniGrid-`; its version stays if it has one."""
         stem, version = re.fullmatch(r"(.*?)(-v\d+)?", name.removeprefix(self.stem)).groups()  # type: ignore[union-attr]
-        return super().canonical(stem) + (version or "")
+        own = super().canonical(stem)
+        if missing := _lacking(self.stem + own):
+            raise ConfigError(f"{self.prefix}:{name} {missing}")
+        return own + (version or "")
 
     def make(
         self,
@@ -166,6 +176,24 @@ def _registry() -> list[str]:
     import minigrid  # noqa: F401
 
     return [id for id in gymnasium.registry if id.startswith(("MiniGrid-", "BabyAI-"))]
+
+
+def _lacking(id: str) -> str:
+    """What an id needs and is not installed; empty if nothing is. Mazes by wave function collapse need packages."""
+    if not plain(id).startswith("minigridwfc"):
+        return ""
+    missing = [package for package in ("imageio", "networkx") if importlib.util.find_spec(package) is None]
+    if missing:
+        return f"needs {' and '.join(missing)}, not installed. Install it: pip install 'minigrid[wfc]'"
+    import minigrid.envs
+
+    if not (Path(minigrid.envs.__file__).parent / "wfc" / "patterns").is_dir():
+        version = importlib.metadata.version("minigrid")
+        return (
+            f"needs pictures of patterns, which minigrid {version} as it is installed does not have. Copy the folder "
+            "minigrid/envs/wfc/patterns of MiniGrid's repository into it, or choose another env."
+        )
+    return ""
 
 
 FRAMEWORK = MiniGrid("minigrid", "grid worlds with doors, keys and lava", "MiniGrid-", "DoorKey-5x5")

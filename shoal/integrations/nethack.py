@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -84,6 +85,10 @@ class NetHack(Framework):
         self.title, self.stem, self.example = title, stem, example
 
     def names(self) -> list[str]:
+        """The envs that can be made here."""
+        return self.known()
+
+    def known(self) -> list[str]:
         """The ids without the stem and without the version."""
         stems = {re.sub(r"-v\d+$", "", id) for id in self._ids()}
         return sorted(stem.removeprefix(self.stem).lstrip("-") or "NetHack" for stem in stems)
@@ -177,7 +182,8 @@ class Dungeon(gymnasium.Env[Any, Any]):
         """Starts a game. The seeds of all games follow from the last one given."""
         super().reset(seed=seed)
         core, display = (int(value) for value in self.np_random.integers(2**31, size=2))
-        self.game.unwrapped.seed(core, display, False)
+        with contextlib.suppress(RuntimeError):  # NetHackChallenge takes no seed
+            self.game.unwrapped.seed(core, display, False)
         obs, _info = self.game.reset(options=options)
         self._place = None
         if self._compass is not None:
@@ -270,6 +276,7 @@ class Nle(NetHack):
     )
     notes = (
         "nle pins gymnasium==1.2.0, which --no-deps leaves out: it runs with newer ones.",
+        "`Challenge` takes no seed, as in the competition: its games cannot be repeated.",
         "Score trains with a compass (the shortest ways to the edge of what was seen, stairs, gold, food, monsters and "
         "locked doors), with masks (no walks into walls, kicks at closed doors alone, ...) and with a reward for "
         "exploring beside the points. What is reported are the points. Without all of it, as in published runs: "
@@ -277,8 +284,9 @@ class Nle(NetHack):
     )
 
     def options_for(self, name: str) -> Mapping[str, Any]:
-        """Those of all, and of Score."""
-        return SCORE if name == "Score" else self.options
+        """Those of all, and of Score, in any spelling that `canonical` accepts."""
+        own = plain(re.sub(r"-v\d+$", "", name)).removeprefix(plain(self.stem))
+        return SCORE if own == "score" else self.options
 
 
 FRAMEWORK = Nle("nethack", "tasks in NetHack", "NetHack", "Score")

@@ -13,6 +13,9 @@ from shoal.integrations.framework import Framework, Reference
 from shoal.integrations.masks import only_first
 from shoal.spec import Array
 
+SEED = "rng_seed"  # the param of games that draw random numbers themselves
+WITHOUT_TENSORS = {"crossword"}  # games that declare observations as tensors and do not have them
+
 
 class OpenSpiel(Framework):
     """The games of pyspiel that give observations as tensors."""
@@ -39,7 +42,12 @@ class OpenSpiel(Framework):
         """The games that can be loaded with their default parameters."""
         import pyspiel
 
-        return sorted(game.short_name for game in pyspiel.registered_games() if _is_playable(game))
+        games = {game.short_name for game in pyspiel.registered_games() if _is_playable(game)}
+        return sorted(games - WITHOUT_TENSORS)
+
+    def known(self) -> list[str]:
+        """Besides `names` those without tensors."""
+        return [*self.names(), *WITHOUT_TENSORS]
 
     def params(self, name: str) -> dict[str, str] | None:
         """The game's own parameters."""
@@ -73,7 +81,7 @@ class OpenSpiel(Framework):
         except RuntimeError as error:
             raise ConfigError(f"openspiel:{name} cannot be loaded with {params}: {error}") from error
         try:
-            return Game(game, render_mode, max_moves, turn)
+            return Game(game, render_mode, max_moves, turn, None if SEED in params else params)
         except RuntimeError as error:  # some games declare tensors that they do not have
             raise ConfigError(
                 f"openspiel:{name} has no observations as tensors, though it declares them: {error} "
@@ -99,11 +107,20 @@ class Game:
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
 
-    def __init__(self, game: Any, render_mode: str | None, max_moves: int, turn: bool) -> None:
+    def __init__(
+        self,
+        game: Any,
+        render_mode: str | None,
+        max_moves: int,
+        turn: bool,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`params`: with which the game is loaded anew for a seed, if it draws random numbers of its own."""
         import pyspiel
 
         self.game, self.render_mode, self.max_moves = game, render_mode, max_moves
         kind = game.get_type()
+        self._params = params if SEED in kind.parameter_specification else None
         self._uses_observation = kind.provides_observation_tensor
         shape = game.observation_tensor_shape() if self._uses_observation else game.information_state_tensor_shape()
         self.num_choices = game.num_distinct_actions()
@@ -130,10 +147,17 @@ class Game:
         """Starts a game."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
+            if self._params is not None:
+                self.game = self._load(int(self._rng.integers(2**31)))
         self.state, self.moves = self.game.new_initial_state(), 0
         self._draw_chance()
         self.agents = list(self.possible_agents)
         return self._observe()
+
+    def _load(self, seed: int) -> Any:
+        import pyspiel
+
+        return pyspiel.load_game(self.game.get_type().short_name, {**(self._params or {}), SEED: seed})
 
     def _draw_chance(self) -> None:
         while self.state.is_chance_node():

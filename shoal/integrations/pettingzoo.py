@@ -5,21 +5,22 @@ Parallel envs are stepped unchanged. An AEC env becomes a parallel one in which 
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import pkgutil
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from shoal.errors import BadOutput, ConfigError, UnknownEnv, did_you_mean
 from shoal.integrations.cycles import AsParallel, Cycle
-from shoal.integrations.framework import Framework, Reference, newest, takes_any
+from shoal.integrations.framework import Framework, Reference, import_quietly, newest, plain, takes_any
 from shoal.integrations.masks import KEY, AgentMasksFromObs, agents_with_masks, only_first
+from shoal.layout import kind_of
 from shoal.names import arguments, check_arguments
 
 INSTALL = {"pettingzoo": "pip install 'pettingzoo[classic,butterfly]'", "mpe2": "pip install mpe2"}
@@ -41,7 +42,7 @@ def find(name: str) -> Callable[..., Any]:
     known = names()
     if name not in known:
         raise UnknownEnv(
-            f"'pettingzoo:{name}'.{_suggestion(name, known)} {len(known)} envs are installed: {_folders(known)}."
+            f"'pettingzoo:{name}'.{_suggestion(name, known)} 'shoal envs pettingzoo:' lists those of {_folders(known)}."
         )
     module = name.replace("/", ".") if package == "mpe2" else f"pettingzoo.{name.replace('/', '.')}"
     try:
@@ -84,9 +85,8 @@ def _folders(known: list[str]) -> str:
 
 
 def _load(module: str) -> ModuleType:
-    with warnings.catch_warnings():  # importing an env by its module is deprecated, but works in every version
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return importlib.import_module(module)
+    found: ModuleType = import_quietly(module)  # it warns that this is deprecated, but works in every version
+    return found
 
 
 def _make(module: str, **kwargs: Any) -> Any:
@@ -131,13 +131,24 @@ class PettingZoo(Framework):
         return [name for name in names() if has_atari or not name.startswith("atari/")]
 
     def find(self, name: str) -> Callable[..., Any]:
-        """A function that makes the env of a name; without a version, the newest one that is installed."""
-        versions = [other for other in names() if re.sub(r"_v\d+$", "", other) == name]
-        return find(newest(versions) if versions else name)
+        """A function that makes the env of a name; without a version, the newest one that is installed.
+
+        Case, punctuation and the family do not matter where the rest is the name of one env.
+        """
+        known = names()
+        if name in known:
+            return find(name)
+        places = [(other, re.sub(r"_v\d+$", "", other)) for other in known]
+        for part in (slice(None), slice(-1, None)):  # with the family, without it
+            own = [(other, {plain("".join(text.split("/")[part])) for text in (other, stem)}) for other, stem in places]
+            same = [other for other, spellings in own if plain(name) in spellings]
+            if len({other.split("/")[0] for other in same}) == 1:
+                return find(newest(same))
+        return find(name)
 
     def options_for(self, name: str) -> Mapping[str, Any]:
         """What trains simple_spread: its episodes are of 25 steps, and its rewards are dense."""
-        return SPREAD if name.startswith("mpe2/simple_spread") else self.options
+        return SPREAD if re.match("(mpe2)?simplespread", plain(name)) else self.options
 
     def params(self, name: str) -> dict[str, str] | None:
         """Those of the env's class; None where it takes any, and checks them itself."""
@@ -199,9 +210,15 @@ class Turns(AsParallel):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self._masked = agents_with_masks(env)
+        # hanabi, which is OpenSpiel's, takes its random numbers from the clock where no seed is given
+        self._seeds = np.random.default_rng() if hasattr(getattr(env, "unwrapped", env), "hanabi_env") else None
 
     def reset(self, seed: int | None = None, options: Info | None = None) -> tuple[dict[Any, Any], dict[Any, Info]]:
         """Starts a game."""
+        if self._seeds is not None and seed is not None:
+            self._seeds = np.random.default_rng(seed)
+        elif self._seeds is not None:
+            seed = int(self._seeds.integers(2**31))
         self.env.reset(seed=seed, options=options)
         self._step_dead({})
         return self._observe()
@@ -238,11 +255,13 @@ class Turns(AsParallel):
         env = self.env
         self.agents = [agent for agent in env.agents if not _is_dead(env, agent)]
         obs = {agent: env.observe(agent) for agent in self.agents}
-        infos = {agent: {"acting": agent == env.agent_selection} for agent in self.agents}
-        for agent in self._masked & set(self.agents):
-            mask = obs[agent][KEY]
-            infos[agent][KEY] = mask if infos[agent]["acting"] else only_first(len(mask))
-        return obs, {agent: {**own, **env.infos.get(agent, {})} for agent, own in infos.items()}
+        infos: dict[Any, Info] = {}
+        for agent in self.agents:
+            seen = {KEY: obs[agent][KEY]} if agent in self._masked else {}
+            own = infos[agent] = {"acting": agent == env.agent_selection, **seen, **env.infos.get(agent, {})}
+            if KEY in own and not own["acting"] and kind_of(env.action_space(agent)) == "Discrete":
+                own[KEY] = only_first(len(own[KEY]))  # also where the env's infos allow nothing, as hanabi's do
+        return obs, infos
 
 
 def _is_dead(env: Any, agent: Any) -> bool:

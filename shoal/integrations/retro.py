@@ -49,8 +49,9 @@ class Retro(Framework):
         for game in known:
             if plain(game) == plain(name) or plain(re.sub(r"-v\d+$", "", game)) == wanted:
                 return game
-        others = [game for game in import_quietly("stable_retro").data.list_games() if plain(game).startswith(wanted)]
-        if others:
+        games = [game for game in import_quietly("stable_retro").data.list_games() if game not in known]
+        others = [game for game in games if plain(game).startswith(wanted)]
+        if others and not any(plain(game).startswith(wanted) for game in known):
             raise UnknownEnv(
                 f"'retro:{name}' has no ROM here. Put the ROM of {others[0]} into a folder and add it: "
                 "python -m stable_retro.import FOLDER"
