@@ -15,9 +15,10 @@ from shoal.errors import ConfigError, UsageError
 from shoal.runs import Run
 from shoal.train import ranks
 from shoal.train.callbacks.base import Context
+from shoal.train.opening import open_session
 from shoal.train.options import Options
 from shoal.train.ranks.sameness import check_same, describe_request
-from shoal.train.session import Session, open_session
+from shoal.train.session import Session
 from shoal.train.sharded import follow
 
 

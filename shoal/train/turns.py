@@ -16,7 +16,8 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.log.seeds import SeedRow
 from shoal.runs import Run
 from shoal.train import swap
-from shoal.train.session import Session, open_session
+from shoal.train.opening import open_session
+from shoal.train.session import Session
 from shoal.train.signals import Stopped, handled_signals
 
 ROUNDS = 32  # turns of a run, at least: curves of all members grow together
