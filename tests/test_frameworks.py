@@ -513,6 +513,24 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
         one.check()
 
 
+def test_a_game_file_of_doom_that_is_missing_is_named_before_any_work():
+    pytest.importorskip("vizdoom")
+    with pytest.raises(ConfigError, match=r"no doom2\.wad here. Use vizdoom:Freedoom…, or copy yours: cp doom2\.wad /"):
+        shoal.make("vizdoom:Doom2MAP01-S1", 1)
+    shoal.make("vizdoom:Freedoom2MAP01-S1", 1, backend="serial").close()
+
+
+def test_procgen_of_envpool_without_qt_names_the_command(monkeypatch):
+    envpool = pytest.importorskip("envpool")
+
+    def fails(*arguments, **options):
+        raise ImportError("EnvPool Procgen requires the system Qt 5 runtime on Linux.")
+
+    monkeypatch.setattr(envpool, "make_gymnasium", fails)
+    with pytest.raises(ConfigError, match=r"CoinrunEasy-v0 .* Qt 5, .* Install it: apt-get install libqt5core5a"):
+        shoal.make("envpool:CoinrunEasy-v0", 2)
+
+
 def test_minigrid_cells_are_planes():
     pytest.importorskip("minigrid")
     one = framework("minigrid")

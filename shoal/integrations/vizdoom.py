@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,7 +13,7 @@ from gymnasium import spaces
 
 from shoal.errors import ConfigError
 from shoal.integrations.frames import shrink
-from shoal.integrations.framework import Framework, newest
+from shoal.integrations.framework import Framework, newest, plain
 from shoal.spec import Array
 
 STEM = "Vizdoom"
@@ -39,6 +41,23 @@ class Vizdoom(Framework):
         """The scenarios without `Vizdoom` and version."""
         return sorted({re.sub(r"-v\d+$", "", id).removeprefix(STEM) for id in self._ids()})
 
+    def find(self, name: str) -> Callable[..., Any]:
+        """A function that makes the env of this name. One whose game file is missing would fail in its first reset."""
+        maker = super().find(name)
+        if is_doom := re.match(r"doom(2?)(e\d|map)", plain(name)):
+            self._check_file(name, f"doom{is_doom[1]}.wad")
+        return maker
+
+    def _check_file(self, name: str, file: str) -> None:
+        import vizdoom
+
+        folder = Path(vizdoom.__file__).parent
+        if not any((place / file).is_file() for place in (folder, folder / "scenarios")):
+            raise ConfigError(
+                f"vizdoom:{name} needs the game file of Doom, which is not free: there is no {file} here. Use "
+                f"vizdoom:Freedoom…, or copy yours: cp {file} {folder}"
+            )
+
     def make(
         self,
         name: str,
@@ -55,17 +74,7 @@ class Vizdoom(Framework):
                 f"vizdoom:{name}: skip={skip} must be at least 1, height={height} and width={width} at least 36."
             )
         ids = [id for id in self._ids() if re.sub(r"-v\d+$", "", id) == f"{STEM}{name}"]
-        try:
-            env = gymnasium.make(
-                newest(ids), render_mode=render_mode, frame_skip=skip, disable_env_checker=True, **params
-            )
-        except Exception as error:
-            if "wad" in str(error).lower() or re.match(r"Doom2?(E\d|MAP)", name):
-                raise ConfigError(
-                    f"vizdoom:{name} needs the game file of Doom, which is not free: {error}. Use vizdoom:Freedoom…, "
-                    "or put doom.wad or doom2.wad into the folder of the package vizdoom."
-                ) from error
-            raise
+        env = gymnasium.make(newest(ids), render_mode=render_mode, frame_skip=skip, disable_env_checker=True, **params)
         return Scenario(env, height, width)
 
     def _ids(self) -> list[str]:
