@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
@@ -277,6 +278,24 @@ def test_frameworks_that_take_long_have_the_time_they_need():
 # ---- scripts/frameworks ----
 
 
+def test_the_script_runs_and_reads_every_test_that_needs_a_framework():
+    """It chooses tests by the framework's prefix, and reads their results by it: one without it would never run."""
+    known = {module: one.prefix for one in ALL for module in one.packages}
+    known |= {"pgx": "jax", "jaxmarl": "jax", "opensimplex": "crafter", "nle": "nethack"}
+    found, lost = 0, []
+    for test in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
+        text = ast.unparse(test) if getattr(test, "name", "").startswith("test_") else ""
+        for module in re.findall(r"importorskip\('(\w+)'", text):
+            prefix = known[module]
+            found += 1
+            if prefix not in ("atari", "ale", "minigrid", "pettingzoo") and not (
+                f"_{prefix}_" in test.name or f"'{prefix}:" in text  # in its name, or in the ids of its parameters
+            ):
+                lost.append(test.name)
+    assert found > 15
+    assert lost == []
+
+
 def test_the_page_is_made_of_the_declarations(tmp_path):
     """`--check` passes for the page of this tree, and fails for one that says something else."""
     words = [sys.executable, "scripts/frameworks", "--check"]
@@ -417,7 +436,7 @@ def test_an_openspiel_game_without_the_tensors_that_it_declares_is_named(capfd):
     assert "cannot be made" in capfd.readouterr().out
 
 
-def test_pgx_games_start_with_random_moves():
+def test_jax_games_of_pgx_start_with_random_moves():
     """Up to max_opening of them: one move is allowed, which differs from game to game; evaluations have none."""
     pytest.importorskip("pgx")
     vec = shoal.make("jax:pgx/connect_four", 64, seed=0, max_opening=4)
@@ -441,7 +460,7 @@ def test_pgx_games_start_with_random_moves():
 @pytest.mark.parametrize(
     ("env", "params", "masked"), [("MPE_simple_spread_v3", {}, False), ("HeuristicEnemySMAX", {"max_steps": 6}, True)]
 )
-def test_jaxmarl_has_masks_and_its_time_limit_truncates(env, params, masked):
+def test_jax_games_of_jaxmarl_have_masks_and_are_truncated(env, params, masked):
     pytest.importorskip("jaxmarl")
     with shoal.make(f"jax:jaxmarl/{env}", 2, seed=0, **params) as vec:
         _, infos = vec.reset()
@@ -513,7 +532,7 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
         one.check()
 
 
-def test_a_game_file_of_doom_that_is_missing_is_named_before_any_work():
+def test_a_game_file_that_vizdoom_needs_is_named_before_any_work():
     pytest.importorskip("vizdoom")
     with pytest.raises(ConfigError, match=r"no doom2\.wad here. Use vizdoom:Freedoom…, or copy yours: cp doom2\.wad /"):
         shoal.make("vizdoom:Doom2MAP01-S1", 1)
@@ -885,7 +904,7 @@ def test_crafter_makes_its_worlds_faster_and_equal(seed):
         assert own_info == {name: info[name] for name in own_info}
 
 
-def test_noise_in_c_is_that_of_opensimplex():
+def test_the_noise_of_crafter_in_c_is_that_of_opensimplex():
     pytest.importorskip("opensimplex")
     from opensimplex import OpenSimplex
 
@@ -898,7 +917,7 @@ def test_noise_in_c_is_that_of_opensimplex():
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
 
 
-def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
+def test_pyboy_rewards_pokemon_red_by_its_memory(tmp_path, monkeypatch):
     """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
     pytest.importorskip("pyboy")
     write_rom(tmp_path / "Red.gb", b"POKEMON RED")
