@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import re
@@ -500,6 +501,24 @@ def test_params_of_envpool_are_named():
 # ---- scripts/frameworks ----
 
 
+def test_the_script_runs_and_reads_every_test_that_needs_a_framework():
+    """It chooses tests by the framework's prefix, and reads their results by it: one without it would never run."""
+    known = {module: one.prefix for one in ALL for module in one.packages}
+    known |= {"pgx": "jax", "jaxmarl": "jax", "opensimplex": "crafter", "nle": "nethack"}
+    found, lost = 0, []
+    for test in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
+        text = ast.unparse(test) if getattr(test, "name", "").startswith("test_") else ""
+        for module in re.findall(r"importorskip\('(\w+)'", text):
+            prefix = known[module]
+            found += 1
+            if prefix not in ("atari", "ale", "minigrid", "pettingzoo") and not (
+                f"_{prefix}_" in test.name or f"'{prefix}:" in text  # in its name, or in the ids of its parameters
+            ):
+                lost.append(test.name)
+    assert found > 15
+    assert lost == []
+
+
 def test_the_page_is_made_of_the_declarations(tmp_path):
     """`--check` passes for the page of this tree, and fails for one that says something else."""
     words = [sys.executable, "scripts/frameworks", "--check"]
@@ -681,7 +700,7 @@ def test_an_openspiel_game_without_the_tensors_that_it_declares_is_named(capfd):
     assert "cannot be made" in capfd.readouterr().out
 
 
-def test_pgx_games_start_with_random_moves():
+def test_jax_games_of_pgx_start_with_random_moves():
     """Up to max_opening of them: one move is allowed, which differs from game to game; evaluations have none."""
     pytest.importorskip("pgx")
     vec = shoal.make("jax:pgx/connect_four", 64, seed=0, max_opening=4)
@@ -705,7 +724,7 @@ def test_pgx_games_start_with_random_moves():
 @pytest.mark.parametrize(
     ("env", "params", "masked"), [("MPE_simple_spread_v3", {}, False), ("HeuristicEnemySMAX", {"max_steps": 6}, True)]
 )
-def test_jaxmarl_has_masks_and_its_time_limit_truncates(env, params, masked):
+def test_jax_games_of_jaxmarl_have_masks_and_are_truncated(env, params, masked):
     pytest.importorskip("jaxmarl")
     with shoal.make(f"jax:jaxmarl/{env}", 2, seed=0, **params) as vec:
         _, infos = vec.reset()
@@ -775,6 +794,24 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(type(one), "libraries", {"libc.so.6": "never", "libnone.so.1": "apt-get install libnone1"})
     with pytest.raises(ConfigError, match=r"libnone\.so\.1 is not on this machine. Install it: apt-get install"):
         one.check()
+
+
+def test_a_game_file_that_vizdoom_needs_is_named_before_any_work():
+    pytest.importorskip("vizdoom")
+    with pytest.raises(ConfigError, match=r"needs the file doom2\.wad of Doom, .* or use vizdoom:Freedoom…"):
+        shoal.make("vizdoom:Doom2MAP01-S1", 1)
+    shoal.make("vizdoom:Freedoom2MAP01-S1", 1, backend="serial").close()
+
+
+def test_procgen_of_envpool_without_qt_names_the_command(monkeypatch):
+    envpool = pytest.importorskip("envpool")
+
+    def fails(*arguments, **options):
+        raise ImportError("EnvPool Procgen requires the system Qt 5 runtime on Linux.")
+
+    monkeypatch.setattr(envpool, "make_gymnasium", fails)
+    with pytest.raises(ConfigError, match=r"CoinrunEasy-v0 .* Qt 5, .* Install it: apt-get install libqt5core5a"):
+        shoal.make("envpool:CoinrunEasy-v0", 2)
 
 
 def test_minigrid_cells_are_planes():
@@ -1131,7 +1168,7 @@ def test_crafter_makes_its_worlds_faster_and_equal(seed):
         assert own_info == {name: info[name] for name in own_info}
 
 
-def test_noise_in_c_is_that_of_opensimplex():
+def test_the_noise_of_crafter_in_c_is_that_of_opensimplex():
     pytest.importorskip("opensimplex")
     from opensimplex import OpenSimplex
 
@@ -1144,7 +1181,7 @@ def test_noise_in_c_is_that_of_opensimplex():
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
 
 
-def test_pokemon_red_is_rewarded_by_its_memory(tmp_path, monkeypatch):
+def test_pyboy_rewards_pokemon_red_by_its_memory(tmp_path, monkeypatch):
     """A ROM of ours with the game's title: what is written to the addresses of the game gives the rewards."""
     pytest.importorskip("pyboy")
     write_rom(tmp_path / "Red.gb", b"POKEMON RED")

@@ -218,3 +218,11 @@ def test_no_test_module_imports_another():
         named = re.findall(r"^\s*(?:from|import) [\w.]*\btest_\w+", path.read_text(), re.MULTILINE)
         others = [line for line in named if not line.endswith(path.stem)]  # a script of the test may import it
         assert not others, f"{path.name}: {others}"
+
+
+def test_no_file_of_the_library_is_long():
+    """600 lines, as CONTRIBUTING says."""
+    root = Path(shoal.__file__).parent
+    files = (path for suffix in ("py", "h", "c", "js", "html", "css") for path in root.rglob(f"*.{suffix}"))
+    lengths = {str(path.relative_to(root)): len(path.read_text().splitlines()) for path in files}
+    assert [name for name, length in lengths.items() if length > 600] == []

@@ -169,7 +169,7 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
     from shoal.train import options_for
     from shoal.train.init import check_resume
     from shoal.train.named import check_env_is_named
-    from shoal.train.options import read_env_options, settle_rate
+    from shoal.train.options import read_env_options
 
     args = _join_repeated(aliases.translate(args), "--callback")
     args = [part for word in args for part in (("--league.on", "True") if word == "--league" else (word,))]
@@ -209,31 +209,46 @@ def parse(args: list[str], verb: str = "train", text: str | None = None) -> Requ
         default=flags(),
         config=(tyro.conf.FlagConversionOff, tyro.conf.OmitSubcommandPrefixes, tyro.conf.HelptextFromCommentsOff),
     )
-    changed = {}
-    for name, value in _option_values(options).items():
-        changed[name] = getattr(parsed, name)
-        if name == "train":
-            changed[name] = settle_rate(changed[name], value_of(rest, "--train.schedule") is not None)
-        if dataclasses.is_dataclass(value):
-            config.check(changed[name], name)
-    params_now = {f.name: getattr(parsed.env, f.name) for f in dataclasses.fields(parsed.env)} if params else {}
-    params_now.pop("preset", None)  # already applied as a layer
-    defaults = {name: default for name, _, default, _ in params}
-    own = {name: value for name, value in params_now.items() if value != defaults[name] or name in options.env}
-    options = dataclasses.replace(options, **changed, env={**options.env, **own, **given})
+    options = _with_flags(options, parsed, params, given, has_schedule=value_of(rest, "--train.schedule") is not None)
     if resumed is not None:  # with --resume auto, --init is for a new run
         options = dataclasses.replace(options, init=str(resumed.config.get("init", "")))
     config.check(options, "")
-    if verb != "train" and parsed.seeds:
-        raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
-    for name in ("population", "pbt", "replay"):
-        if verb != "train" and getattr(parsed, name):
-            raise ConfigError(f"--{name} is for 'shoal train', not for 'shoal {verb}'. Leave it out.")
+    if verb != "train":
+        _refuse_several_runs(verb, parsed)
     log = tuple(parsed.log)
     log_options = {name: config.to_dict(getattr(parsed, _field(name))) for name in loggers if name in log}
     launch = rank_flags.read(parsed)
     own = {name: getattr(parsed, name) for name in ("console", "parallel", "population", "pbt", "replay", "config")}
     return Request(str(env), options, resumed, root, log, log_options, seeds=tuple(parsed.seeds), launch=launch, **own)
+
+
+def _with_flags(options: Any, parsed: Any, params: list[Any], given: Mapping[str, Any], *, has_schedule: bool) -> Any:
+    """The options with the values of the parsed flags; `given` are the keyword arguments of a Python env.
+
+    A native env's params are kept where they differ from their defaults, or are chosen already.
+    """
+    from shoal.train.options import settle_rate
+
+    changed = {}
+    for name, value in _option_values(options).items():
+        changed[name] = getattr(parsed, name)
+        if name == "train":
+            changed[name] = settle_rate(changed[name], has_schedule)
+        if dataclasses.is_dataclass(value):
+            config.check(changed[name], name)
+    defaults = {name: default for name, _, default, _ in params if name != "preset"}  # that is applied as a layer
+    now = {name: getattr(parsed.env, name) for name in defaults}
+    own = {name: value for name, value in now.items() if value != defaults[name] or name in options.env}
+    return dataclasses.replace(options, **changed, env={**options.env, **own, **given})
+
+
+def _refuse_several_runs(verb: str, parsed: Any) -> None:
+    """Raises for flags of several runs, which other verbs than `train` share with it and do not have."""
+    if parsed.seeds:
+        raise ConfigError(f"--seeds is for 'shoal train', not for 'shoal {verb}'. Use --seed.")
+    for name in ("population", "pbt", "replay"):
+        if getattr(parsed, name):
+            raise ConfigError(f"--{name} is for 'shoal train', not for 'shoal {verb}'. Leave it out.")
 
 
 def _join_repeated(args: list[str], flag: str) -> list[str]:

@@ -102,6 +102,9 @@ class Pool:
             seeds["seed"] = int(np.random.SeedSequence().generate_state(1)[0] % 2**31)
         try:
             self.pool = envpool.make_gymnasium(self.name, num_envs=self.num_envs, **seeds, **self.params)
+        except ImportError as error:  # the family is imported now, and so are its libraries
+            why = f"Procgen needs Qt 5, which is not on this machine. Install it: {QT}" if "Qt" in str(error) else error
+            raise ConfigError(f"envpool:{self.name} cannot be made: {why}") from error
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             if refused := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
                 known = envpool.make_spec(self.name).config._fields

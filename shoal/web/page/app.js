@@ -25,13 +25,8 @@ class App {
     this.paused = false;
     this.isHeld = this.whole.length > 0 && !game.controls.waits; // until the person is there
     this.due = 0; // steps that time has asked for
-    this.pauseUntil = 0;
-    this.crop = 0;
-    this.selected = [];
-    this.history = [];
+    Object.assign(this, { pauseUntil: 0, crop: 0, selected: [], history: [], values: [], results: [] });
     this.past = -1; // the step of this episode that is shown; -1: the present
-    this.values = [];
-    this.results = [];
     this.build();
     this.seat(this.whole.length ? this.whole[0] : -1);
     this.begin();
