@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 import shoal
 from shoal.cli.main import main
-from shoal.errors import ConfigError, UnknownEnv
+from shoal.errors import BadOutput, ConfigError, UnknownEnv
 from shoal.integrations.framework import FRAMEWORKS, Framework, framework, wrong_version
 from shoal.train import Trainer, options_for
 
@@ -350,6 +351,87 @@ def test_games_of_atari_that_end_the_process_are_not_listed():
     assert len(names) > 100
     with pytest.raises(UnknownEnv, match="'atari:Combat'"):
         shoal.make("atari:Combat")
+
+
+def test_envs_of_old_gym_that_need_older_packages_say_so(monkeypatch):
+    """Its MuJoCo v2 and v3, and what numpy 2 and MuJoCo 3 broke."""
+    from shoal.integrations import gym
+
+    monkeypatch.setattr(gym, "wrong_version", lambda wanted: f"numpy 2 is installed, and {wanted} is needed")
+    assert gym.lacking("Ant-v3") == "mujoco_py is not installed, and it is needed"
+    assert gym.lacking("Acrobot-v1") == "numpy 2 is installed, and numpy<2 is needed"
+    assert gym.lacking("CartPole-v1") == gym.lacking("mine:Acrobot-v1") == ""
+    if gym.FRAMEWORK.problem():
+        pytest.skip(gym.FRAMEWORK.problem())
+    assert not {"Ant-v3", "Acrobot-v1"} & set(gym.FRAMEWORK.names())
+    with pytest.raises(ConfigError, match="gym:Acrobot-v1: .* Gymnasium has a newer version: gymnasium:Acrobot$"):
+        gym.FRAMEWORK.find("Acrobot-v1")
+
+
+def test_every_layout_of_overcooked_is_read():
+    """tutorial_1 starts with a soup, whose recipe is read before recipes are configured."""
+    if problem := framework("overcooked").problem():
+        pytest.skip(problem)
+    vec = shoal.make("overcooked:tutorial_1", 1, backend="serial")
+    rollout(vec, 10)
+    vec.close()
+
+
+def test_atari_of_pettingzoo_has_the_roms_of_ale_py():
+    pytest.importorskip("multi_agent_ale_py")
+    pytest.importorskip("ale_py")
+    assert "atari/pong_v3" in framework("pettingzoo").names()
+    vec = make("pettingzoo", "atari/pong_v3", 1, backend="serial")
+    rollout(vec, 10)
+    vec.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="EGL is of Linux")
+def test_libraries_draw_without_a_display(monkeypatch):
+    """miniworld cannot even be imported without a display, unless pyglet is told before."""
+    from shoal.integrations.framework import choose_gl
+
+    names = ("DISPLAY", "MUJOCO_GL", "PYGLET_HEADLESS")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what is set here is undone
+        monkeypatch.delenv(name)
+    choose_gl()
+    assert [os.environ.get(name) for name in names] == [None, "egl", "true"]
+    monkeypatch.delenv("PYGLET_HEADLESS")
+    monkeypatch.setenv("DISPLAY", ":0")
+    choose_gl()
+    assert "PYGLET_HEADLESS" not in os.environ
+
+
+def test_a_module_registers_ids_with_and_without_versions(tmp_path, monkeypatch):
+    """`module:namespace/Name` is one of Gymnasium's ids, as `module:Name-v0` is."""
+    text = "import gymnasium\ngymnasium.register('lands/Pole', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    (tmp_path / "registers_lands.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with shoal.make("registers_lands:lands/Pole", 1, backend="serial") as vec:
+        assert vec.reset(seed=1)[0].shape == (1, 4)
+    with pytest.raises(UnknownEnv, match="lands/Pola"):
+        shoal.make("registers_lands:lands/Pola", 1)
+
+
+def test_a_reward_for_each_objective_or_player_says_what_to_do():
+    import gymnasium
+
+    class Several(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+        def step(self, action):
+            return 0, [0.0, 1.0], False, False, {}
+
+    with shoal.make(Several, 1, backend="serial") as vec:
+        vec.reset(seed=1)
+        with pytest.raises(
+            BadOutput, match=r"not a number\. Wrap the env so that it returns one, or, if these are pla"
+        ):
+            vec.step(np.zeros(1, np.int64))
 
 
 def test_mazes_of_minigrid_that_lack_something_say_so(monkeypatch):
