@@ -141,7 +141,8 @@ def _make_elsewhere(
     if _is_separate(env):
         check_params(env, params)
     remote = importlib.import_module("shoal.vector.remote")
-    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
+    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)}
+    wrap = {name: wrap[name] for name in wrap if wrap[name] != getattr(Wrap(), name)}
     given["python"] = remote.find_python(given["python"])
     given = {**_slow(env), **given}
     recipe = remote.Recipe.of(_name_elsewhere(env), params, wrap)

@@ -555,6 +555,33 @@ def test_params_of_magent_are_those_of_its_functions():
         shoal.make("magent:battle", dead_penalt=1)
 
 
+def test_ids_of_envpool_that_cannot_be_made_are_not_listed():
+    pytest.importorskip("envpool")
+    one = framework("envpool")
+    assert not {"Chess-v1", "VizdoomCustom-v1", "IntersectionMultiAgent-v0"} & set(one.names())
+    assert {"Chess-v1", "CartPole-v1", "CoinrunEasy-v0"} <= set(one.known())
+    with pytest.raises(ConfigError, match="envpool:Chess-v1 has 2 players; only ids of one are supported"):
+        shoal.make("envpool:Chess-v1", 2)
+    if "CoinrunEasy-v0" not in one.names():
+        with pytest.raises(ConfigError, match="envpool:CoinrunEasy-v0 needs Qt. Install it: apt-get"):
+            shoal.make("envpool:CoinrunEasy-v0", 2)
+
+
+def test_bounds_of_envpool_that_stand_for_none_are_infinite():
+    """It declares the smallest positive number and the largest one where DeepMind's suite has no bounds."""
+    from gymnasium import spaces
+
+    from shoal.integrations.envpool import mend
+
+    limits = np.finfo(np.float64)
+    found = mend(spaces.Dict(x=spaces.Box(limits.tiny, limits.max, (2,), np.float64), n=spaces.Discrete(3)))
+    assert found["x"] == spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    assert found["n"] == spaces.Discrete(3)
+    pixels = spaces.Box(0, 255, (4,), np.uint8)
+    assert mend(pixels) is pixels
+    assert mend(spaces.Box(-1, 1, (2,))) == spaces.Box(-1, 1, (2,))
+
+
 def test_params_of_envpool_are_named():
     pytest.importorskip("envpool")
     with pytest.raises(ConfigError, match=r"Pong-v5 has no param 'frame_skp'. Did you mean 'frame_skip'\? It has "):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.integrations.framework import Framework
+from shoal.integrations.framework import Framework, can_load
 from shoal.spec import Layout
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import check_seeds
@@ -42,6 +45,10 @@ class EnvPool(Framework):
     )
 
     def names(self) -> list[str]:
+        """Every id that can be made here, with one player."""
+        return [id for id in self.known() if not unfit(id)]
+
+    def known(self) -> list[str]:
         """Every id."""
         import envpool
 
@@ -62,9 +69,44 @@ class EnvPool(Framework):
         self, name: str, num_envs: int, *, seed: int | None, autoreset: str, render_mode: str | None, **params: Any
     ) -> ForeignVec:
         """`num_envs` envs as one pool."""
+        if problem := unfit(name):
+            raise ConfigError(f"envpool:{name} {problem}.")
         if autoreset == "disabled" and num_envs > 1:
             raise ConfigError("autoreset='disabled' is not for envpool's envs: they reset with the next step.")
         return PoolVec(Pool(name, num_envs, seed, {**params, "render_mode": render_mode} if render_mode else params))
+
+
+def unfit(id: str) -> str:
+    """Why no env of an id can be made here, and what to do; empty if nothing is wrong."""
+    import envpool
+    from envpool.registration import registry
+
+    family = str(registry.specs[id][0])
+    if id.startswith("VizdoomCustom"):
+        return "needs a scenario of yours. Use vizdoom:"
+    if family == "envpool.procgen" and not can_load("libQt5Core.so.5"):
+        return f"needs Qt. Install it: {QT}"
+    if family in ("envpool.pgx", "envpool.highway"):  # those that have games of several players
+        players = int(envpool.make_spec(id).config.max_num_players)
+        if players > 1:
+            return f"has {players} players; only ids of one are supported. Games of several: openspiel:, jax:pgx/"
+    if "sudoku-very-easy" in id.lower() and (spec := importlib.util.find_spec("envpool_assets")) is not None:
+        folder = Path(next(iter(spec.submodule_search_locations or ())), "jumanji", "assets", "sudoku")
+        if not (folder / "1000_very_easy_puzzles.npy").is_file():
+            return f"needs 1000_very_easy_puzzles.npy, which envpool_assets does not have. Put it into {folder}"
+    return ""
+
+
+def mend(space: Any) -> Any:
+    """A space whose bounds are infinite where EnvPool gives the smallest and the largest number of a type."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: mend(part) for key, part in space.spaces.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    limits = np.finfo(space.dtype)
+    low = np.where(space.low == limits.tiny, -np.inf, space.low).astype(space.dtype)
+    high = np.where(space.high == limits.max, np.inf, space.high).astype(space.dtype)
+    return spaces.Box(low, high, space.shape, space.dtype.type)
 
 
 class Pool:
@@ -79,7 +121,7 @@ class Pool:
         self._make()
         with warnings.catch_warnings():  # on bounds that it gives as 64-bit numbers
             warnings.simplefilter("ignore")
-            self.single_observation_space = self.pool.observation_space
+            self.single_observation_space = mend(self.pool.observation_space)
             self.single_action_space = self.pool.action_space
         self._layout = Layout(self.single_action_space)
         self._spaces = leaf_spaces(self.single_action_space)

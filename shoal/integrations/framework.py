@@ -187,7 +187,7 @@ class Framework:
             if shutil.which(program) is None:
                 return f"the program {program} is not on the PATH. Install it: {command}"
         for library, command in self.libraries.items() if sys.platform == "linux" else ():
-            if not _can_load(library):
+            if not can_load(library):
                 return f"the library {library} is not on this machine. Install it: {command}"
         return ""
 
@@ -327,7 +327,8 @@ def is_importable(module: str) -> bool:
 
 
 @functools.cache
-def _can_load(library: str) -> bool:
+def can_load(library: str) -> bool:
+    """Whether a shared library is on this machine."""
     try:
         ctypes.CDLL(library)
     except OSError:
