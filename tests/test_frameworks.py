@@ -558,7 +558,9 @@ def test_params_of_magent_are_those_of_its_functions():
 def test_ids_of_envpool_that_cannot_be_made_are_not_listed():
     pytest.importorskip("envpool")
     one = framework("envpool")
-    assert not {"Chess-v1", "VizdoomCustom-v1", "IntersectionMultiAgent-v0"} & set(one.names())
+    assert not {"Chess-v1", "VizdoomCustom-v1", "MultiDuel-v1", "IntersectionMultiAgent-v0"} & set(one.names())
+    with pytest.raises(ConfigError, match="envpool:Cig-v1 needs a scenario of yours, or other players. Use vizdoom:"):
+        shoal.make("envpool:Cig-v1", 2)  # would end the process
     assert {"Chess-v1", "CartPole-v1", "CoinrunEasy-v0"} <= set(one.known())
     with pytest.raises(ConfigError, match="envpool:Chess-v1 has 2 players; only ids of one are supported"):
         shoal.make("envpool:Chess-v1", 2)
@@ -580,6 +582,29 @@ def test_bounds_of_envpool_that_stand_for_none_are_infinite():
     pixels = spaces.Box(0, 255, (4,), np.uint8)
     assert mend(pixels) is pixels
     assert mend(spaces.Box(-1, 1, (2,))) == spaces.Box(-1, 1, (2,))
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+def test_actions_with_the_largest_floats_as_bounds_are_not_scaled_to_them(bound):
+    """As of envs that declare no bounds: they are about 1, not 1e38."""
+    import gymnasium
+
+    class Free(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Box(-bound, bound, (2,))
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            assert np.abs(action).max() < 100
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    sizes = {"total_steps": 1000, "horizon": 16, "epochs": 1, "minibatches": 1}
+    options = options_for(Free, {"vec": {"num_envs": 2, "backend": "serial"}, "train": sizes, "device": "cpu"})
+    trainer = Trainer(Free, options)
+    trainer.iterate()  # a large action would raise in the env
+    trainer.close()
 
 
 def test_params_of_envpool_are_named():

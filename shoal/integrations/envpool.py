@@ -82,18 +82,21 @@ def unfit(id: str) -> str:
     from envpool.registration import registry
 
     family = str(registry.specs[id][0])
-    if id.startswith("VizdoomCustom"):
-        return "needs a scenario of yours. Use vizdoom:"
+    if family == "envpool.vizdoom" and re.match("VizdoomCustom|Cig|Multi", id):  # the last two end the process
+        return "needs a scenario of yours, or other players. Use vizdoom:"
     if family == "envpool.procgen" and not can_load("libQt5Core.so.5"):
         return f"needs Qt. Install it: {QT}"
     if family in ("envpool.pgx", "envpool.highway"):  # those that have games of several players
         players = int(envpool.make_spec(id).config.max_num_players)
         if players > 1:
             return f"has {players} players; only ids of one are supported. Games of several: openspiel:, jax:pgx/"
-    if "sudoku-very-easy" in id.lower() and (spec := importlib.util.find_spec("envpool_assets")) is not None:
+    puzzles = {"Sudoku-v0": "10000_mixed_puzzles.npy", "Sudoku-very-easy-v0": "1000_very_easy_puzzles.npy"}
+    file = puzzles.get(id.removeprefix("Jumanji/"))
+    spec = importlib.util.find_spec("envpool_assets") if file else None
+    if file and spec is not None:
         folder = Path(next(iter(spec.submodule_search_locations or ())), "jumanji", "assets", "sudoku")
-        if not (folder / "1000_very_easy_puzzles.npy").is_file():
-            return f"needs 1000_very_easy_puzzles.npy, which envpool_assets does not have. Put it into {folder}"
+        if not (folder / file).is_file():
+            return f"needs {file}, which the package envpool_assets does not have. Put it into {folder}"
     return ""
 
 
@@ -104,7 +107,7 @@ def mend(space: Any) -> Any:
     if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
         return space
     limits = np.finfo(space.dtype)
-    low = np.where(space.low == limits.tiny, -np.inf, space.low).astype(space.dtype)
+    low = np.where((space.low == limits.tiny) | (space.low == limits.min), -np.inf, space.low).astype(space.dtype)
     high = np.where(space.high == limits.max, np.inf, space.high).astype(space.dtype)
     return spaces.Box(low, high, space.shape, space.dtype.type)
 
@@ -122,7 +125,7 @@ class Pool:
         with warnings.catch_warnings():  # on bounds that it gives as 64-bit numbers
             warnings.simplefilter("ignore")
             self.single_observation_space = mend(self.pool.observation_space)
-            self.single_action_space = self.pool.action_space
+            self.single_action_space = mend(self.pool.action_space)
         self._layout = Layout(self.single_action_space)
         self._spaces = leaf_spaces(self.single_action_space)
         self._dtype = np.int32 if self.single_action_space.dtype is not None and self._is_discrete() else None
