@@ -141,7 +141,8 @@ def _make_elsewhere(
     if _is_separate(env):
         check_params(env, params)
     remote = importlib.import_module("shoal.vector.remote")
-    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)} if wrappers else {}
+    wrap = {field.name: getattr(wrappers, field.name) for field in fields(wrappers)}
+    wrap = {name: wrap[name] for name in wrap if wrap[name] != getattr(Wrap(), name)}
     given["python"] = remote.find_python(given["python"])
     given = {**_slow(env), **given}
     recipe = remote.Recipe.of(_name_elsewhere(env), params, wrap)
@@ -373,13 +374,13 @@ def find_python(env: str) -> Callable[..., Any]:
 def _split_prefix(env: str) -> tuple[str, str]:
     """(framework, name in it); an empty framework for the name of a module or file.
 
-    Gymnasium's own form `module:Id-v0` is one of Gymnasium's ids: no attribute of a module is called `Id-v0`.
+    Gymnasium's own form `module:Id-v0` is one of Gymnasium's ids: no attribute of a module is called `Id-v0` or `a/Id`.
     """
     prefix, _, rest = env.partition(":")
     if _frameworks().is_prefix(prefix):
         return prefix, rest
     id = env.rpartition(":")[2]
-    return ("gymnasium", env) if rest and not names.is_name(env) and re.search(r"-v\d+$", id) else ("", env)
+    return ("gymnasium", env) if rest and not names.is_name(env) and re.search(r"-v\d+$|\w/\w", id) else ("", env)
 
 
 def _frameworks() -> Any:

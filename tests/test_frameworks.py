@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 
 import shoal
 from shoal.cli.main import main
-from shoal.errors import ConfigError, UnknownEnv
+from shoal.errors import BadOutput, ConfigError, UnknownEnv
 from shoal.integrations.framework import FRAMEWORKS, Framework, framework, wrong_version
 from shoal.layout import map_leaves
 from shoal.train import Trainer, options_for
@@ -371,6 +372,87 @@ def test_games_of_atari_that_end_the_process_are_not_listed():
         shoal.make("atari:Combat")
 
 
+def test_envs_of_old_gym_that_need_older_packages_say_so(monkeypatch):
+    """Its MuJoCo v2 and v3, and what numpy 2 and MuJoCo 3 broke."""
+    from shoal.integrations import gym
+
+    monkeypatch.setattr(gym, "wrong_version", lambda wanted: f"numpy 2 is installed, and {wanted} is needed")
+    assert gym.lacking("Ant-v3") == "mujoco_py is not installed, and it is needed"
+    assert gym.lacking("Acrobot-v1") == "numpy 2 is installed, and numpy<2 is needed"
+    assert gym.lacking("CartPole-v1") == gym.lacking("mine:Acrobot-v1") == ""
+    if gym.FRAMEWORK.problem():
+        pytest.skip(gym.FRAMEWORK.problem())
+    assert not {"Ant-v3", "Acrobot-v1"} & set(gym.FRAMEWORK.names())
+    with pytest.raises(ConfigError, match="gym:Acrobot-v1: .* Gymnasium has a newer version: gymnasium:Acrobot$"):
+        gym.FRAMEWORK.find("Acrobot-v1")
+
+
+def test_every_layout_of_overcooked_is_read():
+    """tutorial_1 starts with a soup, whose recipe is read before recipes are configured."""
+    if problem := framework("overcooked").problem():
+        pytest.skip(problem)
+    vec = shoal.make("overcooked:tutorial_1", 1, backend="serial")
+    rollout(vec, 10)
+    vec.close()
+
+
+def test_atari_of_pettingzoo_has_the_roms_of_ale_py():
+    pytest.importorskip("multi_agent_ale_py")
+    pytest.importorskip("ale_py")
+    assert "atari/pong_v3" in framework("pettingzoo").names()
+    vec = make("pettingzoo", "atari/pong_v3", 1, backend="serial")
+    rollout(vec, 10)
+    vec.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="EGL is of Linux")
+def test_libraries_draw_without_a_display(monkeypatch):
+    """miniworld cannot even be imported without a display, unless pyglet is told before."""
+    from shoal.integrations.framework import choose_gl
+
+    names = ("DISPLAY", "MUJOCO_GL", "PYGLET_HEADLESS")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that what is set here is undone
+        monkeypatch.delenv(name)
+    choose_gl()
+    assert [os.environ.get(name) for name in names] == [None, "egl", "true"]
+    monkeypatch.delenv("PYGLET_HEADLESS")
+    monkeypatch.setenv("DISPLAY", ":0")
+    choose_gl()
+    assert "PYGLET_HEADLESS" not in os.environ
+
+
+def test_a_module_registers_ids_with_and_without_versions(tmp_path, monkeypatch):
+    """`module:namespace/Name` is one of Gymnasium's ids, as `module:Name-v0` is."""
+    text = "import gymnasium\ngymnasium.register('lands/Pole', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    (tmp_path / "registers_lands.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with shoal.make("registers_lands:lands/Pole", 1, backend="serial") as vec:
+        assert vec.reset(seed=1)[0].shape == (1, 4)
+    with pytest.raises(UnknownEnv, match="lands/Pola"):
+        shoal.make("registers_lands:lands/Pola", 1)
+
+
+def test_a_reward_for_each_objective_or_player_says_what_to_do():
+    import gymnasium
+
+    class Several(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+        def step(self, action):
+            return 0, [0.0, 1.0], False, False, {}
+
+    with shoal.make(Several, 1, backend="serial") as vec:
+        vec.reset(seed=1)
+        with pytest.raises(
+            BadOutput, match=r"not a number\. Wrap the env so that it returns one, or, if these are pla"
+        ):
+            vec.step(np.zeros(1, np.int64))
+
+
 def test_mazes_of_minigrid_that_lack_something_say_so(monkeypatch):
     pytest.importorskip("minigrid")
     from shoal.integrations import minigrid
@@ -490,6 +572,58 @@ def test_params_of_magent_are_those_of_its_functions():
     assert {"map_size", "dead_penalty"} <= set(framework("magent").params("battle") or {})
     with pytest.raises(ConfigError, match=r"magent:battle has no param 'dead_penalt'. Did you mean 'dead_penalty'"):
         shoal.make("magent:battle", dead_penalt=1)
+
+
+def test_ids_of_envpool_that_cannot_be_made_are_not_listed():
+    pytest.importorskip("envpool")
+    one = framework("envpool")
+    assert not {"Chess-v1", "VizdoomCustom-v1", "MultiDuel-v1", "IntersectionMultiAgent-v0"} & set(one.names())
+    with pytest.raises(ConfigError, match="envpool:Cig-v1 needs a scenario of yours, or other players. Use vizdoom:"):
+        shoal.make("envpool:Cig-v1", 2)  # would end the process
+    assert {"Chess-v1", "CartPole-v1", "CoinrunEasy-v0"} <= set(one.known())
+    with pytest.raises(ConfigError, match="envpool:Chess-v1 has 2 players; only ids of one are supported"):
+        shoal.make("envpool:Chess-v1", 2)
+    if "CoinrunEasy-v0" not in one.names():
+        with pytest.raises(ConfigError, match="envpool:CoinrunEasy-v0 needs Qt. Install it: apt-get"):
+            shoal.make("envpool:CoinrunEasy-v0", 2)
+
+
+def test_bounds_of_envpool_that_stand_for_none_are_infinite():
+    """It declares the smallest positive number and the largest one where DeepMind's suite has no bounds."""
+    from gymnasium import spaces
+
+    from shoal.integrations.envpool import mend
+
+    limits = np.finfo(np.float64)
+    found = mend(spaces.Dict(x=spaces.Box(limits.tiny, limits.max, (2,), np.float64), n=spaces.Discrete(3)))
+    assert found["x"] == spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    assert found["n"] == spaces.Discrete(3)
+    pixels = spaces.Box(0, 255, (4,), np.uint8)
+    assert mend(pixels) is pixels
+    assert mend(spaces.Box(-1, 1, (2,))) == spaces.Box(-1, 1, (2,))
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+def test_actions_with_the_largest_floats_as_bounds_are_not_scaled_to_them(bound):
+    """As of envs that declare no bounds: they are about 1, not 1e38."""
+    import gymnasium
+
+    class Free(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+        action_space = gymnasium.spaces.Box(-bound, bound, (2,))
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            assert np.abs(action).max() < 100
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    sizes = {"total_steps": 1000, "horizon": 16, "epochs": 1, "minibatches": 1}
+    options = options_for(Free, {"vec": {"num_envs": 2, "backend": "serial"}, "train": sizes, "device": "cpu"})
+    trainer = Trainer(Free, options)
+    trainer.iterate()  # a large action would raise in the env
+    trainer.close()
 
 
 def test_params_of_envpool_are_named():
@@ -794,24 +928,6 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(type(one), "libraries", {"libc.so.6": "never", "libnone.so.1": "apt-get install libnone1"})
     with pytest.raises(ConfigError, match=r"libnone\.so\.1 is not on this machine. Install it: apt-get install"):
         one.check()
-
-
-def test_a_game_file_that_vizdoom_needs_is_named_before_any_work():
-    pytest.importorskip("vizdoom")
-    with pytest.raises(ConfigError, match=r"needs the file doom2\.wad of Doom, .* or use vizdoom:Freedoom…"):
-        shoal.make("vizdoom:Doom2MAP01-S1", 1)
-    shoal.make("vizdoom:Freedoom2MAP01-S1", 1, backend="serial").close()
-
-
-def test_procgen_of_envpool_without_qt_names_the_command(monkeypatch):
-    envpool = pytest.importorskip("envpool")
-
-    def fails(*arguments, **options):
-        raise ImportError("EnvPool Procgen requires the system Qt 5 runtime on Linux.")
-
-    monkeypatch.setattr(envpool, "make_gymnasium", fails)
-    with pytest.raises(ConfigError, match=r"CoinrunEasy-v0 .* Qt 5, .* Install it: apt-get install libqt5core5a"):
-        shoal.make("envpool:CoinrunEasy-v0", 2)
 
 
 def test_minigrid_cells_are_planes():

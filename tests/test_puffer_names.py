@@ -315,6 +315,7 @@ def test_ocean_envs_are_vectorized_and_trained():
 def test_environments_atari():
     import shoal.puffer.environments.atari
 
+    shoal.puffer.environments.atari.env_creator("PongNoFrameskip-v4")().close()  # as old gym spells it
     env = shoal.puffer.environments.atari.env_creator("pong")(frameskip=2, framestack=2)
     assert isinstance(env, pufferlib.PufferEnv)
     assert env.single_observation_space.shape == (2, 210, 160)

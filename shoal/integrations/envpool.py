@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from shoal.errors import ConfigError, did_you_mean
-from shoal.integrations.framework import Framework, Reference
+from shoal.integrations.framework import Framework, Reference, can_load
 from shoal.spec import Layout
 from shoal.vector.actions import checked_actions, leaf_spaces
 from shoal.vector.base import check_seeds
@@ -46,6 +49,10 @@ class EnvPool(Framework):
     )
 
     def names(self) -> list[str]:
+        """Every id that can be made here, with one player."""
+        return [id for id in self.known() if not unfit(id)]
+
+    def known(self) -> list[str]:
         """Every id."""
         import envpool
 
@@ -66,9 +73,47 @@ class EnvPool(Framework):
         self, name: str, num_envs: int, *, seed: int | None, autoreset: str, render_mode: str | None, **params: Any
     ) -> ForeignVec:
         """`num_envs` envs as one pool."""
+        if problem := unfit(name):
+            raise ConfigError(f"envpool:{name} {problem}.")
         if autoreset == "disabled" and num_envs > 1:
             raise ConfigError("autoreset='disabled' is not for envpool's envs: they reset with the next step.")
         return PoolVec(Pool(name, num_envs, seed, {**params, "render_mode": render_mode} if render_mode else params))
+
+
+def unfit(id: str) -> str:
+    """Why no env of an id can be made here, and what to do; empty if nothing is wrong."""
+    import envpool
+    from envpool.registration import registry
+
+    family = str(registry.specs[id][0])
+    if family == "envpool.vizdoom" and re.match("VizdoomCustom|Cig|Multi", id):  # the last two end the process
+        return "needs a scenario of yours, or other players. Use vizdoom:"
+    if family == "envpool.procgen" and not can_load("libQt5Core.so.5"):
+        return f"needs Qt. Install it: {QT}"
+    if family in ("envpool.pgx", "envpool.highway"):  # those that have games of several players
+        players = int(envpool.make_spec(id).config.max_num_players)
+        if players > 1:
+            return f"has {players} players; only ids of one are supported. Games of several: openspiel:, jax:pgx/"
+    puzzles = {"Sudoku-v0": "10000_mixed_puzzles.npy", "Sudoku-very-easy-v0": "1000_very_easy_puzzles.npy"}
+    file = puzzles.get(id.removeprefix("Jumanji/"))
+    spec = importlib.util.find_spec("envpool_assets") if file else None
+    if file and spec is not None:
+        folder = Path(next(iter(spec.submodule_search_locations or ())), "jumanji", "assets", "sudoku")
+        if not (folder / file).is_file():
+            return f"needs {file}, which the package envpool_assets does not have. Put it into {folder}"
+    return ""
+
+
+def mend(space: Any) -> Any:
+    """A space whose bounds are infinite where EnvPool gives the smallest and the largest number of a type."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: mend(part) for key, part in space.spaces.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    limits = np.finfo(space.dtype)
+    low = np.where((space.low == limits.tiny) | (space.low == limits.min), -np.inf, space.low).astype(space.dtype)
+    high = np.where(space.high == limits.max, np.inf, space.high).astype(space.dtype)
+    return spaces.Box(low, high, space.shape, space.dtype.type)
 
 
 class Pool:
@@ -83,8 +128,8 @@ class Pool:
         self._make()
         with warnings.catch_warnings():  # on bounds that it gives as 64-bit numbers
             warnings.simplefilter("ignore")
-            self.single_observation_space = self.pool.observation_space
-            self.single_action_space = self.pool.action_space
+            self.single_observation_space = mend(self.pool.observation_space)
+            self.single_action_space = mend(self.pool.action_space)
         self._layout = Layout(self.single_action_space)
         self._spaces = leaf_spaces(self.single_action_space)
         self._dtype = np.int32 if self.single_action_space.dtype is not None and self._is_discrete() else None
@@ -102,10 +147,7 @@ class Pool:
             seeds["seed"] = int(np.random.SeedSequence().generate_state(1)[0] % 2**31)
         try:
             self.pool = envpool.make_gymnasium(self.name, num_envs=self.num_envs, **seeds, **self.params)
-        except ImportError as error:  # the family is imported now, and so are its libraries
-            why = f"Procgen needs Qt 5, which is not on this machine. Install it: {QT}" if "Qt" in str(error) else error
-            raise ConfigError(f"envpool:{self.name} cannot be made: {why}") from error
-        except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
             if refused := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
                 known = envpool.make_spec(self.name).config._fields
                 own = sorted(set(known) - {"num_envs", "seed", "env_seed", "batch_size", "gym_reset_return_info"})

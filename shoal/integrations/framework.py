@@ -179,7 +179,7 @@ class Framework:
     def problem(self) -> str:
         """Why no env can be made here, and the command that helps; empty if nothing is missing."""
         for module, requirement in self.packages.items():
-            if not _is_importable(module):
+            if not is_importable(module):
                 return f"{requirement.split('[')[0]} is not installed. Install it: {self.advice}"
             if wrong := wrong_version(requirement):
                 return f"{wrong}. Install another: {self.advice}"
@@ -187,7 +187,7 @@ class Framework:
             if shutil.which(program) is None:
                 return f"the program {program} is not on the PATH. Install it: {command}"
         for library, command in self.libraries.items() if sys.platform == "linux" else ():
-            if not _can_load(library):
+            if not can_load(library):
                 return f"the library {library} is not on this machine. Install it: {command}"
         return ""
 
@@ -248,9 +248,10 @@ def framework(prefix: str) -> Framework:
 
 
 def choose_gl() -> None:
-    """MuJoCo draws with EGL where there is no display. It must be chosen before MuJoCo's renderer is imported."""
+    """MuJoCo and pyglet draw with EGL where there is no display. It must be chosen before they are imported."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
+        os.environ.setdefault("PYGLET_HEADLESS", "true")
 
 
 def import_quietly(module: str) -> Any:
@@ -317,7 +318,8 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0].split("rc")[0])[:4])
 
 
-def _is_importable(module: str) -> bool:
+def is_importable(module: str) -> bool:
+    """Whether a module is installed. Imports no more than its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):  # its parent is missing
@@ -325,7 +327,8 @@ def _is_importable(module: str) -> bool:
 
 
 @functools.cache
-def _can_load(library: str) -> bool:
+def can_load(library: str) -> bool:
+    """Whether a shared library is on this machine."""
     try:
         ctypes.CDLL(library)
     except OSError:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 from shoal.errors import ConfigError
-from shoal.integrations.framework import Framework, Reference, import_quietly
+from shoal.integrations.framework import Framework, Reference, choose_gl, import_quietly, is_importable, wrong_version
 from shoal.vector.slots import Limited
 
 INSTALL = "pip install shimmy gym==0.26.2"
+NEEDS = {  # what envs of gym 0.26 need besides it
+    r"(Ant|HalfCheetah|Hopper|Humanoid|HumanoidStandup|Pusher|Reacher|Swimmer|Walker2d)-v[23]": "mujoco_py",
+    r"Inverted(Double)?Pendulum-v[23]": "mujoco_py",
+    r"(Hopper|Swimmer|Walker2d)-v4": "mujoco<3",  # whose format their files have
+    r"(Acrobot|CarRacing|LunarLanderContinuous)-v\d": "numpy<2",
+}
 
 
 class Gym(Framework):
@@ -30,7 +37,11 @@ class Gym(Framework):
     )
 
     def names(self) -> list[str]:
-        """The ids that gym has registered."""
+        """The ids that gym has registered and that can be made here."""
+        return [name for name in self.known() if not lacking(name)]
+
+    def known(self) -> list[str]:
+        """All ids that gym has registered."""
         gym = import_quietly("gym")
         specs = getattr(gym.envs.registry, "env_specs", gym.envs.registry)  # a dict from 0.24 on
         return sorted(specs)
@@ -43,14 +54,29 @@ class Gym(Framework):
         """A function that makes the env with this id."""
         if importlib.util.find_spec("gym") is None:
             raise ConfigError(f"gym:{name} needs the old gym package, which is not installed. Install it: {INSTALL}")
+        if missing := lacking(name):
+            stem = re.sub(r"-v\d+$", "", name)
+            raise ConfigError(f"gym:{name}: {missing}. Gymnasium has a newer version: gymnasium:{stem}")
         return super().find(name)
 
     def make(self, name: str, *, render_mode: str | None = None, **params: Any) -> Any:
         """One env, with today's API."""
+        choose_gl()
         gym = import_quietly("gym")
         if is_new(gym):
             return adapt(gym.make(name, disable_env_checker=True, render_mode=render_mode, **params))
         return adapt(gym.make(name, **params), render_mode)
+
+
+def lacking(id: str) -> str:
+    """What gym's own env of this id needs and that is not installed; empty if nothing is missing."""
+    for pattern, requirement in NEEDS.items():
+        if re.fullmatch(pattern, id):
+            if not is_importable(re.split("[<=>]", requirement)[0]):
+                return f"{requirement} is not installed, and it is needed"
+            if wrong := wrong_version(requirement):
+                return wrong
+    return ""
 
 
 def is_new(gym: Any) -> bool:

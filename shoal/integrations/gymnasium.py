@@ -33,6 +33,7 @@ def find(name: str) -> Callable[..., Any]:
     place = ""
     if module:
         try:
+            choose_gl()
             place = names.absolute_place(module, f"'gymnasium:{name}'")
             names.load(place)
         except ConfigError as error:
@@ -57,10 +58,10 @@ def spelled(id: str) -> str:
 
 def _make(place: str, id: str, **kwargs: Any) -> Any:
     """Makes an env, in any process: where the id is not registered, its module is imported first."""
+    if place or kwargs.get("render_mode"):
+        choose_gl()
     if place and id not in gymnasium.registry:
         names.load(place)
-    if kwargs.get("render_mode"):
-        choose_gl()
     try:
         return gymnasium.make(id, **{"disable_env_checker": True, **kwargs})
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
@@ -170,6 +171,8 @@ def _has_moved(spec: Any) -> bool:
     """
     entry_point = spec.entry_point
     if spec.id == "Pusher-v4" and wrong_version("mujoco<3"):
+        return True
+    if spec.name in ("GymV21Environment", "GymV26Environment"):  # shimmy's, once it is imported
         return True
     return getattr(entry_point, "__module__", "") == "gymnasium.envs" and entry_point.__name__.startswith("_raise")
 

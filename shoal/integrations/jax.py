@@ -138,6 +138,8 @@ class Jax(Framework):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 env = LIBRARIES[library](rest, params)
+        except OSError as error:  # a few download data
+            raise ConfigError(f"jax:{name} cannot be made: its data cannot be read or downloaded: {error}") from error
         except (TypeError, ValueError, KeyError) as error:
             raise ConfigError(f"jax:{name} cannot be made with {params or 'its defaults'}: {error}") from error
         return JaxVec(env, num_envs, seed=seed, autoreset=autoreset, device=jax_device)

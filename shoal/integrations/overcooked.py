@@ -54,8 +54,9 @@ class Overcooked(Separate):
     ) -> Any:
         """One kitchen with the API of pettingzoo.ParallelEnv."""
         import_quietly("gym")
-        from overcooked_ai_py.mdp.overcooked_mdp import OvercookedGridworld
+        from overcooked_ai_py.mdp.overcooked_mdp import OvercookedGridworld, Recipe
 
+        Recipe.configure({})  # a layout that starts with a soup (tutorial_1) reads its recipe before it configures them
         return Kitchen(OvercookedGridworld.from_layout_name(name), horizon, shaped, random_start)
 
 

@@ -50,6 +50,7 @@ def find(name: str) -> Callable[..., Any]:
     except ImportError as error:
         folder = name.split("/")[0]
         install = INSTALL["mpe2"] if package == "mpe2" else f"pip install 'pettingzoo[{folder}]'"
+        install += " ale-py" if folder == "atari" else ""  # it has the ROMs
         raise ConfigError(f"pettingzoo:{name} cannot be imported: {error}. Install what it needs: {install}") from error
     return partial(_make, module)
 
@@ -91,7 +92,15 @@ def _load(module: str) -> ModuleType:
 
 def _make(module: str, **kwargs: Any) -> Any:
     loaded = _load(module)
+    if module.startswith("pettingzoo.atari.") and (folder := rom_folder()):
+        kwargs = {"auto_rom_install_path": folder, **kwargs}
     return (loaded.parallel_env if hasattr(loaded, "parallel_env") else loaded.env)(**kwargs)
+
+
+def rom_folder() -> str:
+    """The ROMs of ale-py, which multi_agent_ale_py itself does not have; empty without ale-py."""
+    spec = importlib.util.find_spec("ale_py")
+    return str(Path(spec.origin).parent / "roms") if spec is not None and spec.origin else ""
 
 
 class PettingZoo(Framework):
@@ -122,12 +131,14 @@ class PettingZoo(Framework):
         "Action masks are read from infos, and from the observation where it has an `action_mask`.",
         "Versions are those of the installed PettingZoo: 1.27 has knights_archers_zombies_v11, cooperative_pong_v6 and "
         "pursuit_v5, and no waterworld.",
+        "Atari's games for two to four players need multi-agent-ale-py, and their ROMs from ale-py: "
+        "pip install 'pettingzoo[atari]' ale-py.",
         "cooperative_pong is drawn once a step, also without a render mode, in which PettingZoo leaves it black.",
     )
 
     def names(self) -> list[str]:
-        """Every env of the installed packages. Those of Atari need one more."""
-        has_atari = importlib.util.find_spec("multi_agent_ale_py") is not None
+        """Every env of the installed packages. Those of Atari need one more, and ROMs."""
+        has_atari = importlib.util.find_spec("multi_agent_ale_py") is not None and bool(rom_folder())
         return [name for name in names() if has_atari or not name.startswith("atari/")]
 
     def find(self, name: str) -> Callable[..., Any]:

@@ -41,8 +41,9 @@ def _creators(work: dict[str, Any]) -> list[Creator]:
 
     wrap = work["wrap"]
     if wrap and importlib.util.find_spec("gymnasium") is None:
+        shown = ",".join(f"{name}={value}" for name, value in wrap.items())
         raise ConfigError(
-            f"wrap={wrap} needs Gymnasium where the env runs. Install it: {sys.executable} -m pip install gymnasium"
+            f"wrap={shown} needs Gymnasium where the env runs. Install it: {sys.executable} -m pip install gymnasium"
         )
     if wrap:
         from shoal.wrappers import Wrap

@@ -20,6 +20,8 @@ from gymnasium import spaces
 from shoal.errors import ConfigError
 from shoal.spec import Array, Layout
 
+NO_BOUND = 1e30  # some envs declare the largest float where there is no bound: scaled to it, actions would be useless
+
 
 @dataclass(frozen=True)
 class Part:
@@ -71,7 +73,7 @@ class ActionParts:
         self.choices = at if not self.has_box else 0  # the length of an action mask
         self.is_one_choice = len(parts) == 1 and not self.has_box
         low, high = (np.concatenate(ends) if ends else np.zeros(0) for ends in (lows, highs))
-        bounded = np.isfinite(low) & np.isfinite(high)
+        bounded = (np.abs(low) < NO_BOUND) & (np.abs(high) < NO_BOUND)
         if self.squash and self.has_box and not bounded.all():
             raise ConfigError("--nn.squash tanh needs actions with finite bounds. Use --nn.squash none.")
         self._ends = low, high

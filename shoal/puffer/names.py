@@ -141,7 +141,10 @@ def _plain(name: str) -> str:
 def _match(name: str, prefix: str) -> str:
     """The newest Gymnasium id with this prefix and name, ignoring case and punctuation."""
     _import_ids(prefix)
-    wanted = _plain(name.split("-", 1)[1])
+    given = name.split("-", 1)[1]
+    if prefix == "ALE/":  # the ids of old gym
+        given = re.sub(r"(NoFrameskip|Deterministic)-v\d+$", "", given, flags=re.IGNORECASE)
+    wanted = _plain(given)
     ids = {id: re.sub(r"-v\d+$", "", id.removeprefix(prefix)) for id in gymnasium.registry if id.startswith(prefix)}
     matching = [id for id, stem in ids.items() if _plain(stem) == wanted or _plain(id.removeprefix(prefix)) == wanted]
     if not matching:

@@ -27,6 +27,7 @@ from shoal.vector.slots import (
     info_dict,
     is_number,
     is_set,
+    several,
     wrong_step,
 )
 
@@ -270,7 +271,7 @@ class Runner:
             for number, reward in enumerate(rewards):
                 if not is_number(reward):
                     self.place[0] = self.lo + number
-                    raise BadOutput(f"the reward is {brief(reward)}, not a number")
+                    raise BadOutput(f"the reward is {brief(reward)}, not a number{several(reward)}")
             self.rewards[:] = rewards
         else:
             self.rewards[:] = array

@@ -119,6 +119,13 @@ def wrong_step(result: Any) -> str:
     return f"step returned {brief(result)}, not {five}"
 
 
+def several(reward: Any) -> str:
+    """What to do about a reward for each objective or player; empty for others."""
+    if not isinstance(reward, (list, tuple, np.ndarray)) or len(np.shape(reward)) != 1:
+        return ""
+    return ". Wrap the env so that it returns one, or, if these are players, give it PettingZoo's ParallelEnv API"
+
+
 def brief(value: Any) -> str:
     """A value as short text for a message."""
     text = repr(value)
@@ -176,7 +183,7 @@ class SingleSlot(Slot):
             raise BadOutput(wrong_step(result)) from None
         self.tick += 1
         if not is_number(reward):
-            raise BadOutput(f"the reward is {brief(reward)}, not a number")
+            raise BadOutput(f"the reward is {brief(reward)}, not a number{several(reward)}")
         self.total += reward
         self.rewards[row] = reward
         terminated, truncated = is_set(terminated, "terminated"), is_set(truncated, "truncated")
