@@ -46,6 +46,8 @@ class World:
         if fixed:  # as on a GPU: one place for each row, which is cut off at most once in a rollout
             self.rollout.truncations.reserve(horizon)
         self.can_die, self.lives = can_die, [[] for _ in range(rows)]
+        self.tells_masks = bool(seed % 2) and not fixed  # whether the masks of last observations are known
+        self.last_masks = {}  # of observations of kind LAST
         self.alive = np.ones(rows, bool)
         self.number = 0.0
         self.now = [self.fresh() for _ in range(rows)]
@@ -87,6 +89,8 @@ class World:
                 self.now[row] = self.fresh()
                 if cut:
                     was_cut.add(row)
+                    told = self.now[row] if self.tells_masks else self.lives[row][-1].obs
+                    self.last_masks[self.now[row]] = mask_of(told)
                     self.lives[row].append(Lived(self.now[row], kind=LAST))
                     cut_rows.append(row)
                     cut_obs.append(self.now[row])
@@ -98,7 +102,8 @@ class World:
                     self.alive[row], self.now[row] = False, 0.0
             if cut_rows and not truncations.is_fixed:
                 last = torch.tensor(cut_obs).unsqueeze(1).expand(-1, 2).clone()
-                truncations.add(t, torch.tensor(cut_rows), [last], ())
+                masks = torch.stack([self.last_masks[one] for one in cut_obs]) if self.tells_masks else None
+                truncations.add(t, torch.tensor(cut_rows), [last], (), masks)
         for row in range(self.rows):
             r.obs[0][self.horizon, row] = self.now[row]
             if r.alive is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from pathlib import Path
@@ -27,7 +28,7 @@ from shoal.errors import ConfigError, TrainingError
 from shoal.nn.policy import Net
 from shoal.nn.qnet import QHead, QNet
 from shoal.train import load_player, options_for, train
-from tests.training import ENVS, contents, cut, make_trainer, tiny, tiny_trainer, train_tiny
+from tests.training import ENVS, contents, cut, make_trainer, tiny, tiny_trainer, train_tiny, training
 
 CHAIN = str(Path(__file__).parent / "chain.h")
 
@@ -72,6 +73,63 @@ def test_the_chains_values_are_learned(algo, options):
         found = t.actors[0].step(torch.eye(5), ())[0]
     t.close()
     np.testing.assert_allclose(found, known_values(), rtol=0.01)
+
+
+class Toll(gymnasium.Env):
+    """Each step costs 1, and one choice of three is allowed. A time limit ends an episode after four steps.
+
+    `last`: what the info of the last step has: the mask that follows (`own`), one that allows nothing, or none.
+    """
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(3)
+
+    def __init__(self, last: str = "own") -> None:
+        self.last = last
+
+    def _info(self) -> dict[str, Any]:
+        if self.tick == 4 and self.last != "own":
+            return {"action_mask": np.zeros(3, np.int8)} if self.last == "zeros" else {}
+        return {"action_mask": np.eye(3, dtype=np.int8)[1 if self.tick == 4 else 0]}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return np.ones(1, np.float32), self._info()
+
+    def step(self, action: Any) -> Any:
+        assert action == 0
+        self.tick += 1
+        return np.ones(1, np.float32), -1.0, False, self.tick == 4, self._info()
+
+
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_a_time_limit_bootstraps_from_allowed_choices_alone(algo):
+    """A choice that is never allowed keeps the value of a new network, 0: with it, costs would seem to end."""
+    own = {
+        "dqn": {"batch_size": 64, "gradient_steps": 8, "target_tau": 0.1, "replay_size": "5k", "double": False},
+        "pqn": {"q_lambda": 0.0, "horizon": 8, "minibatches": 2, "epochs": 4},
+    }
+    base = {"gamma": 0.5, "learning_rate": 5e-3, "schedule": "linear", "total_steps": "8k"}
+    setup = {"vec": {"num_envs": 16, "backend": "serial"}, "nn": {"hidden": 16, "layers": 1}, "env": {"last": "none"}}
+    with training(Toll, **setup, algo=algo, train={**base, **own[algo]}) as trainer:
+        while not trainer.is_done:
+            trainer.iterate()
+        with torch.no_grad():
+            found = trainer.actors[0].step(torch.ones(1, 1), ())[0][0, 0]
+    assert float(found) == pytest.approx(-2.0, abs=0.05)
+
+
+@pytest.mark.parametrize(("last", "allowed"), [("own", 1), ("zeros", 0), ("none", 0)])
+@pytest.mark.parametrize("algo", ["dqn", "pqn"])
+def test_the_mask_of_a_last_observation_is_the_envs_or_that_of_the_step_before(algo, last, allowed):
+    with contextlib.closing(
+        tiny_trainer(Toll, algo=algo, vec={"num_envs": 3, "backend": "serial"}, env={"last": last})
+    ) as trainer:
+        trainer.iterate()
+        rollout = trainer.learners[0].rollout
+        masks = [rollout.truncations.masks_of(one) for one in rollout.truncations]
+        assert masks
+        for mask in masks:
+            assert mask.tolist() == [[int(choice == allowed) for choice in range(3)]] * 3
 
 
 def test_n_step_learns_from_what_is_further_away():

@@ -64,10 +64,7 @@ def test_what_is_drawn_is_what_was_lived(rows_agents, horizon, n_step, rollouts,
         assert float(batch.discounts[i]) == discount
         if after is not None:
             assert batch.next_obs[0][i].tolist() == [after, after]
-            follows = world.lives[row][k : k + n_step]
-            is_last = any(p.kind == replays.TRUNCATED for p in follows)
-            if not is_last:
-                assert batch.next_masks[i].tolist() == mask_of(after).tolist()
+            assert batch.next_masks[i].tolist() == world.last_masks.get(after, mask_of(after)).tolist()
     newest = {
         (row, k)
         for row, life in enumerate(world.lives)

@@ -137,16 +137,19 @@ def compute_returns(learner: Learner) -> Tensor:
 
     def value(truncation: Truncation) -> Tensor:
         """Max Q of the last observations. Networks of agents need a row for every agent: the others are zeros."""
-        rows = truncation.rows
+        rows, masks = truncation.rows, rollout.truncations.masks_of(truncation)
         if learner.fused is not None and isinstance(rows, slice):
-            values: Tensor = learner.fused.values_of(truncation.obs[0])
+            values: Tensor = learner.fused.values_of(truncation.obs[0], masks)
             return values
-        if actor.networks == 1 or isinstance(rows, slice):
-            return actor.step(rollout.observations(truncation.obs), ())[1]
-        all_rows = [leaf.new_zeros((rollout.rows, *leaf.shape[1:])) for leaf in truncation.obs]
-        for padded, leaf in zip(all_rows, truncation.obs):
-            padded[rows] = leaf
-        return actor.step(rollout.observations(all_rows), ())[1][rows]
+        leaves = truncation.obs
+        is_part = actor.networks > 1 and not isinstance(rows, slice)
+        if is_part:
+            leaves = [leaf.new_zeros((rollout.rows, *leaf.shape[1:])) for leaf in truncation.obs]
+            for padded, leaf in zip(leaves, truncation.obs):
+                padded[rows] = leaf
+        outputs = actor.step(rollout.observations(leaves), ())[0]
+        outputs = outputs[rows] if is_part else outputs
+        return (outputs if masks is None else torch.where(masks != 0, outputs, NEVER)).amax(-1)
 
     # truncation bootstraps from final_obs; termination does not (docs/design/episodes.md)
     rollout.truncations.bootstrap(rewards, config.gamma, value)

@@ -265,13 +265,13 @@ class Replay:
     def _store_last(self, rollout: Rollout, last: Tensor) -> None:
         """Writes the last observations of truncated episodes to the places `last` (steps, rows)."""
         self.kinds.index_fill_(0, last.flatten(), LAST)  # a fill: a graph cannot copy a number from the host
-        if self.masks is not None:
-            self.masks.index_fill_(0, last.flatten(), 1)  # the mask there is not known: the env was reset
         for truncation in rollout.truncations:
             # the minimum over the steps is the truncated one: the others have the scratch place, the highest index
             places = last[truncation.steps, truncation.rows].min(0).values
             for k, stored in self.whole(self.obs):
                 stored[places] = truncation.obs[k].to(stored.dtype)
+            if self.masks is not None and (masks := rollout.truncations.masks_of(truncation)) is not None:
+                self.masks[places] = masks
 
     def _places(self, slots: Tensor) -> Tensor:
         """The places of positions in each row's ring; `slots` may exceed the capacity."""

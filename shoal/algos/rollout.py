@@ -185,6 +185,7 @@ class Truncation:
     flags: Tensor  # (steps, rows)
     obs: list[Tensor]  # (rows, ...)
     state: State  # (rows, ...): the recurrent state that belongs to obs
+    mask: Tensor | None = None  # (rows, choices): the action masks that belong to obs; None: not known
 
 
 class Truncations:
@@ -216,10 +217,24 @@ class Truncations:
         self.obs = [zeros((windows, *leaf.shape[1:]), dtype=leaf.dtype) for leaf in rollout.obs]
         self.state = tuple(zeros((windows, *part.shape)) for part in rollout.state)
 
-    def add(self, t: int, rows: Tensor, obs: list[Tensor], state: State) -> None:
+    def add(self, t: int, rows: Tensor, obs: list[Tensor], state: State, mask: Tensor | None = None) -> None:
         """Adds rows that were truncated at step t, with their last observations. Not for fixed sizes."""
         flags = torch.ones((1, len(rows)), dtype=torch.bool, device=rows.device)
-        self.added.append(Truncation(slice(t, t + 1), rows, flags, obs, state))
+        self.added.append(Truncation(slice(t, t + 1), rows, flags, obs, state, mask))
+
+    def masks_of(self, truncation: Truncation) -> Tensor | None:
+        """(rows, choices): the action masks of the last observations; None: there are no masks.
+
+        Where the env did not tell them, those of the step before stand in: a Q-value of a choice that is never allowed
+        is never learned, and must not be bootstrapped from.
+        """
+        masks = self.rollout.masks
+        if masks is None or truncation.mask is not None:
+            return truncation.mask
+        if not isinstance(truncation.rows, slice):
+            return masks[truncation.steps.start, truncation.rows]
+        flags = truncation.flags.unsqueeze(-1)
+        return torch.where(flags.any(0), (masks[:-1][truncation.steps] * flags).amax(0), 1)
 
     def put(self, truncation: Truncation) -> None:
         """Copies the observations and state, not the flags, of another rollout's truncation into fixed entries."""

@@ -67,13 +67,17 @@ class Writer:
                 view[env] = checked(part, leaf)
 
 
-def checked(value: Any, leaf: Any) -> Array:
-    """The value as an array with the leaf's shape and a dtype that converts to the leaf's, or BadOutput."""
+def checked(value: Any, leaf: Any, rows: tuple[int, ...] = ()) -> Array:
+    """The value as an array with the leaf's shape and a dtype that converts to the leaf's, or BadOutput.
+
+    Of a batch, `rows` is its first dimension.
+    """
     if value is None:
         raise BadOutput(f"obs{leaf.name} is None")
     array = np.asarray(value)
-    if array.shape != leaf.shape:
-        raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {leaf.shape}")
+    if array.shape != (*rows, *leaf.shape):
+        of = f"{(*rows, *leaf.shape)} for all envs" if rows else leaf.shape
+        raise BadOutput(f"obs{leaf.name} has shape {array.shape}, its space has {of}")
     if array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "safe"):
         return array
     if array.dtype.kind in "iu" and leaf.dtype.kind in "iu":  # a number that does not fit would be another number
@@ -382,7 +386,7 @@ class VectorSlot(Slot):
             part = obs
             for key in leaf.path:
                 part = part[key]
-            view[:] = part
+            view[:] = checked(part, leaf, view.shape[:1])
 
     def reset(self, seed: Any, options: Info | None, info_rows: InfoRows) -> None:
         """Starts episodes in all envs, or in those of `options["reset_mask"]`. `seed` is a list."""

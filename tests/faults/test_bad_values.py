@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 import shoal
 from shoal.errors import ActionError, BadOutput, ConfigError, EnvCrashed
@@ -176,6 +177,28 @@ def test_nobody_reads_the_last_obs_of_an_episode_that_terminated():
         obs, *_, infos = vec.step(np.zeros(4, int))
         assert np.isfinite(obs).all()
         assert np.isnan(infos["final_obs"][1]).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("obs", "pattern"),
+    [
+        (np.full((3, 2), 300, np.uint16), r"obs is of uint16 in 300 \.\. 300, which its space's uint8 cannot hold"),
+        (np.full((3, 2), 0.5), "obs has dtype float64, its space has uint8"),
+        (np.zeros(2, np.uint8), r"obs has shape \(2,\), its space has \(3, 2\) for all envs"),
+    ],
+)
+def test_observations_of_vector_envs_are_checked_too(obs, pattern, backend):
+    def create():
+        vec = SyncVectorEnv([partial(Saver, WHOLE, np.zeros(2, np.uint8), {})] * 3, autoreset_mode="SameStep")
+        step = vec.step
+        vec.step = lambda actions: (obs, *step(actions)[1:])
+        return vec
+
+    with closing(shoal.make(create, 2, **BACKENDS[backend])) as vec:
+        vec.reset(seed=0)
+        with within(5.0), pytest.raises(BadOutput, match=pattern):
+            vec.step(np.zeros(6, int))
 
 
 FLAGS = [bool, np.bool_, int, np.int8, np.float32, np.array, lambda flag: np.array([flag])]

@@ -200,7 +200,8 @@ class HostCollector:
             ended = np.flatnonzero(truncated & ~terminated)
             if len(ended) and seat.learns:
                 index, last = self._last_obs(seat, ended, infos, envs)
-                rollout.truncations.add(envs.t, index, last, self._truncated_state(seat, index, envs))
+                mask = self._last_masks(seat, index, ended, infos, envs)
+                rollout.truncations.add(envs.t, index, last, self._truncated_state(seat, index, envs), mask)
         self._clear_state(seat, ~views.dones, envs)
 
     def _last_obs(
@@ -213,6 +214,20 @@ class HostCollector:
         else:  # an env that resets itself does not return it: use the observation before the step
             final = [leaf[envs.t, rows].numpy() for leaf in rollout.obs]
         return index + rows.start, [torch.from_numpy(leaf[ended]) for leaf in final]
+
+    def _last_masks(
+        self, seat: Seat, index: torch.Tensor, ended: Array, infos: Any, envs: EnvRange
+    ) -> torch.Tensor | None:
+        """The action masks that belong to `_last_obs`, those of the step before in gaps; None: the env told none."""
+        final, rollout = infos.get("final_info", {}), seat.rollout
+        if rollout.masks is None or "_action_mask" not in final:
+            return None
+        if (masks := pick_masks(final, seat.role, self.agents, envs.lo)) is None:
+            return None
+        told = pick(final["_action_mask"], seat.role, self.agents, envs.lo)[ended]
+        given = torch.from_numpy(masks[ended].reshape(len(ended), -1).astype(np.int8))
+        is_mask = torch.from_numpy(told) & (given != 0).any(1)  # some envs allow nothing once an episode is over
+        return torch.where(is_mask.unsqueeze(1), given, rollout.masks[envs.t, index])
 
     def _take_obs(
         self,

@@ -122,7 +122,8 @@ class HostEnvCollector(HostCollector):
             for truncation in self.host.truncations:
                 assert isinstance(truncation.rows, torch.Tensor)
                 last = [leaf.to(device) for leaf in truncation.obs]
-                truncations.add(truncation.steps.start, truncation.rows.to(device), last, truncation.state)
+                mask = None if truncation.mask is None else truncation.mask.to(device)
+                truncations.add(truncation.steps.start, truncation.rows.to(device), last, truncation.state, mask)
             return
         self._flags.zero_()
         for truncation in self.host.truncations:

@@ -165,11 +165,10 @@ class FusedQ:
             **self.shape, MASKED=masks is not None, BM=64, num_warps=4,
         )  # fmt: skip
 
-    def values_of(self, obs: Tensor) -> Tensor:
-        """The highest Q-value of each of as many observations as there are rows; all choices are allowed."""
+    def values_of(self, obs: Tensor, masks: Tensor | None) -> Tensor:
+        """The highest allowed Q-value of each of as many observations as there are rows."""
         rollout, out = self.learner.rollout, fresh(obs, len(obs), dtype=torch.float32)
-        allowed = None if rollout.masks is None else torch.ones_like(rollout.masks[0])
-        self._act(obs, rollout.noise[0], allowed, self.unused[0], out, self.unused[1], self.unused_env_actions)
+        self._act(obs, rollout.noise[0], masks, self.unused[0], out, self.unused[1], self.unused_env_actions)
         return out
 
     # ---- learning ----

@@ -58,6 +58,8 @@ class NativeReplay:
             counts = slice(None) if rollout.alive is None else rollout.alive[t, rows]
             for k, stored in self.replay.whole(self.replay.obs):
                 stored[last[t, rows[counts]]] = truncation.obs[k][counts].to(stored.dtype)
+            if self.replay.masks is not None:
+                self.replay.masks[last[t, rows[counts]]] = rollout.truncations.masks_of(truncation)[counts]
 
     def _describe(self, rollout: Any) -> tuple[Any, ...]:
         """The C struct of a rollout, and what it points to."""

@@ -483,7 +483,7 @@ static void write_obs(const Store *s, int64_t place, int64_t t, int64_t row) {
     memcpy(r->masks + place * r->mask_size, s->masks + (t * r->rows + row) * r->mask_size, (size_t)r->mask_size);
 }
 
-// Stores a rollout, as Replay.store does. The caller writes the final observations of truncated episodes.
+// Stores a rollout, as Replay.store does. The caller writes the final observations and masks of truncated episodes.
 SHOAL_API void shoal_replay_store(const Store *s) {
     const Replay *r = s->replay;
     for (int64_t row = 0; row < r->rows; row++) {
@@ -507,8 +507,6 @@ SHOAL_API void shoal_replay_store(const Store *s) {
             if (!is_cut) continue;
             place = base + head;
             r->kinds[place] = LAST;
-            // the mask of a final observation is unknown, as the env was reset: all actions are allowed
-            if (r->masks) memset(r->masks + place * r->mask_size, 1, (size_t)r->mask_size);
             s->last[at] = place;
             head = head + 1 == r->capacity ? 0 : head + 1;
             written++;
