@@ -6,6 +6,7 @@ Action heads of every kind, and networks that do not fit into one block (shoal/a
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,10 @@ from gymnasium import spaces
 
 from shoal.algos import ppo
 from shoal.algos.fast import base, fused, fused_core, layered, layered_core
+from shoal.algos.fast.tiles import CANDIDATES, MuonTiles, Tile, Tiles
 from shoal.algos.optimizers import muon
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
-from tests.in_flight import hazards
+from tests.in_flight import hazards, ptxas_says
 
 MULTI = spaces.MultiDiscrete([3, 1, 5])
 BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
@@ -118,7 +120,51 @@ def check_wide(cases: Any = WIDE) -> None:
     for env, tables in cases:
         layered.MEMORY = tables.get("memory", memory)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
-        check_one(env, tables, partial(kind, rows=32, columns=64, exact=True))
+        check_one(env, tables, partial(kind, rows=32, columns=64, exact=True, tiles=tables.get("tiles")))
+
+
+HALVES = Tile(32, 128, 64)
+LARGE = Tiles(
+    forward=HALVES,
+    backward=HALVES,
+    grads=Tile(64, 128, 16),
+    expand=True,
+    muon=MuonTiles(square=Tile(64, 64, 64), apply=Tile(64, 128, 64)),
+)
+BY_CUBLAS = Tiles(expand=True, cublas=True)
+WIDER: list[tuple[Any, dict[str, Any]]] = [
+    # 150 numbers of 256, 140 units of 256, matrices of several tiles, a minibatch in parts
+    (
+        partial(Noise, (150,), MIXED, np.uint8),
+        {"nn": {"hidden": 140}, "train": MUON, "num_envs": 10, "memory": 1 << 17, "tiles": LARGE},
+    ),
+    (partial(Noise, (130,), spaces.Discrete(9)), {"nn": {"hidden": 150, "layers": 1}, "tiles": LARGE}),
+    (
+        partial(Noise, (150,), BOX),
+        {"nn": {"hidden": 130, "layers": 3, "activation": "tanh"}, "train": {"normalize_obs": True}, "tiles": LARGE},
+    ),
+    (partial(Noise, (150,), MULTI), {"nn": {"hidden": 130, "layers": 3, "std": "state"}, "tiles": BY_CUBLAS}),
+    # the first layer and the last are none of these
+    (
+        partial(Noise, (20,), MIXED),
+        {"nn": {"hidden": 130, "layers": 3}, "train": MUON, "tiles": replace(LARGE, expand=False)},
+    ),
+    # each part alone
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, forward=HALVES)}),
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, backward=HALVES)}),
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(grads=Tile(128, 128, 16))}),
+    (partial(Noise, (70,), BOX), {"nn": {"hidden": 130}, "train": MUON, "tiles": Tiles(muon=MuonTiles())}),
+    # agents that die, masks
+    ("forage", {"nn": {"hidden": 130, "encoder": "mlp"}, "num_envs": 3, "tiles": LARGE}),
+    # after convolutions
+    ("maze", {"nn": {"hidden": 130}, "env": {"side": 5}, "train": MUON, "num_envs": 3, "tiles": LARGE}),
+]
+
+
+def check_tiles() -> None:
+    """Every variant of `Tiles`, for layers that count as wide."""
+    layered.WIDE = 128
+    check_wide(WIDER)
 
 
 def check_cores() -> None:
@@ -142,38 +188,55 @@ COMPILED: list[tuple[Any, dict[str, Any]]] = [
 
 def check_compiles() -> None:
     """What a rollout and an update launch compiles, and keeps to the shared memory of small cards; it needs none."""
+    compile_all(COMPILED)
+
+
+def check_compiled_tiles() -> None:
+    """The same for all candidates, as craftax_classic launches them: nothing spills, and products run in parallel."""
+    train = {**MUON, "muon_steps": 3}
+    tables = {"nn": {"hidden": 512, "layers": 3}, "train": train}
+    compile_all(
+        [(partial(Noise, (1345,), spaces.Discrete(17), np.uint8), {**tables, "tiles": x}) for x in CANDIDATES.values()]
+    )
+
+
+def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    launches: list[tuple[Any, Any, Any, int]] = []
+    launches: list[tuple[Any, Any, Any, int, bool]] = []
     for module in (base, layered, fused_core):
-        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room))
-    for env, tables in COMPILED:
-        room = (99 if "rows" in tables else 227) << 10
+        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
+    for env, tables in cases:
+        room, is_wide = (99 if "rows" in tables else 227) << 10, "tiles" in tables
         learner = with_a_rollout(env, tables).learners[0]
         learner.optimizer.rate = torch.tensor(0.1)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
-        learner.fused = kind(learner, tables.get("rows", 0))
+        learner.fused = kind(learner, tables.get("rows", 0), tiles=tables.get("tiles"))
         learner.fused.act(0)
         ppo.update(learner)
     seen = set()
-    for kernel, args, options, room in launches:
+    for kernel, args, options, room, is_wide in launches:
         names = dict(zip(kernel.arg_names, args))
-        constants = {name: value for name, value in options.items() if name != "num_warps"}
+        compiling = {name: options[name] for name in ("num_warps", "num_stages") if name in options}
+        constants = {name: value for name, value in options.items() if name not in ("launch_pdl", *compiling)}
         constants |= {name: None for name, value in names.items() if value is None}
         kinds = {name: kind_of(value) for name, value in names.items()} | dict.fromkeys(constants, "constexpr")
         places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-        key = (kernel, str(kinds), str(constants))
+        key = (kernel, str(kinds), str(constants), str(compiling))
         if key in seen:
             continue
         seen.add(key)
         apart = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*"}
         source = ASTSource(kernel, kinds, places, apart)
-        made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": options["num_warps"]})
+        made = triton.compile(source, GPUTarget("cuda", 90, 32), options=compiling)
         assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
         assert not hazards(made.asm["ttgir"]), (kernel.__name__, constants, hazards(made.asm["ttgir"]))
-        print("checked", kernel.__name__, made.metadata.shared)
+        said = ptxas_says(made.asm["ptx"]) if is_wide else ""
+        assert "spilled" not in said, (kernel.__name__, constants, said)
+        assert "serialized" not in said, (kernel.__name__, constants, said)
+        print("checked", kernel.__name__, made.metadata.shared, said)
 
 
 def kind_of(value: Any) -> str:
