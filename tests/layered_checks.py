@@ -8,19 +8,24 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
+import shoal
 from shoal.algos import ppo
 from shoal.algos.fast import base, fused, fused_core, layered, layered_core
 from shoal.algos.fast.tiles import CANDIDATES, MuonTiles, Tile, Tiles
 from shoal.algos.optimizers import muon
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
 from tests.in_flight import hazards, ptxas_says
+from tests.training import make_trainer
 
 MULTI = spaces.MultiDiscrete([3, 1, 5])
 BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
@@ -193,11 +198,50 @@ def check_compiles() -> None:
 
 def check_compiled_tiles() -> None:
     """The same for all candidates, as craftax_classic launches them: nothing spills, and products run in parallel."""
+    layered.overlap = lambda device: {"OVERLAP": True}  # as on such a GPU
     train = {**MUON, "muon_steps": 3}
     tables = {"nn": {"hidden": 512, "layers": 3}, "train": train}
     compile_all(
         [(partial(Noise, (1345,), spaces.Discrete(17), np.uint8), {**tables, "tiles": x}) for x in CANDIDATES.values()]
     )
+
+
+def check_benchmark() -> None:
+    """The comparison of `benchmarks/gpu.py tiles`, without a GPU: graphs are calls, and all times are the same."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    import gpu_tiles
+
+    with pytest.MonkeyPatch.context() as patched:
+        use_fake_graphs(patched)
+        patched.setattr("shoal.train.graphs.warm_up", lambda function: None)
+        patched.setattr(gpu_tiles, "MAKE", partial(layered.Layered, rows=32, columns=64, exact=True))
+        patched.setattr(gpu_tiles, "ceilings", lambda: {"flops": 1e15, "launch": 1e-6})
+        patched.setattr(gpu_tiles, "capture", lambda function, generators: function)
+        patched.setattr(gpu_tiles, "warm_up", lambda function: None)
+        patched.setattr(gpu_tiles, "device_times", lambda call, repeats: call() or [1.0])
+        patched.setattr(
+            gpu_tiles, "graph_times", lambda trainer, repeats: dict.fromkeys(("all", "rollout", "update"), 1.0)
+        )
+        for name, value in {"REPEATS": 2, "ROUNDS": 1, "MINIBATCHES": 1}.items():
+            patched.setattr(gpu_tiles, name, value)
+        for name, value in {"WIDE": 128, "PROCESSORS": 1, "REDUCE_PART": 4096, "ADAM_PART": 8192}.items():
+            patched.setattr(layered, name, value)
+        train = {**MUON, "minibatches": 2, "horizon": 4, "total_steps": 10**6}
+        vec, nn = GpuLikeVec(shoal.make("forage", 2, backend="serial")), {"hidden": 128, "encoder": "mlp"}
+        trainer = make_trainer(vec, name="forage", nn=nn, train=train)
+        learner = trainer.learners[0]
+        learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
+        learner.fused = layered.Layered(learner, rows=32, columns=64, exact=True)
+        found = gpu_tiles.compare_tiles(trainer, {"today": Tiles(), "large": LARGE, "cuBLAS": BY_CUBLAS})
+    for row in found["candidates"].values():
+        assert row["projected_s"] > 0.0
+    for name in ("large", "cuBLAS"):
+        row = found["candidates"][name]
+        assert row["gradient"] > 0.99999, row
+        assert row["repeats"], row
+        assert set(row["us"]) == {"act", "forward", "loss", "backward", "gradients", "reduce", "muon", "adam"}
+    assert not gpu_tiles.PROBLEMS
+    print("checked the benchmark")
 
 
 def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
@@ -249,7 +293,7 @@ def kind_of(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "compiles":
+    if not sys.argv[1].startswith("compile"):
         use_few_blocks()
         patch_once()
     globals()[f"check_{sys.argv[1]}"]()

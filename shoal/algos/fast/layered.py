@@ -153,6 +153,7 @@ class Layered(KernelPPO):
         super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
         self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
         self.wide_kernels, self.tiles = wide_kernels, tiles or TILES
+        self.overlap = overlap(device) if self.tiles.overlap else {}
         self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
         self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
@@ -220,7 +221,7 @@ class Layered(KernelPPO):
         tiles, units, inputs = self.tiles, layer.width, layer.constants["KP"]
         if min(units, inputs) < WIDE or layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
             return False
-        of_units, of_inputs = [1], [1]
+        of_units, of_inputs = [ALIGNED], [ALIGNED]
         if tiles.forward is not None:
             of_units, of_inputs = [*of_units, tiles.forward.columns], [*of_inputs, tiles.forward.depth]
         if tiles.backward is not None and has_before:
@@ -506,7 +507,8 @@ class Layered(KernelPPO):
                 obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
                 self.weights, self._narrow(layer), layer.biases, layer.out, self.plane, count,
                 **{**layer.constants, "BK": tile.depth}, ORDERED=is_ordered, ACT=layer.act, BM=tile.rows,
-                BN=tile.columns, EARLY=layer.is_wide and self.tiles.forward is not None, **tile.compiling,
+                BN=tile.columns, EARLY=layer.is_wide and self.tiles.forward is not None,
+                **(self.overlap if layer.is_wide else {}), **tile.compiling,
             )  # fmt: skip
 
     def _forward_tile(self, layer: Layer) -> Tile:
@@ -585,7 +587,8 @@ class Layered(KernelPPO):
         launch(
             self.layer_kernels.backward, (-(-self._rows(before, count) // tile.rows), constants["KP"] // tile.columns),
             layer.d_out, self._narrow(layer), before.out, skip, before.d_out, before.d_bias, self.plane, count,
-            **constants, BK=tile.columns, ACT=before.act, BM=tile.rows, BN=tile.depth, **tile.compiling,
+            **constants, BK=tile.columns, ACT=before.act, BM=tile.rows, BN=tile.depth,
+            **(self.overlap if layer.is_wide else {}), **tile.compiling,
         )  # fmt: skip
 
     def _rows(self, layer: Layer, count: int) -> int:
@@ -601,7 +604,7 @@ class Layered(KernelPPO):
             launch(
                 self.wide_kernels.grads, (len(self.wide_jobs), self.grad_parts),
                 self.planes, self.wide_jobs, self.partial, count, -(-count // (tile.depth * self.grad_parts)),
-                BM=tile.depth, BN=tile.rows, BK=tile.columns, **tile.compiling,
+                BM=tile.depth, BN=tile.rows, BK=tile.columns, **self.overlap, **tile.compiling,
             )  # fmt: skip
         for layer in self.matrices:
             if layer in self.apart:
@@ -653,12 +656,20 @@ class Layered(KernelPPO):
     # ---- the optimizer ----
 
     def _optimize(self) -> None:
+        if isinstance(self.learner.optimizer, Muon):
+            self._update_matrices()
+        self._update_others()
+
+    def _update_matrices(self) -> None:
+        optimizer, limit = self.learner.optimizer, self.coefs[-1:]
+        _, momentum, _ = optimizer.state.values()
+        (self._muon if self.tiles.muon is None else self._wide_muon)(optimizer, momentum, limit)
+
+    def _update_others(self) -> None:
+        """The weights that Muon does not update."""
         optimizer, limit, parts = self.learner.optimizer, self.coefs[-1:], len(self.squares)
         step, mean, square = optimizer.state.values()
-        fixed = optimizer.fixed
-        if isinstance(optimizer, Muon):
-            (self._muon if self.tiles.muon is None else self._wide_muon)(optimizer, mean, limit)
-        part = ADAM_PART if self.size <= LARGE else 4 * ADAM_PART
+        fixed, part = optimizer.fixed, ADAM_PART if self.size <= LARGE else 4 * ADAM_PART
         launch(
             self.layer_kernels.adam, (-(-self.size // part),),
             self.weights, self.narrow, self.adam_places, self.weights.grad, mean, square, self.squares, self.metrics,
@@ -698,7 +709,7 @@ class Layered(KernelPPO):
     def _wide_muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
         tiles, kernels, parts = self.tiles.muon, self.wide_kernels, len(self.squares)
         assert tiles is not None
-        own = {"DTYPE": self.type, **(overlap(self.learner.device) if tiles.overlap else {"OVERLAP": False})}
+        own = {"DTYPE": self.type, "OVERLAP": False, **self.overlap}
         square = {**own, "B": tiles.square.rows, "BK": tiles.square.depth, **tiles.square.compiling}
         apply = {**own, "BM": tiles.apply.rows, "BN": tiles.apply.columns, "BK": tiles.apply.depth}
         apply |= tiles.apply.compiling

@@ -22,6 +22,11 @@ import triton.language as tl
 from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
 from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor, finished
 
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton: OVERLAP is False then
+    gdc_launch_dependents = gdc_wait = None
+
 
 @triton.jit
 def _patches(
@@ -93,6 +98,14 @@ def expand(
 
 
 @triton.jit
+def begin(OVERLAP: tl.constexpr):
+    """OVERLAP: lets the next kernel start, and waits for the end of the one before."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
 def _load_biases(weights, biases, n):
     at = tl.load(biases + n)
     return tl.load(weights + at, mask=at >= 0, other=0.0)
@@ -106,6 +119,7 @@ def forward(
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr = False,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs.
 
@@ -117,6 +131,7 @@ def forward(
     image = row
     if ORDERED:
         image = tl.load(order + row, mask=live, other=0)
+    begin(OVERLAP)
     if EARLY:
         bias = _load_biases(weights, biases, n)
     total = tl.zeros((BN, BM) if IS_OBS else (BM, BN), tl.float32)
@@ -144,6 +159,7 @@ def forward(
 def backward(
     d_out, narrow, h, skip, d_h, d_bias, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr,
     H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h.
 
@@ -151,6 +167,7 @@ def backward(
     """
     row, k = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BK + tl.arange(0, BK)
     live = row < count
+    begin(OVERLAP)
     total = tl.zeros((BM, BK), tl.float32)
     for start in range(0, NP, BN):
         n = start + tl.arange(0, BN)

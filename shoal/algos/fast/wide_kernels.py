@@ -1,7 +1,8 @@
 """Triton kernels of wide layers: products in large tiles (launched by layered.py, chosen by tiles.py).
 
 The operands of a product are loaded for it alone, so that a loop loads them while the product before is computed (see
-`finished` of kernels.py). Sizes and flags: layered_kernels.py.
+`finished` of kernels.py). Sizes and flags: layered_kernels.py. What a kernel loads before `begin` are tables that never
+change.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -12,16 +13,14 @@ import triton
 import triton.language as tl
 
 from shoal.algos.fast.kernels import _activate, _activation_grad, clip_factor
-from shoal.algos.fast.layered_kernels import _norm, _size
-
-try:
-    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-except ImportError:  # an older Triton: OVERLAP is False then
-    gdc_launch_dependents = gdc_wait = None
+from shoal.algos.fast.layered_kernels import _norm, _size, begin
 
 
 @triton.jit
-def grads(planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+def grads(
+    planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
+):  # fmt: skip
     """The gradients of the weights of several layers. Block (job, part) sums a tile over `part_size` times BM rows.
 
     A job is (place of its outputs' gradients in `planes`, their width, place of its inputs, their width, place of the
@@ -31,6 +30,8 @@ def grads(planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.cons
     g_width, x_width = _size(job, 1, 16), _size(job, 3, 16)
     n, k = tl.arange(0, BN), tl.arange(0, BK)
     from_g, from_x = planes + _size(job, 0, 16), planes + _size(job, 2, 16)
+    out = partial + _size(job, 4, 16) + part.to(tl.int64) * _size(job, 5, 16)
+    begin(OVERLAP)
     product = tl.zeros((BN, BK), tl.float32)
     first = part * part_size * BM
     for start in range(first, tl.minimum(first + part_size * BM, count), BM):
@@ -39,7 +40,6 @@ def grads(planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.cons
         g = tl.load(from_g + row[:, None] * g_width + n[None, :], mask=live & (n >= 0)[None, :], other=0.0)
         x = tl.load(from_x + row[:, None] * x_width + k[None, :], mask=live & (k >= 0)[None, :], other=0.0)
         product = tl.dot(tl.trans(g), x, product)
-    out = partial + _size(job, 4, 16) + part.to(tl.int64) * _size(job, 5, 16)
     tl.store(out + n[:, None] * x_width + k[None, :], product)
 
 
@@ -66,27 +66,20 @@ def slope(d_h, h, d_bias, count, K: tl.constexpr, ACT: tl.constexpr, BM: tl.cons
     before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
     value = tl.load(d_h + place, mask=inside, other=0.0).to(tl.float32) * _activation_grad(before, ACT)
     tl.store(d_h + place, value.to(d_h.dtype.element_ty), mask=inside)
-    tl.store(d_bias + block * K + k, tl.sum(value, 0))
+    if d_bias is not None:
+        tl.store(d_bias + block * K + k, tl.sum(value, 0))
 
 
 # ---- Muon ----
 
 # As in layered_kernels.py, but: x x^T and polynomials of it are symmetric, and only tiles on and above the diagonal are
-# computed. x is divided by its norm after products. A job is (matrix, first row, first column). OVERLAP: what a kernel
-# loads before it waits are tables that never change.
+# computed. x is divided by its norm after products. A job is (matrix, first row, first column).
 
 
 @triton.jit
 def _job(matrices, jobs):
     job = jobs + 3 * tl.program_id(0)
     return matrices + 9 * tl.load(job), _size(job, 1, 64), _size(job, 2, 64)
-
-
-@triton.jit
-def _begin(OVERLAP: tl.constexpr):
-    if OVERLAP:
-        gdc_launch_dependents()
-        gdc_wait()
 
 
 @triton.jit
@@ -118,7 +111,7 @@ def muon_start(
     width, to = tl.load(matrix + 4), tl.load(matrix + 5)  # no known divisor: a warp stores a row, as it loads it
     start, rows, columns = _shape(matrix)
     at, inside = _places(start, rows, columns, i, j, B)
-    _begin(OVERLAP)
+    begin(OVERLAP)
     g = tl.load(gradient + at, mask=inside, other=0.0) * clip_factor(limit, _norm(squares, parts, PARTS))
     m = tl.load(momentum + at, mask=inside, other=0.0)
     m += (1.0 - MOMENTUM) * (g - m)
@@ -159,7 +152,7 @@ def muon_square(
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, B), column + tl.arange(0, B)
     side, width, start, to = _size(matrix, 3, 64), _size(matrix, 4, 64), _size(matrix, 5, 64), _size(matrix, 6, 64)
-    _begin(OVERLAP)
+    begin(OVERLAP)
     if IS_FIRST:
         squares = _squares(matrix, norms, TILES)
     total = tl.zeros((B, B), tl.float32)
@@ -182,7 +175,7 @@ def muon_polynomial(
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, B), column + tl.arange(0, B)
     side, start = _size(matrix, 3, 64), _size(matrix, 6, 64)
-    _begin(OVERLAP)
+    begin(OVERLAP)
     total = tl.zeros((B, B), tl.float32)
     for first in range(0, side, BK):
         k = first + tl.arange(0, BK)
@@ -220,7 +213,7 @@ def muon_apply(
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, BM), column + tl.arange(0, BN)
     side, width, start, from_ = _size(matrix, 3, 64), _size(matrix, 4, 64), _size(matrix, 5, 64), _size(matrix, 6, 64)
-    _begin(OVERLAP)
+    begin(OVERLAP)
     if IS_FIRST:
         squares = _squares(matrix, norms, TILES)
     total = tl.zeros((BM, BN), tl.float32)
