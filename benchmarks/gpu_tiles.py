@@ -30,7 +30,7 @@ CASES = ("craftax_classic",)
 MINIBATCHES, ROUNDS = 8, 5  # of a graph; in turns
 REPEATS = 50  # of a gradient, whose bits must be the same
 STEPS = 10**9  # that a run is projected to
-EPOCHS, PARTS = 4, 64  # gradient steps of that run: the published PPO's 488,000
+EPOCHS = 4  # of that run, with minibatches of the same size
 
 
 def tiles(names: Sequence[str] | None = None) -> dict[str, Any]:

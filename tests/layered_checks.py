@@ -133,6 +133,7 @@ LARGE = Tiles(
     forward=HALVES,
     backward=HALVES,
     grads=Tile(64, 128, 16),
+    resident=64,
     expand=True,
     muon=MuonTiles(square=Tile(64, 64, 64), apply=Tile(64, 128, 64)),
 )
@@ -143,10 +144,20 @@ WIDER: list[tuple[Any, dict[str, Any]]] = [
         partial(Noise, (150,), MIXED, np.uint8),
         {"nn": {"hidden": 140}, "train": MUON, "num_envs": 10, "memory": 1 << 17, "tiles": LARGE},
     ),
-    (partial(Noise, (130,), spaces.Discrete(9)), {"nn": {"hidden": 150, "layers": 1}, "tiles": LARGE}),
+    # its gradients in parts
+    (
+        partial(Noise, (130,), spaces.Discrete(9)),
+        {"nn": {"hidden": 150, "layers": 1}, "train": {"minibatches": 1}, "num_envs": 21, "tiles": LARGE},
+    ),
+    # minibatches of 65 and 64 rows: the second has a block less
     (
         partial(Noise, (150,), BOX),
-        {"nn": {"hidden": 130, "layers": 3, "activation": "tanh"}, "train": {"normalize_obs": True}, "tiles": LARGE},
+        {
+            "nn": {"hidden": 130, "layers": 3, "activation": "tanh"},
+            "train": {"normalize_obs": True, "horizon": 3, "minibatches": 2},
+            "num_envs": 43,
+            "tiles": LARGE,
+        },
     ),
     (partial(Noise, (150,), MULTI), {"nn": {"hidden": 130, "layers": 3, "std": "state"}, "tiles": BY_CUBLAS}),
     # the first layer and the last are none of these
@@ -168,8 +179,17 @@ WIDER: list[tuple[Any, dict[str, Any]]] = [
 
 def check_tiles() -> None:
     """Every variant of `Tiles`, for layers that count as wide."""
-    layered.WIDE = 128
+    layered.WIDE, made = 128, list[Any]()
+    allocate = layered.Layered._allocate_parts
+    layered.Layered._allocate_parts = lambda self, block: made.append(self) or allocate(self, block)  # type: ignore
     check_wide(WIDER)
+    assert len(made) == len(WIDER)
+    for kernels, (_, tables) in zip(made, WIDER):
+        tiles, names = tables["tiles"], [layer.is_wide for layer in kernels.layers]
+        assert any(names) or (tiles.forward, tiles.backward, tiles.grads, tiles.cublas) == (None, None, None, False)
+        assert bool(kernels.apart) == (any(names) and (tiles.cublas or tiles.grads is not None))
+    assert max(kernels.grad_parts for kernels in made) > 1
+    assert any(kernels.chunk < max(kernels.counts) for kernels in made)
 
 
 def check_cores() -> None:
@@ -264,7 +284,8 @@ def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     for kernel, args, options, room, is_wide in launches:
         names = dict(zip(kernel.arg_names, args))
         compiling = {name: options[name] for name in ("num_warps", "num_stages") if name in options}
-        constants = {name: value for name, value in options.items() if name not in ("launch_pdl", *compiling)}
+        constants = {param.name: param.default for param in kernel.params if param.has_default}
+        constants |= {name: value for name, value in options.items() if name not in compiling}
         constants |= {name: None for name, value in names.items() if value is None}
         kinds = {name: kind_of(value) for name, value in names.items()} | dict.fromkeys(constants, "constexpr")
         places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}

@@ -11,6 +11,10 @@ convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices
 whose rows are pixels and whose inputs are the patches around them; its kernels gather these themselves. Activations go
 through memory once, in bfloat16, and the plain path launches ten times as many kernels.
 
+Wide layers may be computed in larger tiles (tiles.py): observations are then copied in bfloat16 first, as images are,
+one launch computes the gradients of all wide layers' weights (wide_kernels.py), and the kernels that compute the
+gradients of outputs also add up those of biases.
+
 The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
 the order of the plane that it multiplies: pixels before channels. Two tables translate: `places` from a weight to its
 place in `narrow`, and `inverse` back.
@@ -60,7 +64,7 @@ RELU = ACTIVATION_IDS["relu"]
 EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
 WIDE = 256  # units and inputs of a layer that `Tiles` are for
-TILES = Tiles()
+TILES = Tiles()  # on Hopper cards, for which candidates are measured
 ALIGNED = 128  # numbers
 POINTWISE = Tile(32, 128, 0, warps=4)  # of what follows products of cuBLAS
 # constants of a layer that is no convolution
@@ -152,7 +156,7 @@ class Layered(KernelPPO):
 
         super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
         self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
-        self.wide_kernels, self.tiles = wide_kernels, tiles or TILES
+        self.wide_kernels, self.tiles = wide_kernels, tiles or tiles_for(device)
         self.overlap = overlap(device) if self.tiles.overlap else {}
         self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
         self.tile_columns = columns or 128
@@ -737,6 +741,12 @@ class Layered(KernelPPO):
                 IS_LAST=k == len(steps) - 1, **options, **apply,
             )  # fmt: skip
             x, after = after, x
+
+
+def tiles_for(device: torch.device) -> Tiles:
+    """What wide layers are computed with. Large tiles are made for a Hopper card's matrix units and shared memory."""
+    is_hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == 9
+    return TILES if is_hopper else Tiles()
 
 
 def _padded(units: int) -> int:
