@@ -59,13 +59,12 @@ def _indent(line: str) -> int:
 
 def ptxas_says(ptx: str) -> str:
     """The registers of a kernel on a Hopper card, by Triton's ptxas; with `spilled` or `serialized` if it is so."""
-    import triton
+    from triton.backends.nvidia.compiler import get_ptxas
 
-    ptxas = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.ptx")
         source.write_text(ptx)
-        command = [str(ptxas), "-v", "--gpu-name=sm_90a", str(source), "-o", f"{folder}/kernel.cubin"]
+        command = [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", str(source), "-o", f"{folder}/kernel.cubin"]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     registers, spilled = (re.search(pattern, said) for pattern in (r"Used (\d+) registers", r"([1-9]\d*) bytes spill"))
     assert registers is not None, said

@@ -78,7 +78,7 @@ CANDIDATES: dict[str, Tiles] = {
         backward=Tile(128, 128, 64, stages=4),
         grads=Tile(256, 128, 32, stages=5),
         expand=True,
-        muon=MuonTiles(Tile(64, 64, 128, warps=4, stages=4), Tile(128, 128, 64, stages=4)),
+        muon=MuonTiles(Tile(64, 64, 128, warps=4, stages=4), Tile(64, 64, 128, warps=4, stages=3)),
     ),
     "cuBLAS": Tiles(expand=True, cublas=True, muon=MuonTiles(), overlap=True),
 }
