@@ -148,8 +148,12 @@ def compare_tiles(trainer: Trainer, candidates: dict[str, Tiles] = CANDIDATES) -
     if not isinstance(learner.fused, Layered):
         raise SystemExit(f"tiles: {trainer.options.env or 'this env'} has no wide layers that kernels cover.")
     sides = {name: Side(trainer, tiles) for name, tiles in candidates.items()}
-    for name, side in sides.items():
-        print(f"tiles, {name}: compiled and captured in {side.capture():.1f} s", flush=True)
+    for name, side in list(sides.items()):
+        try:
+            print(f"tiles, {name}: compiled and captured in {side.capture():.1f} s", flush=True)
+        except Exception as error:  # one that this card or compiler refuses leaves the others
+            PROBLEMS.append(f"tiles {name}: {type(error).__name__}: {error}"[:1000])
+            del sides[name]
     today = next(iter(sides.values()))
     today.begin()
     for _ in range(2):
