@@ -126,11 +126,23 @@ def flops_of(kernels: Layered) -> dict[str, float]:
     return found
 
 
+def muon_floor(kernels: Layered, flops: float, limits: dict[str, float]) -> float:
+    """Seconds of Muon: its launches, its products, and what the first and the last launch move: 14 bytes a number each
+    (gradient, momentum twice, x; weight twice, its place, its copy). The steps between stay in the L2 cache.
+    """
+    optimizer = kernels.learner.optimizer
+    numbers, launches = sum(height * width for _, height, width in optimizer.matrices), 1 + 3 * optimizer.steps
+    return float(launches * limits["launch"] + flops / limits["flops"] + 28 * numbers / limits["bytes"])
+
+
 def ceilings() -> dict[str, float]:
-    """What the card does here: operations a second of a large product, and seconds of a launch in a graph."""
+    """What the card does here: operations and bytes a second, of a large product and copy; seconds of a launch."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in "ab")
     out = torch.empty_like(a)
     product = median(device_times(lambda: torch.mm(a, b, out=out), 10))
+    source = torch.zeros(1 << 30, device="cuda", dtype=torch.uint8)
+    target = torch.empty_like(source)
+    copied = median(device_times(lambda: target.copy_(source), 10))
     small = torch.zeros(16, device="cuda")
 
     def launches() -> None:
@@ -138,7 +150,8 @@ def ceilings() -> dict[str, float]:
             small.add_(1.0)
 
     warm_up(launches)
-    return {"flops": 2.0 * 8192**3 / product, "launch": median(device_times(capture(launches, []), 10)) / 200}
+    launch = median(device_times(capture(launches, []), 10)) / 200
+    return {"flops": 2.0 * 8192**3 / product, "bytes": 2.0 * (1 << 30) / copied, "launch": launch}
 
 
 def compare_tiles(trainer: Trainer, candidates: dict[str, Tiles] = CANDIDATES) -> dict[str, Any]:
@@ -161,7 +174,7 @@ def compare_tiles(trainer: Trainer, candidates: dict[str, Tiles] = CANDIDATES) -
     rows: dict[str, dict[str, Any]] = {name: {} for name in sides}
     limits = ceilings()
     print(
-        f"tiles: a large product does {limits['flops'] / 1e12:.0f} TFLOP/s, "
+        f"tiles: a large product does {limits['flops'] / 1e12:.0f} TFLOP/s, a copy {limits['bytes'] / 1e12:.2f} TB/s, "
         f"a launch takes {1e6 * limits['launch']:.2f} us"
     )
     saved, rate = copy_of_state(trainer), learner.optimizer.rate.clone()
@@ -255,7 +268,7 @@ def time_iterations(sides: dict[str, Side], rows: dict[str, Any]) -> None:
 
 
 def show(sides: dict[str, Side], rows: dict[str, Any], flops: dict[str, float], limits: dict[str, float]) -> None:
-    """Prints microseconds and TFLOP/s of each group, iterations, and what a run would take."""
+    """Prints microseconds, TFLOP/s and the floor's share of each group, iterations, and what a run would take."""
     for name, side in sides.items():
         row = rows[name]
         row["tiles"], row["us"] = repr(side.tiles), side.microseconds()
@@ -264,6 +277,8 @@ def show(sides: dict[str, Side], rows: dict[str, Any], flops: dict[str, float], 
             rate = ""
             if group in flops:
                 floor = 1e6 * flops[group] / limits["flops"]
+                if group == "muon":
+                    floor = 1e6 * muon_floor(side.kernels, flops[group], limits)
                 rate = f" ({flops[group] / us / 1e6:.0f} TFLOP/s, {floor / us:.0%})"
             parts.append(f"{group} {us:.1f}{rate}")
         whole = row["iteration_ms"]

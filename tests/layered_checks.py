@@ -235,7 +235,7 @@ def check_benchmark() -> None:
         use_fake_graphs(patched)
         patched.setattr("shoal.train.graphs.warm_up", lambda function: None)
         patched.setattr(gpu_tiles, "MAKE", partial(layered.Layered, rows=32, columns=64, exact=True))
-        patched.setattr(gpu_tiles, "ceilings", lambda: {"flops": 1e15, "launch": 1e-6})
+        patched.setattr(gpu_tiles, "ceilings", lambda: {"flops": 1e15, "bytes": 4e12, "launch": 1e-6})
         patched.setattr(gpu_tiles, "capture", lambda function, generators: function)
         patched.setattr(gpu_tiles, "warm_up", lambda function: None)
         patched.setattr(gpu_tiles, "device_times", lambda call, repeats: call() or [1.0])
