@@ -59,6 +59,23 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
     "3 layers of 512 units": ("breakout", {"nn": {"layers": 3, "hidden": 512}, "vec": {"num_envs": 333}}),
     "2,006 numbers": ("breakout", {"wrap": ("stack=17",), "vec": {"num_envs": 500}}),
     "1,345 numbers, 17 choices": ("craftax_classic", {"vec": {"num_envs": 300}}),
+    "1,345 numbers, 3 layers of 512 units, Muon": (
+        "craftax_classic",
+        {
+            "env": {"flat": 1},
+            "nn": {"hidden": 512, "layers": 3},
+            "train": {"optimizer": "muon", "muon_steps": 3, "learning_rate": 3e-3},
+            "vec": {"num_envs": 300},
+        },
+    ),
+    "tall matrices, Muon": (
+        "breakout",
+        {
+            "nn": {"hidden": 512, "layers": 3},
+            "train": {"optimizer": "muon", "learning_rate": 3e-3},
+            "vec": {"num_envs": 333},
+        },
+    ),
     "masks": ("connect4", {"vec": {"num_envs": 129}}),
     "masks, agents that die, 48 units": ("vacuum", {"nn": {"hidden": 48}, "vec": {"num_envs": 100}}),
     "agents, CNN, 3 minibatches": (

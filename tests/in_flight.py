@@ -8,6 +8,9 @@ and one in registers must not be in flight at all: see `finished` of shoal/algos
 from __future__ import annotations
 
 import re
+import subprocess
+import tempfile
+from pathlib import Path
 
 NAME = r"(%[\w#:]+)"
 DOT = re.compile(rf"{NAME} = ttng\.warp_group_dot {NAME}, {NAME},.*: (\S+?)<.* \* (\S+?)<")
@@ -52,3 +55,19 @@ def _stays_in_flight(lines: list[str]) -> bool:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def ptxas_says(ptx: str) -> str:
+    """The registers of a kernel on a Hopper card, by Triton's ptxas; with `spilled` or `serialized` if it is so."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(ptx)
+        command = [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", str(source), "-o", f"{folder}/kernel.cubin"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    registers, spilled = (re.search(pattern, said) for pattern in (r"Used (\d+) registers", r"([1-9]\d*) bytes spill"))
+    assert registers is not None, said
+    words = [f"{registers[1]} registers", f"{spilled[1]} bytes spilled" if spilled else ""]
+    words.append("products serialized" if "serialized" in said else "")
+    return ", ".join(filter(None, words))

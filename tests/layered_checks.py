@@ -6,19 +6,26 @@ Action heads of every kind, and networks that do not fit into one block (shoal/a
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
+import shoal
 from shoal.algos import ppo
 from shoal.algos.fast import base, fused, fused_core, layered, layered_core
+from shoal.algos.fast.tiles import CANDIDATES, MuonTiles, Tile, Tiles
 from shoal.algos.optimizers import muon
+from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
-from tests.in_flight import hazards
+from tests.in_flight import hazards, ptxas_says
+from tests.training import make_trainer
 
 MULTI = spaces.MultiDiscrete([3, 1, 5])
 BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
@@ -118,7 +125,71 @@ def check_wide(cases: Any = WIDE) -> None:
     for env, tables in cases:
         layered.MEMORY = tables.get("memory", memory)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
-        check_one(env, tables, partial(kind, rows=32, columns=64, exact=True))
+        check_one(env, tables, partial(kind, rows=32, columns=64, exact=True, tiles=tables.get("tiles")))
+
+
+HALVES = Tile(32, 128, 64)
+LARGE = Tiles(
+    forward=HALVES,
+    backward=HALVES,
+    grads=Tile(64, 128, 16),
+    resident=64,
+    expand=True,
+    muon=MuonTiles(square=Tile(64, 64, 64), apply=Tile(64, 128, 64)),
+)
+BY_CUBLAS = Tiles(expand=True, cublas=True)
+WIDER: list[tuple[Any, dict[str, Any]]] = [
+    # 150 numbers of 256, 140 units of 256, matrices of several tiles, a minibatch in parts
+    (
+        partial(Noise, (150,), MIXED, np.uint8),
+        {"nn": {"hidden": 140}, "train": MUON, "num_envs": 10, "memory": 1 << 17, "tiles": LARGE},
+    ),
+    # its gradients in parts
+    (
+        partial(Noise, (130,), spaces.Discrete(9)),
+        {"nn": {"hidden": 150, "layers": 1}, "train": {"minibatches": 1}, "num_envs": 21, "tiles": LARGE},
+    ),
+    # minibatches of 65 and 64 rows: the second has a block less
+    (
+        partial(Noise, (150,), BOX),
+        {
+            "nn": {"hidden": 130, "layers": 3, "activation": "tanh"},
+            "train": {"normalize_obs": True, "horizon": 3, "minibatches": 2},
+            "num_envs": 43,
+            "tiles": LARGE,
+        },
+    ),
+    (partial(Noise, (150,), MULTI), {"nn": {"hidden": 130, "layers": 3, "std": "state"}, "tiles": BY_CUBLAS}),
+    # the first layer and the last are none of these
+    (
+        partial(Noise, (20,), MIXED),
+        {"nn": {"hidden": 130, "layers": 3}, "train": MUON, "tiles": replace(LARGE, expand=False)},
+    ),
+    # each part alone
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, forward=HALVES)}),
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, backward=HALVES)}),
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(grads=Tile(128, 128, 16))}),
+    (partial(Noise, (70,), BOX), {"nn": {"hidden": 130}, "train": MUON, "tiles": Tiles(muon=MuonTiles())}),
+    # agents that die, masks
+    ("forage", {"nn": {"hidden": 130, "encoder": "mlp"}, "num_envs": 3, "tiles": LARGE}),
+    # after convolutions
+    ("maze", {"nn": {"hidden": 130}, "env": {"side": 5}, "train": MUON, "num_envs": 3, "tiles": LARGE}),
+]
+
+
+def check_tiles() -> None:
+    """Every variant of `Tiles`, for layers that count as wide."""
+    layered.WIDE, made = 128, list[Any]()
+    allocate = layered.Layered._allocate_parts
+    layered.Layered._allocate_parts = lambda self, block: made.append(self) or allocate(self, block)  # type: ignore
+    check_wide(WIDER)
+    assert len(made) == len(WIDER)
+    for kernels, (_, tables) in zip(made, WIDER):
+        tiles, names = tables["tiles"], [layer.is_wide for layer in kernels.layers]
+        assert any(names) or (tiles.forward, tiles.backward, tiles.grads, tiles.cublas) == (None, None, None, False)
+        assert bool(kernels.apart) == (any(names) and (tiles.cublas or tiles.grads is not None))
+    assert max(kernels.grad_parts for kernels in made) > 1
+    assert any(kernels.chunk < max(kernels.counts) for kernels in made)
 
 
 def check_cores() -> None:
@@ -142,38 +213,95 @@ COMPILED: list[tuple[Any, dict[str, Any]]] = [
 
 def check_compiles() -> None:
     """What a rollout and an update launch compiles, and keeps to the shared memory of small cards; it needs none."""
+    compile_all(COMPILED)
+
+
+def check_compiled_tiles() -> None:
+    """The same for all candidates, as craftax_classic launches them: nothing spills, and products run in parallel."""
+    layered.overlap = lambda device: {"OVERLAP": True}  # as on such a GPU
+    train = {**MUON, "muon_steps": 3}
+    tables = {"nn": {"hidden": 512, "layers": 3}, "train": train}
+    compile_all(
+        [(partial(Noise, (1345,), spaces.Discrete(17), np.uint8), {**tables, "tiles": x}) for x in CANDIDATES.values()]
+    )
+
+
+def check_benchmark() -> None:
+    """The comparison of `benchmarks/gpu.py tiles`, without a GPU: graphs are calls, and all times are the same."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    import gpu_tiles
+
+    with pytest.MonkeyPatch.context() as patched:
+        use_fake_graphs(patched)
+        patched.setattr("shoal.train.graphs.warm_up", lambda function: None)
+        patched.setattr(gpu_tiles, "MAKE", partial(layered.Layered, rows=32, columns=64, exact=True))
+        patched.setattr(gpu_tiles, "ceilings", lambda: {"flops": 1e15, "bytes": 4e12, "launch": 1e-6})
+        patched.setattr(gpu_tiles, "capture", lambda function, generators: function)
+        patched.setattr(gpu_tiles, "warm_up", lambda function: None)
+        patched.setattr(gpu_tiles, "device_times", lambda call, repeats: call() or [1.0])
+        patched.setattr(
+            gpu_tiles, "graph_times", lambda trainer, repeats: dict.fromkeys(("all", "rollout", "update"), 1.0)
+        )
+        for name, value in {"REPEATS": 2, "ROUNDS": 1, "MINIBATCHES": 1}.items():
+            patched.setattr(gpu_tiles, name, value)
+        for name, value in {"WIDE": 128, "PROCESSORS": 1, "REDUCE_PART": 4096, "ADAM_PART": 8192}.items():
+            patched.setattr(layered, name, value)
+        train = {**MUON, "minibatches": 2, "horizon": 4, "total_steps": 10**6}
+        vec, nn = GpuLikeVec(shoal.make("forage", 2, backend="serial")), {"hidden": 128, "encoder": "mlp"}
+        trainer = make_trainer(vec, name="forage", nn=nn, train=train)
+        learner = trainer.learners[0]
+        learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
+        learner.fused = layered.Layered(learner, rows=32, columns=64, exact=True)
+        found = gpu_tiles.compare_tiles(trainer, {"today": Tiles(), "large": LARGE, "cuBLAS": BY_CUBLAS})
+    for row in found["candidates"].values():
+        assert row["projected_s"] > 0.0
+    for name in ("large", "cuBLAS"):
+        row = found["candidates"][name]
+        assert row["gradient"] > 0.99999, row
+        assert row["repeats"], row
+        assert set(row["us"]) == {"act", "forward", "loss", "backward", "gradients", "reduce", "muon", "adam"}
+    assert not gpu_tiles.PROBLEMS
+    print("checked the benchmark")
+
+
+def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    launches: list[tuple[Any, Any, Any, int]] = []
+    launches: list[tuple[Any, Any, Any, int, bool]] = []
     for module in (base, layered, fused_core):
-        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room))
-    for env, tables in COMPILED:
-        room = (99 if "rows" in tables else 227) << 10
+        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
+    for env, tables in cases:
+        room, is_wide = (99 if "rows" in tables else 227) << 10, "tiles" in tables
         learner = with_a_rollout(env, tables).learners[0]
         learner.optimizer.rate = torch.tensor(0.1)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
-        learner.fused = kind(learner, tables.get("rows", 0))
+        learner.fused = kind(learner, tables.get("rows", 0), tiles=tables.get("tiles"))
         learner.fused.act(0)
         ppo.update(learner)
     seen = set()
-    for kernel, args, options, room in launches:
+    for kernel, args, options, room, is_wide in launches:
         names = dict(zip(kernel.arg_names, args))
-        constants = {name: value for name, value in options.items() if name != "num_warps"}
+        compiling = {name: options[name] for name in ("num_warps", "num_stages") if name in options}
+        constants = {param.name: param.default for param in kernel.params if param.has_default}
+        constants |= {name: value for name, value in options.items() if name not in compiling}
         constants |= {name: None for name, value in names.items() if value is None}
         kinds = {name: kind_of(value) for name, value in names.items()} | dict.fromkeys(constants, "constexpr")
         places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-        key = (kernel, str(kinds), str(constants))
+        key = (kernel, str(kinds), str(constants), str(compiling))
         if key in seen:
             continue
         seen.add(key)
         apart = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*"}
         source = ASTSource(kernel, kinds, places, apart)
-        made = triton.compile(source, GPUTarget("cuda", 90, 32), options={"num_warps": options["num_warps"]})
+        made = triton.compile(source, GPUTarget("cuda", 90, 32), options=compiling)
         assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
         assert not hazards(made.asm["ttgir"]), (kernel.__name__, constants, hazards(made.asm["ttgir"]))
-        print("checked", kernel.__name__, made.metadata.shared)
+        said = ptxas_says(made.asm["ptx"]) if is_wide else ""
+        assert "spilled" not in said, (kernel.__name__, constants, said)
+        assert "serialized" not in said, (kernel.__name__, constants, said)
+        print("checked", kernel.__name__, made.metadata.shared, said)
 
 
 def kind_of(value: Any) -> str:
@@ -186,7 +314,7 @@ def kind_of(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] != "compiles":
+    if not sys.argv[1].startswith("compile"):
         use_few_blocks()
         patch_once()
     globals()[f"check_{sys.argv[1]}"]()

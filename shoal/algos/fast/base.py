@@ -219,6 +219,14 @@ class KernelPPO:
 
     def epoch(self, batch: Any, order: Tensor) -> Tensor:
         """One pass over the rollout in minibatches of `order`; returns the sums of STEP_METRICS (algos/ppo.py)."""
+        self._begin_epoch(batch, order)
+        for k, count in enumerate(self.counts):
+            self._gradient(batch, order, self.starts[k], count, self.stats[k])
+            self._optimize()
+        return self.metrics[:6]
+
+    def _begin_epoch(self, batch: Any, order: Tensor) -> None:
+        """Statistics of the minibatches' advantages; metrics begin at zero."""
         config = self.learner.config
         self._set_coefs()
         launch(
@@ -228,10 +236,6 @@ class KernelPPO:
             COUNTED=batch.counts is not None, STANDARDIZE=config.normalize_advantage == "minibatch", PART=2048,
             num_warps=8,
         )  # fmt: skip
-        for k, count in enumerate(self.counts):
-            self._gradient(batch, order, self.starts[k], count, self.stats[k])
-            self._optimize()
-        return self.metrics[:6]
 
     def _set_coefs(self) -> None:
         """Takes the options that the kernels read."""

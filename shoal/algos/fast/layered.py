@@ -11,6 +11,10 @@ convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices
 whose rows are pixels and whose inputs are the patches around them; its kernels gather these themselves. Activations go
 through memory once, in bfloat16, and the plain path launches ten times as many kernels.
 
+Wide layers may be computed in larger tiles (tiles.py): observations are then copied in bfloat16 first, as images are,
+one launch computes the gradients of all wide layers' weights (wide_kernels.py), and the kernels that compute the
+gradients of outputs also add up those of biases.
+
 The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
 the order of the plane that it multiplies: pixels before channels. Two tables translate: `places` from a weight to its
 place in `narrow`, and `inverse` back.
@@ -37,12 +41,13 @@ from shoal.algos.fast.base import (
     triton_size,
     width_of,
 )
+from shoal.algos.fast.tiles import MuonTiles, Tile, Tiles
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
 from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
-from shoal.nn.launch import launch
+from shoal.nn.launch import launch, overlap
 from shoal.nn.recurrent import State
 
 WIDEST = 512  # units of a layer
@@ -58,6 +63,10 @@ LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
 EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
+WIDE = 256  # units and inputs of a layer that `Tiles` are for
+TILES = Tiles()  # on Hopper cards, for which candidates are measured
+ALIGNED = 128  # numbers
+POINTWISE = Tile(32, 128, 0, warps=4)  # of what follows products of cuBLAS
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
 NO_ACTIVATION = 2
@@ -95,7 +104,7 @@ def core_not_covered(learner: Any) -> str:
     return large_lstm_not_covered(learner)
 
 
-@dataclass
+@dataclass(eq=False)
 class Layer:
     """A layer: how the kernels see it."""
 
@@ -111,6 +120,8 @@ class Layer:
     biases: Tensor = field(default_factory=lambda: torch.empty(0))
     parts: int = 1  # of its rows in `weight_grads`
     partial: Tensor = field(default_factory=lambda: torch.empty(0))
+    is_wide: bool = False  # whether `Tiles` are for it
+    d_bias: Tensor | None = None  # of a wide layer: gradients of its biases by blocks of rows
 
     @property
     def pixels(self) -> int:
@@ -137,12 +148,16 @@ class Layer:
 class Layered(KernelPPO):
     """PPO with one kernel for each layer."""
 
-    def __init__(self, learner: Any, rows: int = 0, columns: int = 0, exact: bool = False) -> None:
-        """`rows` and `columns` are the sizes of tiles; 0: chosen for a GPU."""
-        from shoal.algos.fast import layered_kernels
+    def __init__(
+        self, learner: Any, rows: int = 0, columns: int = 0, exact: bool = False, tiles: Tiles | None = None
+    ) -> None:
+        """`rows` and `columns` are the sizes of tiles; 0: chosen for a GPU. `tiles` are those of wide layers."""
+        from shoal.algos.fast import layered_kernels, wide_kernels
 
         super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
         self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
+        self.wide_kernels, self.tiles = wide_kernels, tiles or tiles_for(device)
+        self.overlap = overlap(device) if self.tiles.overlap else {}
         self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
         self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
@@ -170,7 +185,9 @@ class Layered(KernelPPO):
         )
         self.taken, self.is_padding = self.inverse.clamp(min=0), self.inverse < 0
         self._allocate()
-        if is_muon:
+        if is_muon and self.tiles.muon is not None:
+            self._allocate_wide_muon(learner.optimizer, self.tiles.muon)
+        elif is_muon:
             self._allocate_muon(learner.optimizer)
 
     # ---- the network ----
@@ -188,13 +205,34 @@ class Layered(KernelPPO):
             channels = convolutions[-1].out_channels
             order = torch.full((last.pixels, last.width), -1)
             order[:, :channels] = torch.arange(channels * last.pixels).view(channels, last.pixels).T
+        elif self.tiles.expand and obs.numel() >= WIDE:
+            numbers, places = obs.numel(), -(-obs.numel() // ALIGNED) * ALIGNED
+            self.expansion = {"ROW": numbers, "IH": 1, "IW": 1, "C": numbers, "IC": places, "SY": 0, "SX": 0, "SC": 1}
+            self.expansion |= own
+            order = torch.where(torch.arange(places) < numbers, torch.arange(places), -1)
         act = activation_id(activation_of(policy), self.dtype, self.learner.device)
         for layer in body.layers.layers:
             if layers and layer is not body.layers.layers[0]:
                 order = torch.full((1, layers[-1].width), -1)
                 order[0, : layer.in_features] = torch.arange(layer.in_features)
-            layers.append(self._linear(layer, order.flatten(), act, own, is_first=not layers))
+            is_first = not layers and not self.expansion
+            layers.append(self._linear(layer, order.flatten(), act, own, is_first=is_first))
+            layers[-1].is_wide = self._is_wide(layers[-1], has_before=len(layers) > 1)
         return layers
+
+    def _is_wide(self, layer: Layer, *, has_before: bool) -> bool:
+        """Whether `Tiles` are for a linear layer: whether it is large, and whole tiles."""
+        tiles, units, inputs = self.tiles, layer.width, layer.constants["KP"]
+        if min(units, inputs) < WIDE or layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
+            return False
+        of_units, of_inputs = [ALIGNED], [ALIGNED]
+        if tiles.forward is not None:
+            of_units, of_inputs = [*of_units, tiles.forward.columns], [*of_inputs, tiles.forward.depth]
+        if tiles.backward is not None and has_before:
+            of_units, of_inputs = [*of_units, tiles.backward.depth], [*of_inputs, tiles.backward.columns]
+        if tiles.grads is not None:
+            of_units, of_inputs = [*of_units, tiles.grads.rows], [*of_inputs, tiles.grads.columns]
+        return all(units % size == 0 for size in of_units) and all(inputs % size == 0 for size in of_inputs)
 
     def _linear(self, layer: nn.Linear, order: Tensor, act: int, own: dict[str, Any], *, is_first: bool) -> Layer:
         """A linear layer. `order`: for each number of a row of its source, the column of its weights (-1: none)."""
@@ -281,35 +319,83 @@ class Layered(KernelPPO):
         most = max(1, most // rollout.segment) * rollout.segment
         self.chunk = min(max(*self.counts, rollout.rows), most)  # transitions that are computed at a time
         zeros = partial(torch.zeros, device=device)
-        jobs, base = [], 0
         block = REDUCE_PART if self.narrow.numel() <= LARGE else 4 * REDUCE_PART
         before: Tensor | None = None
+        sizes = [self.chunk * layer.pixels * layer.width for layer in self.layers for _ in "ab"]
+        sizes = [-(-size // ALIGNED) * ALIGNED for size in [self.chunk * image_size, *sizes]]
+        self.planes = zeros(sum(sizes), dtype=self.dtype)
+        planes = list(self.planes.split(sizes))
         if self.expansion:
-            self.images = before = zeros((self.chunk, image_size), dtype=self.dtype)
-        for layer in self.layers:
-            layer.out, layer.d_out = (zeros((self.chunk * layer.pixels, layer.width), dtype=self.dtype) for _ in "ab")
+            self.images = before = planes[0][: self.chunk * image_size].view(self.chunk, image_size)
+        for k, layer in enumerate(self.layers):
+            shape = self.chunk * layer.pixels, layer.width
+            layer.out, layer.d_out = (x[: shape[0] * shape[1]].view(shape) for x in planes[2 * k + 1 : 2 * k + 3])
             layer.source, before = before, layer.out
         self._allocate_core()
         self.heads.source = self.last.out
         self.heads.d_out = zeros((self.chunk, self.heads.width), dtype=self.dtype)
+        self.head_rows = 64 if self.head_constants["OP"] <= 64 else 32
+        self._allocate_parts(block)
+        self.block, self.block_parts = block, 64 if block == REDUCE_PART else 16  # loaded at once
+        self.sums = zeros((-(-self.chunk // self.head_rows), 8))
+        self.squares = zeros(len(self.jobs))
+
+    def _allocate_parts(self, block: int) -> None:
+        """The parts of gradients, and what `reduce` adds: a job for each block of weights."""
+        jobs, spans, base, device = list[list[int]](), list[tuple[Layer, str, int, int]](), 0, self.learner.device
+        tiles = self.tiles
+        self.most_rows = min(self.chunk, max(self.counts))  # of a launch for a gradient
+        self.apart = [x for x in self.layers if x.is_wide and (tiles.cublas or tiles.grads is not None)]
+
+        def add(layer: Layer, name: str, first: int, length: int, parts: int) -> None:
+            nonlocal base
+            for at in range(0, length, block):
+                jobs.append([layer.start + first + at, min(block, length - at), base + at, length, parts])
+            spans.append((layer, name, base, parts * length))
+            base += parts * length
+
+        for layer in self.apart:  # few numbers and many parts: they begin first
+            add(layer, "d_bias", layer.index.numel(), layer.width, -(-self.most_rows // self._rows_of_sums(layer)))
+        self.grad_parts = 1  # of the rows in the gradients of wide layers
+        if tiles.grads is not None and self.apart:
+            blocks = sum(layer.index.numel() for layer in self.apart) // (tiles.grads.rows * tiles.grads.columns)
+            most = self.most_rows // (4 * tiles.grads.depth)
+            self.grad_parts = max(1, min(tiles.resident * PROCESSORS // blocks, most))
         for layer in self.matrices:
             layer.biases = layer.bias_index.to(torch.int32).to(device)
-            tiles = layer.width // layer.tile * (layer.constants["KP"] // layer.constants["BK"])
-            blocks = -(-self.chunk // GRADIENT_ROWS) * layer.pixels
-            layer.parts = max(1, min(4 * PROCESSORS // tiles, blocks // 4, PARTIAL // layer.size))
-            for first in range(0, layer.size, block):
-                length = min(block, layer.size - first)
-                jobs.append([layer.start + first, length, base + first, layer.size, layer.parts])
-            base += layer.parts * layer.size
-        self.partial = zeros(base)
-        at = 0
-        for layer in self.matrices:
-            layer.partial, at = self.partial[at:], at + layer.parts * layer.size
-        self.jobs, self.block = torch.tensor(jobs, dtype=torch.int32, device=device), block
-        self.block_parts = 64 if block == REDUCE_PART else 16  # loaded at once
-        self.head_rows = 64 if self.head_constants["OP"] <= 64 else 32
-        self.sums = zeros((-(-self.chunk // self.head_rows), 8))
-        self.squares = zeros(len(jobs))
+            if layer in self.apart:
+                add(layer, "partial", 0, layer.index.numel(), self.grad_parts)
+                continue
+            blocks = layer.width // layer.tile * (layer.constants["KP"] // layer.constants["BK"])
+            passes = -(-self.chunk // GRADIENT_ROWS) * layer.pixels
+            layer.parts = max(1, min(4 * PROCESSORS // blocks, passes // 4, PARTIAL // layer.size))
+            add(layer, "partial", 0, layer.size, layer.parts)
+        self.partial = torch.zeros(base, device=device)
+        for layer, name, first, length in spans:
+            setattr(layer, name, self.partial[first : first + length])
+        self.jobs = torch.tensor(jobs, dtype=torch.int32, device=device)
+        if tiles.grads is not None and self.apart:
+            wide = [job for layer in self.apart for job in self._grad_jobs(layer, tiles.grads)]
+            self.wide_jobs = torch.tensor(wide, dtype=torch.int32, device=device)
+
+    def _rows_of_sums(self, layer: Layer) -> int:
+        """Rows of a block of the kernel that writes the gradients of a wide layer's outputs."""
+        if layer is self.last:
+            return self.head_rows
+        after = [*self.layers, *self.core_layers][self.layers.index(layer) + 1]
+        return POINTWISE.rows if self.tiles.cublas and after.is_wide else self._backward_tile(after).rows
+
+    def _grad_jobs(self, layer: Layer, tile: Tile) -> list[list[int]]:
+        """What `grads` of wide_kernels.py computes for a layer: its tiles."""
+        assert layer.source is not None
+        width, inputs, size = layer.width, layer.constants["KP"], self.planes.element_size()
+        g, x = ((plane.data_ptr() - self.planes.data_ptr()) // size for plane in (layer.d_out, layer.source))
+        out = (layer.partial.data_ptr() - self.partial.data_ptr()) // self.partial.element_size()
+        return [
+            [g + n, width, x + k, inputs, out + n * inputs + k, layer.index.numel()]
+            for n in range(0, width, tile.rows)
+            for k in range(0, inputs, tile.columns)
+        ]
 
     def _allocate_core(self) -> None:
         """Allocates what a recurrent core needs."""
@@ -327,15 +413,40 @@ class Layered(KernelPPO):
             squares += [[k, i, j] for i in range(short) for j in range(short)]
             whole += [[k, i, j] for i in range(short) for j in range(long)]
             x_at, square_at = x_at + short * long * tile**2, square_at + short**2 * tile**2
-        as_table = partial(torch.tensor, dtype=torch.int32, device=device)
-        self.muon_matrices, self.square_jobs, self.whole_jobs = (as_table(rows) for rows in (matrices, squares, whole))
+        self._allocate_muon_planes(optimizer, matrices, x_at, square_at)
+        self.square_jobs, self.whole_jobs = (
+            torch.tensor(rows, dtype=torch.int32, device=device) for rows in (squares, whole)
+        )
+
+    def _allocate_wide_muon(self, optimizer: Any, tiles: MuonTiles) -> None:
+        """The same for `Tiles.muon`. Rows and columns of jobs are not counted in tiles."""
+        matrices, squares, whole, start = (list[list[int]]() for _ in range(4))
+        x_at = square_at = 0
+        for k, (at, rows, columns) in enumerate(optimizer.matrices):
+            short, long = (-(-size // ALIGNED) * ALIGNED for size in sorted((rows, columns)))
+            parts = [[k, i, j] for i in range(0, short, MUON_TILE) for j in range(0, long, MUON_TILE)]
+            matrices.append([at, rows, columns, short, long, x_at, square_at, len(start), len(parts)])
+            start += parts
+            ends = range(0, short, tiles.square.rows)
+            squares += [[k, i, j] for i in ends for j in ends if i <= j]
+            ends, sides = range(0, short, tiles.apply.rows), range(0, long, tiles.apply.columns)
+            whole += [[k, i, j] for i in ends for j in sides]
+            x_at, square_at = x_at + short * long, square_at + short**2
+        self._allocate_muon_planes(optimizer, matrices, x_at, square_at)
+        self.start_jobs, self.square_jobs, self.whole_jobs = (
+            torch.tensor(rows, dtype=torch.int32, device=self.learner.device) for rows in (start, squares, whole)
+        )
+
+    def _allocate_muon_planes(self, optimizer: Any, matrices: list[list[int]], x_at: int, square_at: int) -> None:
+        device = self.learner.device
+        self.muon_matrices = torch.tensor(matrices, dtype=torch.int32, device=device)
         self.muon_tiles = triton_size(max(row[8] for row in matrices))
         scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
         self.muon_scales = torch.tensor(scales, dtype=torch.float32, device=device)
         zeros = partial(torch.zeros, device=device, dtype=self.dtype)
         self.x, self.next_x = zeros(x_at), zeros(x_at)
         self.square, self.polynomial = zeros(square_at), zeros(square_at)
-        self.norms = torch.zeros(len(whole), device=device)
+        self.norms = torch.zeros(sum(row[8] for row in matrices), device=device)
 
     def _copy_weights(self) -> None:
         taken = self.weights.detach().index_select(0, self.taken)
@@ -391,15 +502,32 @@ class Layered(KernelPPO):
                 **self.expansion, ORDERED=order is not None, PART=EXPAND_PART, num_warps=4,
             )  # fmt: skip
         for layer in [*self.layers, *self.core_layers[:1]]:
-            is_ordered = order is not None and layer.source is None
-            tile = min(layer.constants["H"] or layer.width, layer.width, self.tile_columns)
+            if layer.is_wide and self.tiles.cublas:
+                self._forward_by_cublas(layer, count)
+                continue
+            is_ordered, tile = order is not None and layer.source is None, self._forward_tile(layer)
             launch(
-                self.layer_kernels.forward, (-(-count // self.tile_rows) * layer.pixels, layer.width // tile),
+                self.layer_kernels.forward, (-(-count // tile.rows) * layer.pixels, layer.width // tile.columns),
                 obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
                 self.weights, self._narrow(layer), layer.biases, layer.out, self.plane, count,
-                **layer.constants, ORDERED=is_ordered, ACT=layer.act, BM=self.tile_rows, BN=tile,
-                num_warps=8 if tile > 64 else 4,
+                **{**layer.constants, "BK": tile.depth}, ORDERED=is_ordered, ACT=layer.act, BM=tile.rows,
+                BN=tile.columns, EARLY=layer.is_wide and self.tiles.forward is not None,
+                **(self.overlap if layer.is_wide else {}), **tile.compiling,
             )  # fmt: skip
+
+    def _forward_tile(self, layer: Layer) -> Tile:
+        """Rows, outputs, inputs of a pass."""
+        if layer.is_wide and self.tiles.forward is not None:
+            return self.tiles.forward
+        columns = min(layer.constants["H"] or layer.width, layer.width, self.tile_columns)
+        return Tile(self.tile_rows, columns, layer.constants["BK"], warps=8 if columns > 64 else 4)
+
+    def _backward_tile(self, layer: Layer) -> Tile:
+        """Rows, inputs, outputs of a pass."""
+        if layer.is_wide and self.tiles.backward is not None:
+            return self.tiles.backward
+        depth = min(layer.constants["H"] or layer.width, layer.width, 64)
+        return Tile(self.tile_rows, layer.constants["BK"], depth, warps=4)
 
     # ---- learning ----
 
@@ -413,12 +541,15 @@ class Layered(KernelPPO):
             self._backward_core(first + lo, size)
             self._backward(size)
             self._weight_grads(batch.obs[0], own, size)
-            launch(
-                self.layer_kernels.reduce, (len(self.jobs),),
-                self.partial, self.jobs, self.inverse, self.sums, self.weights.grad, self.squares, self.metrics,
-                self.learner.optimizer.state["step"], -(-size // self.head_rows),
-                BEGIN=lo == 0, END=lo + size == count, BLOCKS=self.block_parts, PART=self.block, num_warps=8,
-            )  # fmt: skip
+            self._reduce(size, is_first=lo == 0, is_last=lo + size == count)
+
+    def _reduce(self, count: int, *, is_first: bool = True, is_last: bool = True) -> None:
+        launch(
+            self.layer_kernels.reduce, (len(self.jobs),),
+            self.partial, self.jobs, self.inverse, self.sums, self.weights.grad, self.squares, self.metrics,
+            self.learner.optimizer.state["step"], -(-count // self.head_rows),
+            BEGIN=is_first, END=is_last, BLOCKS=self.block_parts, PART=self.block, num_warps=8,
+        )  # fmt: skip
 
     def _run_core(self, batch: Any, order: Tensor, first: int, count: int) -> None:
         """A recurrent core over `count` transitions, the `first` of the epoch."""
@@ -429,10 +560,10 @@ class Layered(KernelPPO):
     def _loss(self, batch: Any, order: Tensor, count: int, stats: Tensor) -> None:
         last, heads = self.last, self.heads
         launch(
-            self.layer_kernels.learn_heads, (-(-count // self.head_rows),),
+            self.layer_kernels.learn_heads, (-(-self._rows(last, count) // self.head_rows),),
             last.out, self.weights, self._narrow(heads), heads.biases, batch.masks, order, batch.actions,
             batch.logprobs, batch.values, batch.advantages, batch.returns, batch.counts, stats,
-            heads.d_out, last.d_out, self.sums, self.coefs, self.head.table, self.head.bounds, count,
+            heads.d_out, last.d_out, last.d_bias, self.sums, self.coefs, self.head.table, self.head.bounds, count,
             **self.head_constants, COUNTED=batch.counts is not None,
             CLIPPED=is_on(self.learner.config.value_clip), ACT=last.act, DTYPE=self.type, BM=self.head_rows,
             num_warps=4,
@@ -452,36 +583,97 @@ class Layered(KernelPPO):
             self._linear_backward(layer, before, count)
 
     def _linear_backward(self, layer: Layer, before: Layer, count: int, skip: Tensor | None = None) -> None:
-        constants = {name: layer.constants[name] for name in ("NP", "KP", "K", "H", "DTYPE", "BK")}
+        if layer.is_wide and self.tiles.cublas and skip is None:
+            self._backward_by_cublas(layer, before, count)
+            return
+        tile = self._backward_tile(layer)
+        constants = {name: layer.constants[name] for name in ("NP", "KP", "K", "H", "DTYPE")}
         launch(
-            self.layer_kernels.backward, (-(-count // self.tile_rows), constants["KP"] // constants["BK"]),
-            layer.d_out, self._narrow(layer), before.out, skip, before.d_out, self.plane, count,
-            **constants, ACT=before.act, BM=self.tile_rows, BN=min(constants["H"] or layer.width, layer.width, 64),
-            num_warps=4,
+            self.layer_kernels.backward, (-(-self._rows(before, count) // tile.rows), constants["KP"] // tile.columns),
+            layer.d_out, self._narrow(layer), before.out, skip, before.d_out, before.d_bias, self.plane, count,
+            **constants, BK=tile.columns, ACT=before.act, BM=tile.rows, BN=tile.depth,
+            **(self.overlap if layer.is_wide else {}), **tile.compiling,
         )  # fmt: skip
 
+    def _rows(self, layer: Layer, count: int) -> int:
+        """Rows of a launch that writes the gradients of a layer's outputs: all blocks write sums, if only zeros."""
+        return count if layer.d_bias is None else self.most_rows
+
     def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
+        if self.apart and self.tiles.cublas:
+            for layer in self.apart:
+                self._weight_grads_by_cublas(layer, count)
+        elif self.apart and self.tiles.grads is not None:
+            tile = self.tiles.grads
+            launch(
+                self.wide_kernels.grads, (len(self.wide_jobs), self.grad_parts),
+                self.planes, self.wide_jobs, self.partial, count, -(-count // (tile.depth * self.grad_parts)),
+                BM=tile.depth, BN=tile.rows, BK=tile.columns, **self.overlap, **tile.compiling,
+            )  # fmt: skip
         for layer in self.matrices:
-            blocks, tile = -(-count // GRADIENT_ROWS) * layer.pixels, layer.tile
+            if layer in self.apart:
+                continue
+            blocks, tile_rows = -(-count // GRADIENT_ROWS) * layer.pixels, layer.tile
             part_size = -(-blocks // layer.parts)
             is_first = layer.source is None
-            tiles = layer.width // tile * (layer.constants["KP"] // layer.constants["BK"])
+            tiles = layer.width // tile_rows * (layer.constants["KP"] // layer.constants["BK"])
             launch(
                 self.layer_kernels.weight_grads, (tiles, layer.parts),
                 layer.d_out, obs if is_first else layer.source, order if is_first else None, self.mean, self.scale,
                 layer.partial, self.plane, count, part_size,
-                **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile, num_warps=4,
+                **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile_rows, num_warps=4,
             )  # fmt: skip
+
+    # ---- wide layers by cuBLAS ----
+
+    def _matrix(self, layer: Layer) -> Tensor:
+        return self._narrow(layer)[: layer.index.numel()].view(layer.index.shape)
+
+    def _forward_by_cublas(self, layer: Layer, count: int) -> None:
+        assert layer.source is not None
+        tile, inputs = POINTWISE, layer.source.view(-1, layer.constants["KP"])[:count]
+        torch.mm(inputs, self._matrix(layer).T, out=layer.out[:count])
+        launch(
+            self.wide_kernels.activate, (-(-count // tile.rows), layer.width // tile.columns),
+            layer.out, self.weights, layer.biases, count,
+            NP=layer.width, ACT=layer.act, BM=tile.rows, BN=tile.columns, num_warps=tile.warps,
+        )  # fmt: skip
+
+    def _backward_by_cublas(self, layer: Layer, before: Layer, count: int) -> None:
+        tile, inputs = POINTWISE, layer.constants["KP"]
+        torch.mm(layer.d_out[:count], self._matrix(layer), out=before.d_out.view(-1, inputs)[:count])
+        launch(
+            self.wide_kernels.slope, (-(-self._rows(before, count) // tile.rows), inputs // tile.columns),
+            before.d_out, before.out, before.d_bias, count,
+            K=inputs, ACT=before.act, BM=tile.rows, BN=tile.columns, num_warps=tile.warps,
+        )  # fmt: skip
+
+    def _weight_grads_by_cublas(self, layer: Layer, count: int) -> None:
+        assert layer.source is not None
+        grads, inputs = layer.d_out[:count].T, layer.source.view(-1, layer.constants["KP"])[:count]
+        out = layer.partial.view(layer.index.shape)
+        if grads.is_cuda and self.dtype == torch.bfloat16:
+            torch.mm(grads, inputs, out_dtype=torch.float32, out=out)
+        else:  # a CPU has no such product
+            torch.mm(grads.float(), inputs.float(), out=out)
 
     # ---- the optimizer ----
 
     def _optimize(self) -> None:
+        if isinstance(self.learner.optimizer, Muon):
+            self._update_matrices()
+        self._update_others()
+
+    def _update_matrices(self) -> None:
+        optimizer, limit = self.learner.optimizer, self.coefs[-1:]
+        _, momentum, _ = optimizer.state.values()
+        (self._muon if self.tiles.muon is None else self._wide_muon)(optimizer, momentum, limit)
+
+    def _update_others(self) -> None:
+        """The weights that Muon does not update."""
         optimizer, limit, parts = self.learner.optimizer, self.coefs[-1:], len(self.squares)
         step, mean, square = optimizer.state.values()
-        fixed = optimizer.fixed
-        if isinstance(optimizer, Muon):
-            self._muon(optimizer, mean, limit)
-        part = ADAM_PART if self.size <= LARGE else 4 * ADAM_PART
+        fixed, part = optimizer.fixed, ADAM_PART if self.size <= LARGE else 4 * ADAM_PART
         launch(
             self.layer_kernels.adam, (-(-self.size // part),),
             self.weights, self.narrow, self.adam_places, self.weights.grad, mean, square, self.squares, self.metrics,
@@ -517,6 +709,44 @@ class Layered(KernelPPO):
                 IS_LAST=k == len(steps) - 1, **options,
             )  # fmt: skip
             x, after = after, x
+
+    def _wide_muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
+        tiles, kernels, parts = self.tiles.muon, self.wide_kernels, len(self.squares)
+        assert tiles is not None
+        own = {"DTYPE": self.type, "OVERLAP": False, **self.overlap}
+        square = {**own, "B": tiles.square.rows, "BK": tiles.square.depth, **tiles.square.compiling}
+        apply = {**own, "BM": tiles.apply.rows, "BN": tiles.apply.columns, "BK": tiles.apply.depth}
+        apply |= tiles.apply.compiling
+        launch(
+            kernels.muon_start, (len(self.start_jobs),),
+            self.muon_matrices, self.start_jobs, self.weights.grad, momentum, self.squares, limit, self.x, self.norms,
+            parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), B=MUON_TILE, **own, num_warps=8,
+        )  # fmt: skip
+        x, after = self.x, self.next_x
+        steps = POLYNOMIALS[optimizer.steps]
+        for k, (a, b, c) in enumerate(steps):
+            options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles}
+            launch(
+                kernels.muon_square, (len(self.square_jobs),),
+                self.muon_matrices, self.square_jobs, x, self.norms, self.square, **options, **square,
+            )  # fmt: skip
+            launch(
+                kernels.muon_polynomial, (len(self.square_jobs),),
+                self.muon_matrices, self.square_jobs, self.square, self.polynomial, b, c, **square,
+            )  # fmt: skip
+            launch(
+                kernels.muon_apply, (len(self.whole_jobs),),
+                self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
+                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"], a,
+                IS_LAST=k == len(steps) - 1, **options, **apply,
+            )  # fmt: skip
+            x, after = after, x
+
+
+def tiles_for(device: torch.device) -> Tiles:
+    """What wide layers are computed with. Large tiles are made for a Hopper card's matrix units and shared memory."""
+    is_hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == 9
+    return TILES if is_hopper else Tiles()
 
 
 def _padded(units: int) -> int:

@@ -22,6 +22,11 @@ import triton.language as tl
 from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
 from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor, finished
 
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton: OVERLAP is False then
+    gdc_launch_dependents = gdc_wait = None
+
 
 @triton.jit
 def _patches(
@@ -93,21 +98,42 @@ def expand(
 
 
 @triton.jit
+def begin(OVERLAP: tl.constexpr):
+    """OVERLAP: lets the next kernel start, and waits for the end of the one before."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
+def _load_biases(weights, biases, n):
+    at = tl.load(biases + n)
+    return tl.load(weights + at, mask=at >= 0, other=0.0)
+
+
+@triton.jit
 def forward(
     source, order, mean, scale, weights, narrow, biases, out, plane, count, NP: tl.constexpr, KP: tl.constexpr,
     K: tl.constexpr, ROW: tl.constexpr, PIXELS: tl.constexpr, IS_CONV: tl.constexpr, OW: tl.constexpr,
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr = False,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
-    """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs."""
+    """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs.
+
+    EARLY: biases are loaded before the products.
+    """
     block, pixel = tl.program_id(0) // PIXELS, tl.program_id(0) % PIXELS
     row, n = (block * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BN + tl.arange(0, BN)
     live = row < count
     image = row
     if ORDERED:
         image = tl.load(order + row, mask=live, other=0)
+    begin(OVERLAP)
+    if EARLY:
+        bias = _load_biases(weights, biases, n)
     total = tl.zeros((BN, BM) if IS_OBS else (BM, BN), tl.float32)
     for start in range(0, KP, BK):
         x = _patches(
@@ -121,8 +147,9 @@ def forward(
             total = tl.dot(x, tl.trans(w), total)
     if IS_OBS:
         total = tl.trans(total)
-    at = tl.load(biases + n)
-    h = _activate(total + tl.load(weights + at, mask=at >= 0, other=0.0)[None, :], ACT).to(DTYPE)
+    if not EARLY:
+        bias = _load_biases(weights, biases, n)
+    h = _activate(total + bias[None, :], ACT).to(DTYPE)
     width, column = _columns(n, plane, NP, H)
     place = (row * PIXELS + pixel)[:, None] * width + column[None, :]
     tl.store(out + place, h, mask=live[:, None] & (n >= 0)[None, :])
@@ -130,15 +157,17 @@ def forward(
 
 @triton.jit
 def backward(
-    d_out, narrow, h, skip, d_h, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
-    ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    d_out, narrow, h, skip, d_h, d_bias, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr,
+    H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h.
 
-    `skip`: gradients by h through a skip connection, or None.
+    `skip`: gradients by h through a skip connection, or None. `d_bias`: gets the sums of each block's rows, or None.
     """
     row, k = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BK + tl.arange(0, BK)
     live = row < count
+    begin(OVERLAP)
     total = tl.zeros((BM, BK), tl.float32)
     for start in range(0, NP, BN):
         n = start + tl.arange(0, BN)
@@ -149,7 +178,10 @@ def backward(
     if skip is not None:
         total += tl.load(skip + place, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(d_h + place, (total * _activation_grad(before, ACT)).to(DTYPE), mask=inside)
+    total *= _activation_grad(before, ACT)
+    tl.store(d_h + place, total.to(DTYPE), mask=inside)
+    if d_bias is not None:
+        tl.store(d_bias + tl.program_id(0) * K + k, tl.sum(total, 0), mask=k < K)
 
 
 @triton.jit
@@ -271,13 +303,16 @@ def act_heads(
 @triton.jit
 def learn_heads(
     h, weights, narrow, biases, masks, order, actions, logprobs, old_values, advantages, returns, counts, stats,
-    d_heads, d_h, sums, coefs, table, bounds, count,
+    d_heads, d_h, d_bias, sums, coefs, table, bounds, count,
     K: tl.constexpr, KP: tl.constexpr, A: tl.constexpr, SIZE: tl.constexpr, PARTS: tl.constexpr,
     NUMBERS: tl.constexpr, SQUASH: tl.constexpr, STATE: tl.constexpr, MASKED: tl.constexpr, COUNTED: tl.constexpr,
     CLIPPED: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, OP: tl.constexpr, BM: tl.constexpr,
     BK: tl.constexpr,
 ):  # fmt: skip
-    """The loss: its gradients by the heads' outputs, `o` and then `s`, and by the last layer before its activation."""
+    """The loss: its gradients by the heads' outputs, `o` and then `s`, and by the last layer before its activation.
+
+    `d_bias`: see `backward`.
+    """
     block, column = tl.program_id(0), tl.arange(0, OP)
     row = (block * BM + tl.arange(0, BM)).to(tl.int64)
     live = row < count
@@ -306,7 +341,10 @@ def learn_heads(
             total = tl.dot(d_s, tl.load(narrow + (OP + column)[:, None] * KP + k[None, :]), total)
         unit, is_unit = row[:, None] * K + k[None, :], live[:, None] & (k < K)[None, :]
         before = tl.load(h + unit, mask=is_unit, other=0.0).to(tl.float32)
-        tl.store(d_h + unit, (total * _activation_grad(before, ACT)).to(DTYPE), mask=is_unit)
+        total *= _activation_grad(before, ACT)
+        tl.store(d_h + unit, total.to(DTYPE), mask=is_unit)
+        if d_bias is not None:
+            tl.store(d_bias + block * K + k, tl.sum(total, 0), mask=k < K)
 
 
 # ---- the optimizer ----
