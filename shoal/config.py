@@ -126,6 +126,10 @@ def check(config: Any, where: str) -> None:
             _check_schedule(value, field, flag, dataclasses.fields(config))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             _check_range(value, field, f"{flag} {value}")
+        elif isinstance(value, tuple):
+            for part in value:
+                if isinstance(part, (int, float)):
+                    _check_range(part, field, f"{flag} {part}")
 
 
 def _check_range(value: float, field: dataclasses.Field[Any], name: str) -> None:

@@ -71,6 +71,12 @@ class Schedule:
         """The values of the points. All others lie between those of two neighbours."""
         return tuple(value for _, value in self.points)
 
+    @property
+    def settled(self) -> float:
+        """The fraction of the run from which on the value is the last one."""
+        changes = [at for (_, before), (at, value) in pairwise(self.points) if value != before]
+        return changes[-1] if changes else 0.0
+
     def number(self, done: float, kind: str | None) -> float | int:
         """The value for a param of a kind: whole for an int, and for steps between whole numbers in a Python env."""
         value = self.at(done)

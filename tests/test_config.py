@@ -244,8 +244,9 @@ def test_every_option_has_help_and_a_default_within_its_range(name, field):
     assert len(text) > 3
     assert not text.endswith(".")
     default, low, high = field.default, field.metadata["low"], field.metadata["high"]
-    assert low is None or default is None or low <= default
-    assert high is None or default is None or default <= high
+    for value in default if isinstance(default, tuple) else (default,):
+        assert low is None or value is None or low <= value
+        assert high is None or value is None or value <= high
     sweep = field.metadata["sweep"]
     if sweep is not None:
         assert sweep.low < sweep.high

@@ -28,6 +28,7 @@ from shoal.nn.policy import Net, Policy
 from shoal.nn.qnet import QHead, QNet
 from shoal.nn.recurrent import CORES, LSTM, MinGRU
 from shoal.spec import Layout, map_leaves
+from shoal.train import options_for
 
 from .envs import DictEnv
 
@@ -644,6 +645,37 @@ def test_a_fresh_policy_draws_box_actions_with_the_asked_spread(std):
     logits, _, _ = actor.step(sampled(OBSERVATIONS["numbers"], 6), ())
     assert logits.shape == (6, 4)
     torch.testing.assert_close(logits[:, 2:], torch.full((6, 2), -1.0), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("std", ["free", "state"])
+def test_a_fresh_policy_draws_box_actions_around_the_asked_means(std):
+    box = spaces.Box(-1, 1, (3,), np.float32)
+    numbers = sampled(OBSERVATIONS["numbers"], 6)
+    logits, _, _ = actor_of(action_space=box, std=std, mean=(0.0, 2.0, -0.5), log_std=-1.0).step(numbers, ())
+    torch.testing.assert_close(logits[:, :3], torch.tensor([[0.0, 2.0, -0.5]]).expand(6, 3), rtol=0, atol=0.05)
+    torch.testing.assert_close(logits[:, 3:], torch.full((6, 3), -1.0), rtol=0, atol=0.05)
+    mixed = spaces.Dict(a=spaces.Discrete(2), b=box)  # choices keep their even odds; one mean is for all numbers
+    logits, _, _ = actor_of(action_space=mixed, std=std, mean=(0.7,)).step(numbers, ())
+    torch.testing.assert_close(logits[:, :5], torch.tensor([[0.0, 0.0, 0.7, 0.7, 0.7]]).expand(6, 5), rtol=0, atol=0.05)
+
+
+def test_without_means_a_policy_is_the_same_as_ever():
+    box = spaces.Box(-1, 1, (3,), np.float32)
+    for ours, theirs in zip(
+        actor_of(action_space=box).parameters(), actor_of(action_space=box, mean=(0.0,)).parameters()
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_means_that_do_not_fit_the_actions_are_refused():
+    with pytest.raises(ConfigError, match="--nn.mean 1 2: 2 means, and the actions have 3 numbers of a Box"):
+        actor_of(action_space=spaces.Box(-1, 1, (3,), np.float32), mean=(1.0, 2.0))
+    with pytest.raises(ConfigError, match="--nn.mean 1 2: the actions have no numbers"):
+        actor_of(mean=(1.0, 2.0))
+    assert options_for("no/tuned:env", {"nn": {"mean": 0.5}}).nn.mean == (0.5,)
+    for mean, message in ((101.0, "--nn.mean 101.0 is above 100"), (float("nan"), "is not a number")):
+        with pytest.raises(ConfigError, match=message):
+            options_for("no/tuned:env", {"nn": {"mean": [0.0, mean]}})
 
 
 def test_layers_after_the_core_make_a_policy_that_fast_implementations_do_not_cover():

@@ -31,7 +31,7 @@ from shoal.train.envs import make_evaluation_vec
 from shoal.train.options import as_tables
 from shoal.train.players import load_player
 from tests.fake_gpu import GpuLikeVec, use_fake_graphs
-from tests.training import ITERATIONS, TINY_TRAIN, contents, cut, tiny_trainer, train_tiny, training
+from tests.training import ITERATIONS, STEPS, TINY_TRAIN, contents, cut, tiny_trainer, train_tiny, training
 
 # ---- values ----
 
@@ -54,6 +54,23 @@ def test_the_value_of_a_schedule_by_the_fraction_of_the_run(text, values):
     assert [schedule.at(done) for done in (0, 0.25, 0.5, 0.75, 1)] == pytest.approx(values)
     assert schedule.at(1.5) == schedule.at(1.0)
     assert schedule.at(-0.5) == schedule.at(0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("linear(1, 2)", 1.0),
+        ("linear(2, 2)", 0.0),
+        ("steps(0: 5, 0.25: 6, 0.9: 7)", 0.9),
+        ("steps(0: 5, 0.25: 6, 0.9: 6)", 0.25),
+        ("piecewise(0: 1, 0.15: 9)", 0.15),
+        ("piecewise(0: 9, 0.4: 1, 0.6: 9, 1: 9)", 0.6),
+    ],
+)
+def test_from_where_on_a_schedule_has_its_last_value(text, at):
+    schedule = parse(text)
+    assert schedule.settled == at
+    assert schedule.at(at) == schedule.at(1.0)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine", "exp"])
@@ -558,6 +575,18 @@ def test_evaluation_takes_the_last_value_of_a_schedule(tmp_path):
     run = train_tiny("cartpole", tmp_path, env={"gravity": "linear(9, 12)"})
     _, keywords = load_player(run)
     assert keywords == {"env": "cartpole", "gravity": 12.0}
+
+
+def test_the_best_checkpoint_has_played_the_last_value(tmp_path):
+    """Returns of an easier start are higher, and say nothing about the task of the evaluation."""
+    steps = 14 * STEPS
+    run = train_tiny("cartpole", tmp_path, env={"x_limit": "steps(0: 2.4, 0.5: 0.02)"}, train={"total_steps": steps})
+    easier = [record.get("episode/return", 0.0) for record in run.metrics() if record["step"] <= 0.5 * steps]
+    assert run.summary["best"]["step"] > 0.5 * steps
+    assert run.summary["best"]["score"] < 0.8 * max(easier)
+    run = train_tiny("cartpole", tmp_path, env={"x_limit": "linear(2.4, 0.02)"}, train={"total_steps": steps})
+    assert run.summary["best"] is None, "no two policies have played the same task"
+    assert run.best == run.last
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ class Net:
         "free", "Box actions: standard deviation as a free parameter, or as an output that depends on the state"
     )
     log_std: float = opt(0.0, "Box actions: initial logarithm of the standard deviation (by env)", low=-10, high=4)
+    mean: tuple[float, ...] = opt(
+        (),
+        "Box actions: initial means, one for all numbers or one for each; 0 (as without any) is the middle of the "
+        "bounds, 1 the upper bound",
+        metavar="[FLOAT ...]",
+        low=-100,
+        high=100,
+        convert=lambda value: (value,) if isinstance(value, (int, float)) else value,
+    )
     squash: Literal["none", "tanh"] = opt("none", "Box actions: none clips them to their bounds, tanh squashes them")
     policy: str = opt("", "your own policy, a class or function of the two spaces: mine:Policy", metavar="NAME")
     policies: Literal["auto", "shared", "per_agent", "groups"] = opt(
@@ -122,6 +131,8 @@ class Policy(nn.Module):
         num_stds = head.num_outputs - head.num_noise
         if num_stds:  # log stds that depend on the state are the last outputs
             nn.init.constant_(self.actor.bias[-num_stds:], net.log_std)
+        if net.mean:
+            _set_means(self.actor.bias, head, net)
         # a free log std is a parameter, not an output of the actor
         self.log_std = nn.Parameter(torch.full((head.num_free,), net.log_std)) if head.num_free else None
 
@@ -169,6 +180,21 @@ class Policy(nn.Module):
         if self.log_std is not None:
             logits = torch.cat([logits, self.log_std.expand(logits.shape[0], -1)], 1)
         return logits, linear(for_critic, critic.weight, critic.bias).squeeze(-1)
+
+
+def _set_means(bias: Tensor, head: ActionHead, net: Net) -> None:
+    """Sets the biases of the means of Box actions to `--nn.mean`."""
+    columns = [column for part in head.parts if not part.count for column in range(part.logits.start, part.logits.stop)]
+    if len(net.mean) not in (1, len(columns)):
+        words = " ".join(f"{mean:g}" for mean in net.mean)
+        raise ConfigError(
+            f"--nn.mean {words}: {len(net.mean)} means, and the actions have {len(columns)} numbers of a Box. Give one "
+            f"for all or {len(columns)}."
+            if columns
+            else f"--nn.mean {words}: the actions have no numbers of a Box. Leave it out."
+        )
+    with torch.no_grad():
+        bias[columns] = torch.tensor(net.mean, dtype=bias.dtype)
 
 
 def _make_core(net: Net, features: int) -> Any:

@@ -90,6 +90,11 @@ def schedules_of(env_options: Mapping[str, Any]) -> dict[str, Schedule]:
     return {name: value for name, value in env_options.items() if isinstance(value, Schedule)}
 
 
+def settled(env_options: Mapping[str, Any]) -> float:
+    """The fraction of the run from which on no param changes any more."""
+    return max((schedule.settled for schedule in schedules_of(env_options).values()), default=0.0)
+
+
 class ParamSchedules:
     """Sets the params of a run's envs by the finished fraction of the run.
 

@@ -216,7 +216,7 @@ def _differing(run: Run, options: Options) -> dict[str, tuple[Any, Any]]:
     """
     theirs = run.config.get("nn", {}) if (run.folder / "config.toml").is_file() else {}
     ours = config.to_dict(options.nn)  # as in a file: tuples are lists there
-    names = [name for name in theirs if name in ours and name not in ("policies", "log_std")]
+    names = [name for name in theirs if name in ours and name not in ("policies", "log_std", "mean")]
     return {name: (ours[name], theirs[name]) for name in names if ours[name] != theirs[name]}
 
 

@@ -15,7 +15,7 @@ from shoal.train.options import Options, as_tables
 
 # options of `train` that the shapes of weights depend on, as they do on `algo`, `nn`, `core` and `encoder`
 OF_NETWORK = ("normalize_obs", "layer_norm", "dueling", "distribution", "num_atoms", "policy")
-NOT_OF_NETWORK = ("log_std", "policies", "groups")  # of `nn`; `check_policies` has the last two
+NOT_OF_NETWORK = ("log_std", "mean", "policies", "groups")  # of `nn`; `check_policies` has the last two
 
 
 def check_resumable(run: Run) -> None:

@@ -16,6 +16,7 @@ from shoal.runs import Run
 from shoal.train import diagnosis
 from shoal.train.callbacks.base import Context, Episodes
 from shoal.train.callbacks.group import CallbackGroup
+from shoal.train.env_params import settled
 from shoal.train.envs import env_seed, make_evaluation_vec
 from shoal.train.options import as_tables
 from shoal.train.param_changes import check_saveable
@@ -63,10 +64,12 @@ class Session:
         self.evaluated_step, self.latest = trainer.step, LatestReturns(least=LEAST)
         self.has_new_episodes = False  # since policies were compared: their interval in `latest` is still open
         self.step_before = trainer.step  # of the iteration before
+        self.compared_step = 0  # when policies were compared
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # of an older version, or forged
             self.evaluated_step = int(meta["evaluated_step"])
             self.latest = LatestReturns(least=LEAST, intervals=meta["latest_returns"])
             self.has_new_episodes = bool(meta["has_new_episodes"])
+            self.compared_step = int(meta["compared_step"])
         if trainer.step - self.evaluated_step >= self.options.eval.every:  # the last evaluation came after the save
             self.evaluated_step = trainer.step
         self.best = BestCheckpoint(run, trainer.options)
@@ -340,6 +343,12 @@ class Session:
         if trainer.step != self.read_step:
             self._read()
         has_new_episodes, self.has_new_episodes = self.has_new_episodes, False
+        before, self.compared_step = self.compared_step, trainer.step
+        if (change := settled(self.options.env) * self.options.train.total_steps) and before <= change:
+            # until its last change, a scheduled param makes a task of its own in every iteration (docs/schedules.md)
+            if trainer.step > change:
+                self.latest = LatestReturns(least=LEAST)
+            return
         if has_new_episodes and self.latest.count >= LEAST and not self.options.eval.every:
             self.best.compare(trainer.step, self.latest.mean, trainer.weights(), trainer.counters())
 
@@ -352,6 +361,7 @@ class Session:
                 self.loggers.note(f"warning: {', '.join(restored)} of {self.run.folder} was deleted; written again")
             facts = {**trainer.counters(), "score": score, "evaluated_step": self.evaluated_step}
             facts |= {"latest_returns": list(self.latest.intervals), "has_new_episodes": self.has_new_episodes}
+            facts["compared_step"] = self.compared_step
             files = trainer.state()
             files["state"] |= self.callbacks.save(self.env_params)
             with trainer.patient():
