@@ -637,18 +637,16 @@ def test_params_of_envpool_are_named():
 
 def test_the_script_runs_and_reads_every_test_that_needs_a_framework():
     """It chooses tests by the framework's prefix, and reads their results by it: one without it would never run."""
-    known = {module: one.prefix for one in ALL for module in one.packages}
-    known |= {"pgx": "jax", "jaxmarl": "jax", "opensimplex": "crafter", "nle": "nethack"}
+    dev = ("ale_py", "minigrid", "pettingzoo")  # `make test` runs their tests
     found, lost = 0, []
     for test in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
         text = ast.unparse(test) if getattr(test, "name", "").startswith("test_") else ""
-        for module in re.findall(r"importorskip\('(\w+)'", text):
-            prefix = known[module]
-            found += 1
-            if prefix not in ("atari", "ale", "minigrid", "pettingzoo") and not (
-                f"_{prefix}_" in test.name or f"'{prefix}:" in text  # in its name, or in the ids of its parameters
-            ):
-                lost.append(test.name)
+        if not set(re.findall(r"importorskip\('(\w+)'", text)) - set(dev):
+            continue
+        found += 1
+        named = (one.prefix for one in ALL)  # in its name, or in the ids of its parameters
+        if not any(f"_{name}_" in test.name or f"'{name}:" in text or f"('{name}'," in text for name in named):
+            lost.append(test.name)
     assert found > 15
     assert lost == []
 
@@ -763,7 +761,7 @@ def test_masks_of_players_who_wait_leave_one_choice():
     vec.close()
 
 
-def test_hanabi_is_played_by_its_masks_and_seeds():
+def test_pettingzoo_hanabi_is_played_by_its_masks_and_seeds():
     """A new game without a seed would take one from the clock."""
     pytest.importorskip("shimmy")
     pytest.importorskip("pyspiel")

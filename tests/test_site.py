@@ -33,7 +33,7 @@ def is_explained(metric: str) -> bool:
 
 
 def test_the_front_page_and_the_readme_have_the_same_figures():
-    claim = r"does (\d+ to \d+) million\s+steps a second and scores (\d+ to \d+) % of all points after ([\d.]+) s"
+    claim = r"at (\d+ to \d+) million\s+steps a second and scores (\d+ to \d+) % of all points after ([\d.]+) s"
     figures = re.compile(claim)
     found = [figures.findall((ROOT / name).read_text()) for name in ("README.md", "docs/index.md")]
     assert len(found[0]) == 1

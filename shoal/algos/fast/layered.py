@@ -22,17 +22,16 @@ place in `narrow`, and `inverse` back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from shoal.algos.fast import layered_cublas
 from shoal.algos.fast.base import (
     ACTIVATION_IDS,
     CORES,
-    KernelPPO,
     activation_id,
     activation_of,
     has_small_shared_memory,
@@ -41,9 +40,11 @@ from shoal.algos.fast.base import (
     triton_size,
     width_of,
 )
-from shoal.algos.fast.tiles import MuonTiles, Tile, Tiles
+from shoal.algos.fast.layered_layer import Layer
+from shoal.algos.fast.layered_muon import MuonSteps
+from shoal.algos.fast.tiles import ALIGNED, Tile, Tiles
 from shoal.algos.learner import is_on
-from shoal.algos.optimizers.muon import POLYNOMIALS, Muon, muon_scale
+from shoal.algos.optimizers.muon import Muon
 from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
@@ -57,7 +58,6 @@ LAYERS = 4
 MEMORY = 1 << 31  # bytes of the planes: a larger minibatch is computed in parts
 PROCESSORS = 132  # multiprocessors of a large GPU
 PARTIAL = 1 << 22  # numbers of all parts of a layer's gradient
-MUON_TILE = 64
 REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
 LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
@@ -65,8 +65,6 @@ EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
 WIDE = 256  # units and inputs of a layer that `Tiles` are for
 TILES = Tiles()  # on Hopper cards, for which candidates are measured
-ALIGNED = 128  # numbers
-POINTWISE = Tile(32, 128, 0, warps=4)  # of what follows products of cuBLAS
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
 NO_ACTIVATION = 2
@@ -104,48 +102,7 @@ def core_not_covered(learner: Any) -> str:
     return large_lstm_not_covered(learner)
 
 
-@dataclass(eq=False)
-class Layer:
-    """A layer: how the kernels see it."""
-
-    constants: dict[str, Any]  # of `forward` and `weight_grads`: see layered_kernels.py
-    index: Tensor  # (NP, KP): the weight at each place of `narrow`; -1: padding
-    bias_index: Tensor  # (NP,)
-    act: int
-    images: tuple[int, int] = (1, 1)  # height and width of the outputs
-    start: int = 0  # in `narrow`
-    source: Tensor | None = None  # plane of the layer before; None: observations
-    out: Tensor = field(default_factory=lambda: torch.empty(0))  # its plane
-    d_out: Tensor = field(default_factory=lambda: torch.empty(0))  # gradients by it, before the activation
-    biases: Tensor = field(default_factory=lambda: torch.empty(0))
-    parts: int = 1  # of its rows in `weight_grads`
-    partial: Tensor = field(default_factory=lambda: torch.empty(0))
-    is_wide: bool = False  # whether `Tiles` are for it
-    d_bias: Tensor | None = None  # of a wide layer: gradients of its biases by blocks of rows
-
-    @property
-    def pixels(self) -> int:
-        """Rows of a transition."""
-        height, width = self.images
-        return height * width
-
-    @property
-    def width(self) -> int:
-        """NP: numbers of a row of its plane."""
-        return int(self.constants["NP"])
-
-    @property
-    def tile(self) -> int:
-        """Rows of a tile of its weight gradient."""
-        return min(self.constants["H"] or 64, self.width, 64)
-
-    @property
-    def size(self) -> int:
-        """Numbers in `narrow`: weights and biases."""
-        return int(self.index.numel() + self.bias_index.numel())
-
-
-class Layered(KernelPPO):
+class Layered(MuonSteps):
     """PPO with one kernel for each layer."""
 
     def __init__(
@@ -383,7 +340,7 @@ class Layered(KernelPPO):
         if layer is self.last:
             return self.head_rows
         after = [*self.layers, *self.core_layers][self.layers.index(layer) + 1]
-        return POINTWISE.rows if self.tiles.cublas and after.is_wide else self._backward_tile(after).rows
+        return layered_cublas.POINTWISE.rows if self.tiles.cublas and after.is_wide else self._backward_tile(after).rows
 
     def _grad_jobs(self, layer: Layer, tile: Tile) -> list[list[int]]:
         """What `grads` of wide_kernels.py computes for a layer: its tiles."""
@@ -399,54 +356,6 @@ class Layered(KernelPPO):
 
     def _allocate_core(self) -> None:
         """Allocates what a recurrent core needs."""
-
-    def _allocate_muon(self, optimizer: Any) -> None:
-        """Tables of the matrices that Muon updates, and the memory of their Newton-Schulz steps."""
-        device, tile = self.learner.device, MUON_TILE
-        matrices, squares, whole = list[list[int]](), list[list[int]](), list[list[int]]()
-        x_at = square_at = 0
-        for k, (start, rows, columns) in enumerate(optimizer.matrices):
-            short, long = (-(-size // tile) for size in sorted((rows, columns)))
-            matrices.append(
-                [start, rows, columns, short * tile, long * tile, x_at, square_at, len(whole), short * long]
-            )
-            squares += [[k, i, j] for i in range(short) for j in range(short)]
-            whole += [[k, i, j] for i in range(short) for j in range(long)]
-            x_at, square_at = x_at + short * long * tile**2, square_at + short**2 * tile**2
-        self._allocate_muon_planes(optimizer, matrices, x_at, square_at)
-        self.square_jobs, self.whole_jobs = (
-            torch.tensor(rows, dtype=torch.int32, device=device) for rows in (squares, whole)
-        )
-
-    def _allocate_wide_muon(self, optimizer: Any, tiles: MuonTiles) -> None:
-        """The same for `Tiles.muon`. Rows and columns of jobs are not counted in tiles."""
-        matrices, squares, whole, start = (list[list[int]]() for _ in range(4))
-        x_at = square_at = 0
-        for k, (at, rows, columns) in enumerate(optimizer.matrices):
-            short, long = (-(-size // ALIGNED) * ALIGNED for size in sorted((rows, columns)))
-            parts = [[k, i, j] for i in range(0, short, MUON_TILE) for j in range(0, long, MUON_TILE)]
-            matrices.append([at, rows, columns, short, long, x_at, square_at, len(start), len(parts)])
-            start += parts
-            ends = range(0, short, tiles.square.rows)
-            squares += [[k, i, j] for i in ends for j in ends if i <= j]
-            ends, sides = range(0, short, tiles.apply.rows), range(0, long, tiles.apply.columns)
-            whole += [[k, i, j] for i in ends for j in sides]
-            x_at, square_at = x_at + short * long, square_at + short**2
-        self._allocate_muon_planes(optimizer, matrices, x_at, square_at)
-        self.start_jobs, self.square_jobs, self.whole_jobs = (
-            torch.tensor(rows, dtype=torch.int32, device=self.learner.device) for rows in (start, squares, whole)
-        )
-
-    def _allocate_muon_planes(self, optimizer: Any, matrices: list[list[int]], x_at: int, square_at: int) -> None:
-        device = self.learner.device
-        self.muon_matrices = torch.tensor(matrices, dtype=torch.int32, device=device)
-        self.muon_tiles = triton_size(max(row[8] for row in matrices))
-        scales = [muon_scale(rows, columns) for _, rows, columns in optimizer.matrices]
-        self.muon_scales = torch.tensor(scales, dtype=torch.float32, device=device)
-        zeros = partial(torch.zeros, device=device, dtype=self.dtype)
-        self.x, self.next_x = zeros(x_at), zeros(x_at)
-        self.square, self.polynomial = zeros(square_at), zeros(square_at)
-        self.norms = torch.zeros(sum(row[8] for row in matrices), device=device)
 
     def _copy_weights(self) -> None:
         taken = self.weights.detach().index_select(0, self.taken)
@@ -503,7 +412,7 @@ class Layered(KernelPPO):
             )  # fmt: skip
         for layer in [*self.layers, *self.core_layers[:1]]:
             if layer.is_wide and self.tiles.cublas:
-                self._forward_by_cublas(layer, count)
+                layered_cublas.forward(self, layer, count)
                 continue
             is_ordered, tile = order is not None and layer.source is None, self._forward_tile(layer)
             launch(
@@ -584,7 +493,7 @@ class Layered(KernelPPO):
 
     def _linear_backward(self, layer: Layer, before: Layer, count: int, skip: Tensor | None = None) -> None:
         if layer.is_wide and self.tiles.cublas and skip is None:
-            self._backward_by_cublas(layer, before, count)
+            layered_cublas.backward(self, layer, before, count)
             return
         tile = self._backward_tile(layer)
         constants = {name: layer.constants[name] for name in ("NP", "KP", "K", "H", "DTYPE")}
@@ -602,7 +511,7 @@ class Layered(KernelPPO):
     def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
         if self.apart and self.tiles.cublas:
             for layer in self.apart:
-                self._weight_grads_by_cublas(layer, count)
+                layered_cublas.weight_grads(self, layer, count)
         elif self.apart and self.tiles.grads is not None:
             tile = self.tiles.grads
             launch(
@@ -623,39 +532,6 @@ class Layered(KernelPPO):
                 layer.partial, self.plane, count, part_size,
                 **layer.constants, ORDERED=is_first, BM=GRADIENT_ROWS, BN=tile_rows, num_warps=4,
             )  # fmt: skip
-
-    # ---- wide layers by cuBLAS ----
-
-    def _matrix(self, layer: Layer) -> Tensor:
-        return self._narrow(layer)[: layer.index.numel()].view(layer.index.shape)
-
-    def _forward_by_cublas(self, layer: Layer, count: int) -> None:
-        assert layer.source is not None
-        tile, inputs = POINTWISE, layer.source.view(-1, layer.constants["KP"])[:count]
-        torch.mm(inputs, self._matrix(layer).T, out=layer.out[:count])
-        launch(
-            self.wide_kernels.activate, (-(-count // tile.rows), layer.width // tile.columns),
-            layer.out, self.weights, layer.biases, count,
-            NP=layer.width, ACT=layer.act, BM=tile.rows, BN=tile.columns, num_warps=tile.warps,
-        )  # fmt: skip
-
-    def _backward_by_cublas(self, layer: Layer, before: Layer, count: int) -> None:
-        tile, inputs = POINTWISE, layer.constants["KP"]
-        torch.mm(layer.d_out[:count], self._matrix(layer), out=before.d_out.view(-1, inputs)[:count])
-        launch(
-            self.wide_kernels.slope, (-(-self._rows(before, count) // tile.rows), inputs // tile.columns),
-            before.d_out, before.out, before.d_bias, count,
-            K=inputs, ACT=before.act, BM=tile.rows, BN=tile.columns, num_warps=tile.warps,
-        )  # fmt: skip
-
-    def _weight_grads_by_cublas(self, layer: Layer, count: int) -> None:
-        assert layer.source is not None
-        grads, inputs = layer.d_out[:count].T, layer.source.view(-1, layer.constants["KP"])[:count]
-        out = layer.partial.view(layer.index.shape)
-        if grads.is_cuda and self.dtype == torch.bfloat16:
-            torch.mm(grads, inputs, out_dtype=torch.float32, out=out)
-        else:  # a CPU has no such product
-            torch.mm(grads.float(), inputs.float(), out=out)
 
     # ---- the optimizer ----
 
@@ -681,66 +557,6 @@ class Layered(KernelPPO):
             fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],
             DECOUPLED=optimizer.decoupled, PARTS=triton_size(parts), PART=part, num_warps=4,
         )  # fmt: skip
-
-    def _muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
-        kernels, parts = self.layer_kernels, len(self.squares)
-        own = {"DTYPE": self.type, "B": MUON_TILE, "num_warps": 4}
-        launch(
-            kernels.muon_start, (len(self.whole_jobs),),
-            self.muon_matrices, self.whole_jobs, self.weights.grad, momentum, self.squares, limit, self.x, self.norms,
-            parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), **own,
-        )  # fmt: skip
-        x, after = self.x, self.next_x
-        steps = POLYNOMIALS[optimizer.steps]
-        for k, (a, b, c) in enumerate(steps):
-            options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles, **own}
-            launch(
-                kernels.muon_square, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, x, self.norms, self.square, **options,
-            )  # fmt: skip
-            launch(
-                kernels.muon_polynomial, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, self.square, self.polynomial, b, c, **own,
-            )  # fmt: skip
-            launch(
-                kernels.muon_apply, (len(self.whole_jobs),),
-                self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
-                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"], a,
-                IS_LAST=k == len(steps) - 1, **options,
-            )  # fmt: skip
-            x, after = after, x
-
-    def _wide_muon(self, optimizer: Any, momentum: Tensor, limit: Tensor) -> None:
-        tiles, kernels, parts = self.tiles.muon, self.wide_kernels, len(self.squares)
-        assert tiles is not None
-        own = {"DTYPE": self.type, "OVERLAP": False, **self.overlap}
-        square = {**own, "B": tiles.square.rows, "BK": tiles.square.depth, **tiles.square.compiling}
-        apply = {**own, "BM": tiles.apply.rows, "BN": tiles.apply.columns, "BK": tiles.apply.depth}
-        apply |= tiles.apply.compiling
-        launch(
-            kernels.muon_start, (len(self.start_jobs),),
-            self.muon_matrices, self.start_jobs, self.weights.grad, momentum, self.squares, limit, self.x, self.norms,
-            parts, MOMENTUM=optimizer.MOMENTUM, PARTS=triton_size(parts), B=MUON_TILE, **own, num_warps=8,
-        )  # fmt: skip
-        x, after = self.x, self.next_x
-        steps = POLYNOMIALS[optimizer.steps]
-        for k, (a, b, c) in enumerate(steps):
-            options = {"IS_FIRST": k == 0, "TILES": self.muon_tiles}
-            launch(
-                kernels.muon_square, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, x, self.norms, self.square, **options, **square,
-            )  # fmt: skip
-            launch(
-                kernels.muon_polynomial, (len(self.square_jobs),),
-                self.muon_matrices, self.square_jobs, self.square, self.polynomial, b, c, **square,
-            )  # fmt: skip
-            launch(
-                kernels.muon_apply, (len(self.whole_jobs),),
-                self.muon_matrices, self.whole_jobs, x, self.polynomial, self.norms, after, self.weights, self.narrow,
-                self.places, optimizer.rate, self.muon_scales, optimizer.fixed["weight_decay"], a,
-                IS_LAST=k == len(steps) - 1, **options, **apply,
-            )  # fmt: skip
-            x, after = after, x
 
 
 def tiles_for(device: torch.device) -> Tiles:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from shoal.algos.fast.fused_core import CoreSteps
-from shoal.algos.fast.layered import NO_ACTIVATION, NO_CONVOLUTION, Layer, Layered
+from shoal.algos.fast.layered import NO_ACTIVATION, NO_CONVOLUTION, Layered
+from shoal.algos.fast.layered_layer import Layer
 from shoal.nn.recurrent import LSTM, State
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+ALIGNED = 128  # numbers: sizes of wide layers and beginnings of planes are multiples of it
+
 
 @dataclass(frozen=True)
 class Tile:
