@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 import shoal
 from shoal.algos import ppo
-from shoal.algos.fast import base, fused, fused_core, layered, layered_core
+from shoal.algos.fast import base, fused, fused_core, layered, layered_core, layered_cublas, layered_muon
 from shoal.algos.fast.tiles import CANDIDATES, MuonTiles, Tile, Tiles
 from shoal.algos.optimizers import muon
 from tests.fake_gpu import GpuLikeVec, use_fake_graphs
@@ -270,7 +270,7 @@ def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     from triton.compiler import ASTSource
 
     launches: list[tuple[Any, Any, Any, int, bool]] = []
-    for module in (base, layered, fused_core):
+    for module in (base, layered, layered_muon, layered_cublas, fused_core):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
     for env, tables in cases:
         room, is_wide = (99 if "rows" in tables else 227) << 10, "tiles" in tables
