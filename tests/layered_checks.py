@@ -104,7 +104,10 @@ IMAGES: list[tuple[Any, dict[str, Any]]] = [
         partial(Noise, (3, 5, 4), BOX, np.uint8),
         {"nn": {**SMALL, "activation": "tanh"}, "num_envs": 3},
     ),  # channels first
-    (partial(Noise, (40, 40), BOX, np.uint8), {"nn": {**SMALL, "layers": 1}, "train": {"horizon": 2}, "num_envs": 3}),
+    (
+        partial(Noise, (40, 40), BOX, np.uint8),  # large: a CPU with bfloat16 instructions would compute it in bfloat16
+        {"nn": {**SMALL, "layers": 1}, "train": {"horizon": 2, "precision": "fp32"}, "num_envs": 3},
+    ),
 ]
 
 
