@@ -305,7 +305,11 @@ def check_params(env: Any, params: Mapping[str, Any]) -> None:
     if prefix:
         framework = _frameworks().framework(prefix)
         given = {name: value for name, value in params.items() if name != "render_mode" and not _is_drawn(value)}
-        framework.check_params(rest, given)
+        try:
+            framework.check_params(rest, given)
+        except ImportError:
+            framework.check()  # says how to install what is missing
+            raise
     elif names.is_name(env):
         names.check_arguments(str(env), _named(str(env)), params, "--env.{}")
 

@@ -205,6 +205,13 @@ class Missing(Framework):
     install = ("pip install no-such",)
 
 
+@pytest.mark.parametrize("one", [one for one in ALL if not one.is_installed], ids=lambda one: one.prefix)
+def test_a_framework_that_is_not_installed_says_so(one: Framework, capsys):
+    assert main(["train", f"{one.prefix}:{one.example}"]) == 2
+    assert "Traceback" not in (told := capsys.readouterr().err)
+    assert "nstall it: " in told or "Build it: " in told or "shoal env add" in told
+
+
 def test_a_missing_package_names_the_command():
     with pytest.raises(ConfigError, match="no-such>=2 is not installed. Install it: pip install no-such"):
         Missing("missing").find("Env")

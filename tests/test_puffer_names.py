@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 import shoal
 import shoal.puffer as pufferlib
+from shoal.cli import aliases
 from shoal.errors import ConfigError, ShoalError, UnknownEnv
 from shoal.layout import Layout, map_leaves
 from shoal.puffer import PuffeRL, models, pufferl, pytorch
@@ -741,3 +742,18 @@ def test_sizes_by_the_names_of_ppo_count():
     assert (trainer.trainer.options.train.horizon, trainer.trainer.options.train.minibatches) == (16, 8)
     with pytest.raises(pufferlib.APIUsageError, match="mutually exclusive"):
         PuffeRL(env=Serial(Talking, num_envs=2), minibatches=8, minibatch_size=16)
+
+
+@pytest.mark.parametrize(
+    ("words", "translated"),
+    [
+        (["procgen-coinrun", "--train.ent-coef", "0.01"], ["procgen:coinrun", "--train.entropy-coef", "0.01"]),
+        (["pettingzoo-knights-archers-zombies"], ["pettingzoo:knights-archers-zombies"]),
+        (["gym-CartPole-v1", "--train.device=cpu"], ["gymnasium:CartPole-v1", "--device=cpu"]),
+        (["puffer_breakout"], ["breakout"]),
+        (["minigrid_doorkey"], ["minigrid_doorkey"]),
+        (["atari-"], ["atari-"]),
+    ],
+)
+def test_command_lines_of_pufferlib_are_translated(words, translated):
+    assert aliases.translate(words) == translated

@@ -1,4 +1,4 @@
-"""Translates PufferLib's command lines to Shoal's: `puffer_breakout --train.ent-coef 0.01`.
+"""Translates PufferLib's command lines to Shoal's: `puffer_breakout --train.ent-coef 0.01`, `atari-pong`.
 
 It does not import shoal.puffer.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from shoal.errors import ConfigError
 
 FLAGS = {
     "--train.device": "--device",
@@ -23,7 +21,7 @@ FLAGS = {
     "--train.vf-clip-coef": "--train.value-clip",
     "--train.total-timesteps": "--train.total-steps",
 }
-PYTHON_ONLY = r"(atari|procgen|minigrid|minihack|griddly|pettingzoo)-"  # families that only shoal.puffer makes by name
+FAMILIES = r"(atari|procgen|minigrid|minihack|griddly|pettingzoo)-(?=.)"  # frameworks of the same name here
 
 
 def translate(words: Sequence[str]) -> list[str]:
@@ -36,13 +34,8 @@ def translate(words: Sequence[str]) -> list[str]:
     if not translated:
         return []
     env = translated[0]
-    if re.match(PYTHON_ONLY, env):
-        raise ConfigError(
-            f"'{env}' is a name of PufferLib. Train it from Python with shoal.puffer.PuffeRL, or here by its "
-            "Gymnasium or PettingZoo id (gymnasium:ALE/Pong-v5, pettingzoo:butterfly/pistonball_v6)."
-        )
     if env.startswith("gym-"):
         translated[0] = f"gymnasium:{env.removeprefix('gym-')}"
     else:
-        translated[0] = env.removeprefix("puffer_")
+        translated[0] = re.sub(f"^{FAMILIES}", r"\1:", env).removeprefix("puffer_")
     return translated
