@@ -42,7 +42,7 @@ from shoal.algos.fast.base import (
 )
 from shoal.algos.fast.layered_layer import Layer
 from shoal.algos.fast.layered_muon import MuonSteps
-from shoal.algos.fast.tiles import ALIGNED, Tile, Tiles
+from shoal.algos.fast.tiles import ALIGNED, MuonTiles, Tile, Tiles
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import Muon
 from shoal.nn.encoders import Image, Numbers
@@ -64,7 +64,7 @@ RELU = ACTIVATION_IDS["relu"]
 EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
 WIDE = 256  # units and inputs of a layer that `Tiles` are for
-TILES = Tiles()  # on Hopper cards, for which candidates are measured
+TILES = Tiles(forward=Tile(rows=128, columns=256, depth=64, warps=8, stages=4), backward=Tile(rows=128, columns=128, depth=64, warps=8, stages=3), grads=Tile(rows=256, columns=128, depth=64, warps=8, stages=4), resident=1, expand=True, cublas=False, muon=MuonTiles(square=Tile(rows=64, columns=64, depth=128, warps=4, stages=3), apply=Tile(rows=64, columns=64, depth=64, warps=4, stages=4)), overlap=False)  # on Hopper cards, for which candidates are measured
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
 NO_ACTIVATION = 2
