@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from shoal.algos import dqn, pqn
-from shoal.algos.fast import fused, fused_q
+from shoal.algos.fast import fused, fused_q, q_base
 from shoal.train import Trainer
 from tests.fused_checks import Odd, patch_once
 from tests.training import make_trainer
@@ -42,7 +42,8 @@ def make(env: Any, algo: str, tables: dict[str, Any]) -> Trainer:
             "replay_size": 2000,
         }
     vec = {"num_envs": tables.get("num_envs", 7), "backend": "serial"}
-    trainer = make_trainer(env, algo=algo, nn=tables["nn"], train={**train, **tables["train"]}, vec=vec)
+    own = {"nn": tables["nn"], "env": tables.get("env", {}), "train": {**train, **tables["train"]}}
+    trainer = make_trainer(env, algo=algo, vec=vec, **own)
     trainer.start()
     torch.manual_seed(0)
     learner = trainer.learners[0]
@@ -87,21 +88,26 @@ def compare(one: Any, two: Any, before: torch.Tensor) -> None:
 def check_pqn() -> None:
     """Rollouts and whole updates."""
     for env, tables in PQN:
-        one, two = (make(env, "pqn", tables).learners[0] for _ in range(2))
-        two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
-        assert not fused_q.not_covered(two), fused_q.not_covered(two)
-        sizes = [len(part) for part in pqn.shuffled(two).tensor_split(two.config.minibatches)]
-        two.streams["minibatches"].set_state(one.streams["minibatches"].get_state())
-        two.fused = fused_q.FusedQ(two, sizes, tile=16, exact=True)
-        act_again(two)
-        before = two.weights.detach().clone()
-        for _ in range(2):
-            metrics = pqn.update(one), pqn.update(two)
-            for name in metrics[0]:
-                torch.testing.assert_close(metrics[0][name], metrics[1][name], rtol=2e-3, atol=1e-5)
-            compare(one, two, before)
-            act_again_after(one, two)
-        print("checked", env)
+        check_pqn_of(env, tables, fused_q.not_covered, KIND)
+
+
+def check_pqn_of(env: Any, tables: dict[str, Any], not_covered: Any, kind: Any) -> None:
+    """A rollout and two updates of the kernels `kind(learner, minibatches)` against the plain path's."""
+    one, two = (make(env, "pqn", tables).learners[0] for _ in range(2))
+    two.optimizer.rate = torch.tensor(two.config.learning_rate)  # as on a GPU
+    assert not not_covered(two), not_covered(two)
+    sizes = [len(part) for part in pqn.shuffled(two).tensor_split(two.config.minibatches)]
+    two.streams["minibatches"].set_state(one.streams["minibatches"].get_state())
+    two.fused = kind(two, sizes)
+    act_again(two)
+    before = two.weights.detach().clone()
+    for _ in range(2):
+        metrics = pqn.update(one), pqn.update(two)
+        for name in metrics[0]:
+            torch.testing.assert_close(metrics[0][name], metrics[1][name], rtol=2e-3, atol=1e-5)
+        compare(one, two, before)
+        act_again_after(one, two)
+    print("checked", env)
 
 
 def act_again_after(one: Any, two: Any) -> None:
@@ -122,39 +128,47 @@ def act_again_after(one: Any, two: Any) -> None:
 def check_dqn() -> None:
     """Updates from the replay, before and after it has enough transitions."""
     for env, tables in DQN:
-        trainers = [make(env, "dqn", tables) for _ in range(2)]
-        one, two = (trainer.learners[0] for trainer in trainers)
-        two.optimizer.rate = torch.tensor(two.config.learning_rate)
-        groups, count = dqn.sample_groups(two)
-        assert not fused_q.not_covered(two), fused_q.not_covered(two)
-        two.fused = fused_q.FusedQ(two, [groups * count], tile=16, exact=True)
-        act_again(two)
-        before = two.weights.detach().clone()
-        for learner in (one, two):
-            learner.replay.store(learner.rollout)
-        for ready in (False, True, True):
-            for batch_one, batch_two in zip(dqn.batches(one), dqn.batches(two)):
-                assert torch.equal(batch_one.index, batch_two.index)
-                rows = [
-                    dqn.improve(one, batch_one, torch.tensor(ready)),
-                    dqn.improve_on_gpu(two, batch_two, torch.tensor(ready)),
-                ]
-                if ready:  # before, the plain path reports losses, and the kernels zeros
-                    torch.testing.assert_close(rows[0], rows[1], rtol=2e-3, atol=1e-5)
-            if not ready:
-                assert torch.equal(before, two.weights)
-                assert float(two.optimizer.state["step"]) == 0.0
-                continue
-            compare(one, two, before)
-            torch.testing.assert_close(one.target, two.target, rtol=1e-3, atol=5e-5)
-            assert one.updates == two.updates
-        print("checked", env)
+        check_dqn_of(env, tables, fused_q.not_covered, KIND)
 
+
+def check_dqn_of(env: Any, tables: dict[str, Any], not_covered: Any, kind: Any) -> None:
+    """As `check_pqn_of`, with a replay that is not yet filled at first."""
+    trainers = [make(env, "dqn", tables) for _ in range(2)]
+    one, two = (trainer.learners[0] for trainer in trainers)
+    two.optimizer.rate = torch.tensor(two.config.learning_rate)
+    groups, count = dqn.sample_groups(two)
+    assert not not_covered(two), not_covered(two)
+    two.fused = kind(two, [groups * count])
+    act_again(two)
+    before = two.weights.detach().clone()
+    for learner in (one, two):
+        learner.replay.store(learner.rollout)
+    for ready in (False, True, True):
+        for batch_one, batch_two in zip(dqn.batches(one), dqn.batches(two)):
+            assert torch.equal(batch_one.index, batch_two.index)
+            rows = [
+                dqn.improve(one, batch_one, torch.tensor(ready)),
+                dqn.improve_on_gpu(two, batch_two, torch.tensor(ready)),
+            ]
+            if ready:  # before, the plain path reports losses, and the kernels zeros
+                torch.testing.assert_close(rows[0], rows[1], rtol=2e-3, atol=1e-5)
+        if not ready:
+            assert torch.equal(before, two.weights)
+            assert float(two.optimizer.state["step"]) == 0.0
+            continue
+        compare(one, two, before)
+        torch.testing.assert_close(one.target, two.target, rtol=1e-3, atol=5e-5)
+        assert one.updates == two.updates
+    print("checked", env)
+
+
+KIND = partial(fused_q.FusedQ, tile=16, exact=True)
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     fused_q.WIDTHS = (16, 32)  # the interpreter is slow
     fused_q.REDUCE_PART, fused_q.ADAM_PART, fused_q.FusedQ.reduce_blocks = 1024, 2048, 8
+    q_base.COPY_PART = 2048
     assert fused.WIDEST == 128
     patch_once()
     {"pqn": check_pqn, "dqn": check_dqn}[sys.argv[1]]()

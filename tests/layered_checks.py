@@ -268,10 +268,6 @@ def check_benchmark() -> None:
 
 
 def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     launches: list[tuple[Any, Any, Any, int, bool]] = []
     for module in (base, layered, layered_muon, layered_cublas, fused_core):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
@@ -283,6 +279,15 @@ def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
         learner.fused = kind(learner, tables.get("rows", 0), tiles=tables.get("tiles"))
         learner.fused.act(0)
         ppo.update(learner)
+    compile_launches(launches)
+
+
+def compile_launches(launches: list[tuple[Any, Any, Any, int, bool]], card: int = 90) -> None:
+    """Compiles kernels for each kind of arguments: (kernel, arguments, options, shared memory, may not spill)."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     seen = set()
     for kernel, args, options, room, is_wide in launches:
         names = dict(zip(kernel.arg_names, args))
@@ -298,7 +303,7 @@ def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
         seen.add(key)
         apart = {(k,): [["tt.divisibility", 16]] for k, name in enumerate(kernel.arg_names) if kinds[name][0] == "*"}
         source = ASTSource(kernel, kinds, places, apart)
-        made = triton.compile(source, GPUTarget("cuda", 90, 32), options=compiling)
+        made = triton.compile(source, GPUTarget("cuda", card, 32), options=compiling)
         assert made.metadata.shared <= room, (kernel.__name__, made.metadata.shared)
         assert not hazards(made.asm["ttgir"]), (kernel.__name__, constants, hazards(made.asm["ttgir"]))
         said = ptxas_says(made.asm["ptx"]) if is_wide else ""

@@ -35,9 +35,11 @@ def fused_q_learning(learner: Any, minibatches: list[int]) -> Any:
     """
     if learner.device.type != "cuda" or not has_triton() or _has_shards(learner):
         return None
-    from shoal.algos.fast import fused_q
+    from shoal.algos.fast import fused_q, layered_q
 
-    return None if fused_q.not_covered(learner) else fused_q.FusedQ(learner, minibatches)
+    if not fused_q.not_covered(learner):
+        return fused_q.FusedQ(learner, minibatches)
+    return None if layered_q.not_covered(learner) else layered_q.LayeredQ(learner, minibatches)
 
 
 def _has_shards(learner: Any) -> bool:

@@ -1,0 +1,126 @@
+"""Checks of LayeredQ (shoal/algos/fast/layered_q.py), run by tests/test_fused_q.py: `layered_q_checks.py GROUP`."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from shoal.algos import dqn, pqn
+from shoal.algos.fast import layered_q, q_base
+from shoal.algos.fast.tiles import Tile, Tiles
+from tests.fused_checks import Odd, patch_once
+from tests.fused_q_checks import check_dqn_of, check_pqn_of, make
+from tests.layered_checks import Noise, compile_launches
+
+MEMORY = layered_q.MEMORY
+SMALL = {"hidden": 16}
+THREE = {"hidden": 24, "layers": 3}
+HALVES = Tile(32, 128, 64)
+LARGE = Tiles(forward=HALVES, backward=HALVES, grads=Tile(64, 128, 16), expand=True)
+# a minibatch in parts: less memory than its planes take
+PQN: list[tuple[Any, dict[str, Any]]] = [
+    ("cartpole", {"nn": {"hidden": 40, "layers": 1, "activation": "tanh"}, "train": {"normalize_obs": True}}),
+    ("vacuum", {"nn": THREE, "train": {"loss": "huber", "max_grad_norm": 0.01}, "num_envs": 5}),  # deaths and masks
+    (partial(Odd, 150, 17, np.uint8), {"nn": {"hidden": 140}, "train": {}, "num_envs": 45, "memory": 1 << 13}),
+    (partial(Odd, 9, 90), {"nn": {**THREE, "activation": "tanh"}, "train": {"layer_norm": False}}),
+]
+DQN: list[tuple[Any, dict[str, Any]]] = [
+    ("cartpole", {"nn": {"hidden": 40, "layers": 1, "activation": "tanh"}, "train": {"layer_norm": True, "n_step": 3}}),
+    ("vacuum", {"nn": THREE, "train": {"target_tau": 0.1, "layer_norm": True}, "num_envs": 5}),
+    (partial(Odd, 70, 3), {"nn": {"hidden": 140}, "train": {"double": False, "loss": "mse", "normalize_obs": True}}),
+    # next observations in parts
+    (partial(Odd, 5, 3, np.uint8), {"nn": THREE, "train": {"layer_norm": True, "batch_size": 80}, "memory": 1 << 8}),
+]
+TILES: list[tuple[Any, dict[str, Any]]] = [
+    (partial(Odd, 150, 5, np.uint8), {"nn": {"hidden": 256}, "train": {}}),
+    (
+        partial(Odd, 150, 5),
+        {"nn": {"hidden": 140, "layers": 3}, "train": {"layer_norm": False}, "num_envs": 45, "memory": 1 << 13},
+    ),
+    (partial(Odd, 20, 3), {"nn": {"hidden": 130, "layers": 3}, "train": {"normalize_obs": True}}),
+]
+IMAGES: list[tuple[Any, dict[str, Any]]] = [
+    ("maze", {"nn": SMALL, "env": {"side": 5}, "train": {}, "num_envs": 3}),
+    (partial(Noise, (3, 5, 4), spaces.Discrete(3), np.uint8), {"nn": {**SMALL, "layers": 1}, "train": {}}),
+]
+
+
+def check_pqn(cases: Any = PQN, tiles: Tiles = Tiles()) -> None:  # noqa: B008
+    """Rollouts and whole updates."""
+    for env, tables in cases:
+        check_pqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, tiles))
+
+
+def check_dqn() -> None:
+    """Updates from the replay, before and after it has enough transitions."""
+    for env, tables in DQN:
+        check_dqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, Tiles()))
+
+
+def check_tiles() -> None:
+    """Layers that count as wide."""
+    layered_q.WIDE = 128
+    check_pqn(TILES, LARGE)
+
+
+def check_images() -> None:
+    """Convolutions before the layers."""
+    check_pqn(IMAGES)
+
+
+# (algorithm, env, tables); rows: of tiles, as for a card with little shared memory
+COMPILED: list[tuple[str, Any, dict[str, Any]]] = [
+    ("pqn", partial(Odd, 2048, 17, np.uint8), {"nn": {"hidden": 512, "layers": 3}, "train": {}, "tiles": None}),
+    ("pqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": False}, "tiles": None}),
+    ("pqn", "vacuum", {"nn": {"hidden": 48}, "train": {"normalize_obs": True}, "rows": 64, "tiles": Tiles()}),
+    ("dqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": True}, "tiles": None}),
+    ("dqn", partial(Odd, 300, 255), {"nn": {"hidden": 384}, "train": {}, "rows": 64, "tiles": Tiles()}),
+    ("pqn", "maze", {"nn": {}, "train": {}, "tiles": None}),
+]
+
+
+def check_compiles(card: int = 90) -> None:
+    """All that a rollout and an update launch compiles for a GPU, which needs none, and keeps to its shared memory."""
+    launches: list[tuple[Any, Any, Any, int, bool]] = []
+    for module in (q_base, layered_q):
+        module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, True))
+    for algo, env, tables in COMPILED:
+        room = (99 if "rows" in tables else 227) << 10
+        learner = make(env, algo, tables).learners[0]
+        learner.optimizer.rate = torch.tensor(0.1)
+        assert not layered_q.not_covered(learner)
+        sizes = [512, 511] if algo == "pqn" else [learner.config.batch_size]
+        learner.fused = layered_q.LayeredQ(learner, sizes, tables.get("rows", 0), tiles=tables["tiles"])
+        learner.fused.begin()
+        learner.fused.act(0)
+        if algo == "pqn":
+            pqn.update(learner)
+            continue
+        learner.replay.store(learner.rollout)
+        dqn.improve_on_gpu(learner, next(iter(dqn.batches(learner))), torch.tensor(True))
+    assert {kernel.__name__ for kernel, *_ in launches} >= {"norm", "norm_backward", "grads", "learn_heads", "targets"}
+    compile_launches(launches, card)
+
+
+def make_kernels(tables: dict[str, Any], tiles: Tiles, learner: Any, sizes: list[int]) -> Any:
+    """The kernels in float32, in small tiles."""
+    layered_q.MEMORY = tables.get("memory", MEMORY)
+    made = layered_q.LayeredQ(learner, sizes, rows=32, columns=64, exact=True, tiles=tiles)
+    assert (made.chunk < max(sizes)) == ("memory" in tables), (made.chunk, sizes)
+    assert bool(made.apart) == (tiles.grads is not None)
+    return made
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if not sys.argv[1].startswith("compile"):
+        # the interpreter takes about as long for a block of any size
+        layered_q.REDUCE_PART, layered_q.ADAM_PART, q_base.COPY_PART = 4096, 8192, 8192
+        layered_q.PROCESSORS = 1
+        patch_once()
+    globals()[f"check_{sys.argv[1]}"]()
