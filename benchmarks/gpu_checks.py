@@ -96,6 +96,35 @@ ODD: dict[str, tuple[str, dict[str, Any]]] = {
         "vacuum",
         {"algo": "dqn", "nn": {"hidden": 64}, "train": {"batch_size": 101, "loss": "huber"}, "vec": {"num_envs": 65}},
     ),
+    "PQN, 3 layers of 512 units": (
+        "breakout",
+        {"algo": "pqn", "nn": {"hidden": 512, "layers": 3}, "vec": {"num_envs": 333}},
+    ),
+    "PQN, 4 layers of 140 units, no norm": (
+        "breakout",
+        {"algo": "pqn", "nn": {"hidden": 140, "layers": 4}, "train": {"layer_norm": False, "minibatches": 3}},
+    ),
+    "PQN, 1 layer of 7 units, normalized": (
+        "cartpole",
+        {"algo": "pqn", "nn": {"hidden": 7, "layers": 1, "activation": "tanh"}, "train": {"normalize_obs": True}},
+    ),
+    "PQN, 1,345 numbers, 17 choices": (
+        "craftax_classic",
+        {"algo": "pqn", "env": {"flat": 1}, "nn": {"hidden": 512}, "vec": {"num_envs": 300}},
+    ),
+    "PQN, masks, agents that die, 48 units": (
+        "vacuum",
+        {"algo": "pqn", "nn": {"hidden": 48}, "vec": {"num_envs": 100}},
+    ),
+    "PQN, CNN": ("maze", {"algo": "pqn", "vec": {"num_envs": 333}}),
+    "DQN, 3 layers of 512 units": (
+        "breakout",
+        {"algo": "dqn", "nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": True}},
+    ),
+    "DQN, 256 units, not double, masks": (
+        "vacuum",
+        {"algo": "dqn", "nn": {"hidden": 256}, "train": {"batch_size": 101, "double": False}, "vec": {"num_envs": 65}},
+    ),
 }
 # Actions that are numbers are mean + deviation x noise. Noise and free deviations are the same on both sides, so that
 # they differ as the means do: by as much as logits may.
@@ -230,6 +259,14 @@ EXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "PQN, plain path": ("breakout", {"algo": "pqn", "train": {"precision": "fp32"}}),
     "PQN, agents, masks": ("vacuum", {"algo": "pqn", "nn": {"hidden": 64}}),
     "DQN, cartpole": ("cartpole", {"algo": "dqn", "nn": {"hidden": 64}, "train": {"layer_norm": True}}),
+    "PQN, wide, truncation": (
+        "breakout",
+        {"algo": "pqn", "nn": {"hidden": 512, "layers": 3}, "env": {"max_steps": 20}},
+    ),
+    "DQN, wide, masks": (
+        "vacuum",
+        {"algo": "dqn", "nn": {"hidden": 256}, "train": {"layer_norm": True, "precision": "auto"}},
+    ),
     "numbers": ("pendulum", {"nn": {"hidden": 64}}),
     "agents, CNN": ("forage", {"nn": {"encoder": "grid"}}),
     "CNN, Muon, LSTM": ("maze", {"nn": {"core": "lstm"}, "train": {"segment": 8, "optimizer": "muon"}}),

@@ -79,10 +79,18 @@ def four_robots(num_envs: int, batch: int, steps: int) -> dict[str, Any]:
     return {"algo": "dqn", "vec": {"num_envs": num_envs}, "nn": {"hidden": 128}, "train": train}
 
 
+WIDE_PQN: dict[str, Any] = {"algo": "pqn", "nn": {"hidden": 512, "layers": 3}}
 Q_CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "DQN cartpole": ("cartpole", 475.0, {"algo": "dqn"}),
     "PQN cartpole": ("cartpole", 475.0, {"algo": "pqn"}),
     "PQN breakout": ("breakout", BREAKOUT, {"algo": "pqn"}),
+    # how fast: the kernels of large networks, and the plain path
+    "PQN breakout 3x512": ("breakout", BREAKOUT, {**WIDE_PQN, "train": {"total_steps": 20_000_000}}),
+    "PQN breakout 3x512 in torch": (
+        "breakout",
+        BREAKOUT,
+        {**WIDE_PQN, "train": {"total_steps": 20_000_000, "precision": "tf32"}},
+    ),
     "DQN vacuum x4096": ("vacuum", 2000.0, four_robots(4096, 8192, 80_000_000)),
     "DQN vacuum x16384": ("vacuum", 2000.0, four_robots(16384, 32768, 240_000_000)),
 }
