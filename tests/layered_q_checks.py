@@ -17,7 +17,7 @@ from tests.fused_checks import Odd, patch_once
 from tests.fused_q_checks import check_dqn_of, check_pqn_of, make
 from tests.layered_checks import Noise, compile_launches
 
-MEMORY = layered_q.MEMORY
+MEMORY, MADE = layered_q.MEMORY, list[Any]()
 SMALL = {"hidden": 16}
 THREE = {"hidden": 24, "layers": 3}
 HALVES = Tile(32, 128, 64)
@@ -28,6 +28,8 @@ PQN: list[tuple[Any, dict[str, Any]]] = [
     ("vacuum", {"nn": THREE, "train": {"loss": "huber", "max_grad_norm": 0.01}, "num_envs": 5}),  # deaths and masks
     (partial(Odd, 150, 17, np.uint8), {"nn": {"hidden": 140}, "train": {}, "num_envs": 45, "memory": 1 << 13}),
     (partial(Odd, 9, 90), {"nn": {**THREE, "activation": "tanh"}, "train": {"layer_norm": False}}),
+    # the gradients of all weights in parts
+    (partial(Odd, 5, 3), {"nn": {**SMALL, "layers": 1}, "train": {}, "num_envs": 90}),
 ]
 DQN: list[tuple[Any, dict[str, Any]]] = [
     ("cartpole", {"nn": {"hidden": 40, "layers": 1, "activation": "tanh"}, "train": {"layer_norm": True, "n_step": 3}}),
@@ -42,7 +44,7 @@ TILES: list[tuple[Any, dict[str, Any]]] = [
         partial(Odd, 150, 5),
         {"nn": {"hidden": 140, "layers": 3}, "train": {"layer_norm": False}, "num_envs": 45, "memory": 1 << 13},
     ),
-    (partial(Odd, 20, 3), {"nn": {"hidden": 130, "layers": 3}, "train": {"normalize_obs": True}}),
+    (partial(Odd, 20, 3), {"nn": {"hidden": 130, "layers": 3}, "train": {"normalize_obs": True}, "num_envs": 90}),
 ]
 IMAGES: list[tuple[Any, dict[str, Any]]] = [
     ("maze", {"nn": SMALL, "env": {"side": 5}, "train": {}, "num_envs": 3}),
@@ -54,6 +56,10 @@ def check_pqn(cases: Any = PQN, tiles: Tiles = Tiles()) -> None:  # noqa: B008
     """Rollouts and whole updates."""
     for env, tables in cases:
         check_pqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, tiles))
+    made = [layer for kernels in MADE for layer in kernels.matrices]
+    assert cases is IMAGES or max(layer.norm_parts for layer in made) > 1
+    assert cases is not PQN or max(layer.parts for layer in made) > 1
+    assert cases is not TILES or max(kernels.grad_parts for kernels in MADE) > 1
 
 
 def check_dqn() -> None:
@@ -64,7 +70,7 @@ def check_dqn() -> None:
 
 def check_tiles() -> None:
     """Layers that count as wide."""
-    layered_q.WIDE = 128
+    layered_q.WIDE, layered_q.PROCESSORS = 128, 64
     check_pqn(TILES, LARGE)
 
 
@@ -113,6 +119,7 @@ def make_kernels(tables: dict[str, Any], tiles: Tiles, learner: Any, sizes: list
     made = layered_q.LayeredQ(learner, sizes, rows=32, columns=64, exact=True, tiles=tiles)
     assert (made.chunk < max(sizes)) == ("memory" in tables), (made.chunk, sizes)
     assert bool(made.apart) == (tiles.grads is not None)
+    MADE.append(made)
     return made
 
 
@@ -121,6 +128,6 @@ if __name__ == "__main__":
     if not sys.argv[1].startswith("compile"):
         # the interpreter takes about as long for a block of any size
         layered_q.REDUCE_PART, layered_q.ADAM_PART, q_base.COPY_PART = 4096, 8192, 8192
-        layered_q.PROCESSORS = 1
+        layered_q.PROCESSORS, layered_q.NORM_TILE, layered_q.GRADIENT_ROWS = 1, 512, 16
         patch_once()
     globals()[f"check_{sys.argv[1]}"]()

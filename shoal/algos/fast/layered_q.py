@@ -93,6 +93,11 @@ class QLayer(Layer):
         return self.size + 2 * self.width * self.is_normalized
 
     @property
+    def norm_parts(self) -> int:
+        """Blocks of `norm_backward`."""
+        return len(self.norm_sums) // (3 * self.width)
+
+    @property
     def norm_tile(self) -> dict[str, int]:
         """Sizes of the kernels of its normalization."""
         columns = 1 << (self.width - 1).bit_length()
@@ -452,10 +457,9 @@ class LayeredQ(KernelQ):
         if not layer.is_normalized:
             return
         sizes = layer.norm_tile
-        parts = len(layer.norm_sums) // (3 * layer.width)
-        rows = -(-count // (sizes["BM"] * parts)) * sizes["BM"]
+        rows = -(-count // (sizes["BM"] * layer.norm_parts)) * sizes["BM"]
         launch(
-            self.own.norm_backward, (parts,),
+            self.own.norm_backward, (layer.norm_parts,),
             layer.d_out, layer.z, self.weights, layer.norm_sums, layer.gain, count, rows, **sizes, num_warps=8,
         )  # fmt: skip
 
