@@ -23,12 +23,20 @@ from torch import Tensor, nn
 
 from shoal.algos.fast.base import activation_id, has_small_shared_memory, triton_size
 from shoal.algos.fast.layered import (
+    ADAM_PART,
+    EXPAND_PART,
+    GRADIENT_ROWS,
     LARGE,
     LAYERS,
+    MEMORY,
     NO_ACTIVATION,
     NO_CONVOLUTION,
     NUMBERS,
     OUTPUTS,
+    PARTIAL,
+    PROCESSORS,
+    REDUCE_PART,
+    WIDE,
     WIDEST,
     Layered,
     _padded,
@@ -44,14 +52,7 @@ from shoal.nn.encoders.nature import NatureCNN
 from shoal.nn.launch import launch
 from shoal.nn.qnet import Dense
 
-MEMORY = 1 << 31  # bytes of the planes: a larger minibatch is computed in parts
-PROCESSORS = 132  # multiprocessors of a large GPU
-PARTIAL = 1 << 22  # numbers of all parts of a layer's gradient
-REDUCE_PART, ADAM_PART = 128, 256  # weights of one block; four times as many for a large network
-EXPAND_PART = 1024  # numbers of one block
 NORM_TILE = 4096  # numbers of a tile of rows that are normalized
-GRADIENT_ROWS = 64  # of a step of `weight_grads`
-WIDE = 256  # units and inputs of a layer that `Tiles` are for
 
 
 def not_covered(learner: Any) -> str:
