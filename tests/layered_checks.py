@@ -190,7 +190,7 @@ COMPILED: list[tuple[Any, dict[str, Any]]] = [
     (partial(Noise, (2048,), MIXED), {"nn": {"hidden": 512, "layers": 3, "std": "state"}}),
     ("maze", {"nn": {"core": "lstm"}, "train": {"minibatches": 1}}),
     ("pendulum", {"nn": {"hidden": 256, "core": "mingru"}, "train": {"minibatches": 1}}),
-    ("forage", {"nn": {"encoder": "mlp"}, "rows": 64}),  # as for a card with little shared memory
+    ("forage", {"nn": {"encoder": "mlp"}, "train": MUON, "rows": 64}),  # as for a card with little shared memory
 ]
 
 
