@@ -4,7 +4,7 @@
 
 `envs:vacuum,maze`, `parity:vacuum` and `learning:cartpole` run a part for these envs or cases only. The parts are in
 gpu_learning.py, gpu_checks.py (kernels and repetition), gpu_ranks.py, gpu_population.py, gpu_times.py (host, startup
-and profiles), gpu_envs.py (envs and parity) and gpu_tiles.py.
+and profiles) and gpu_envs.py (envs and parity).
 
     learning   seconds of training to the full score, 3 seeds each, and steps per second
     q_learning the same for DQN and PQN
@@ -22,11 +22,9 @@ and profiles), gpu_envs.py (envs and parity) and gpu_tiles.py.
     profiles   where an iteration's time goes (what `shoal bench train` prints)
     envs       steps per second of the envs alone
     parity     every env on the GPU compared with the CPU, byte for byte
-    tiles      the ways to compute wide layers (shoal/algos/fast/tiles.py): each group of launches of a minibatch, whole
-               iterations, and whether gradients agree; `tiles:craftax_classic` takes two minutes
 
 Each part appends a line to benchmarks/results/gpu.jsonl when it is done. The command exits with 1 if kernels,
-odd_settings, exact, curriculum, ranks, population, parity or tiles find a difference.
+odd_settings, exact, curriculum, ranks, population or parity find a difference.
 """
 
 from __future__ import annotations
@@ -46,8 +44,6 @@ from gpu_population import NAMES as POPULATIONS
 from gpu_population import population
 from gpu_ranks import CASES as RANKS
 from gpu_ranks import ranks
-from gpu_tiles import CASES as TILES
-from gpu_tiles import tiles
 from gpu_times import host, profiles, startup
 
 from shoal import registry
@@ -73,7 +69,6 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "profiles": profiles,
     "envs": envs,
     "parity": parity,
-    "tiles": tiles,
 }
 
 
@@ -87,7 +82,7 @@ def chosen(part: str, names: str) -> list[str]:
 def known_names(part: str) -> list[str]:
     """What may follow a part's colon."""
     cases: dict[str, Any] = {"learning": CASES, "q_learning": Q_CASES, "kernels": KERNELS, "odd_settings": ODD}
-    cases |= {"exact": EXACT, "ranks": RANKS, "population": POPULATIONS, "tiles": TILES}
+    cases |= {"exact": EXACT, "ranks": RANKS, "population": POPULATIONS}
     cases |= dict.fromkeys(("envs", "parity"), registry.stock_names())
     return list(cases.get(part, ()))
 

@@ -8,24 +8,19 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 import torch
 from gymnasium import spaces
 
-import shoal
 from shoal.algos import ppo
-from shoal.algos.fast import base, fused, fused_core, layered, layered_core, layered_cublas, layered_muon
-from shoal.algos.fast.tiles import CANDIDATES, MuonTiles, Tile, Tiles
+from shoal.algos.fast import base, fused, fused_core, layered, layered_core, layered_muon
+from shoal.algos.fast.tiles import HOPPER, Tile, Tiles
 from shoal.algos.optimizers import muon
-from tests.fake_gpu import GpuLikeVec, use_fake_graphs
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
 from tests.in_flight import hazards, ptxas_says
-from tests.training import make_trainer
 
 MULTI = spaces.MultiDiscrete([3, 1, 5])
 BOX = spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([3.0, 1.0], np.float32))
@@ -120,11 +115,11 @@ CORES: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def check_wide(cases: Any = WIDE) -> None:
+def check_wide(cases: Any = WIDE, processors: int = 1) -> None:
     """Networks that do not fit into one block."""
     muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
     memory, layered.REDUCE_PART, layered.ADAM_PART = layered.MEMORY, 4096, 8192  # few blocks, as in `use_few_blocks`
-    layered.PROCESSORS = 1
+    layered.PROCESSORS = processors
     for env, tables in cases:
         layered.MEMORY = tables.get("memory", memory)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
@@ -132,15 +127,7 @@ def check_wide(cases: Any = WIDE) -> None:
 
 
 HALVES = Tile(32, 128, 64)
-LARGE = Tiles(
-    forward=HALVES,
-    backward=HALVES,
-    grads=Tile(64, 128, 16),
-    resident=64,
-    expand=True,
-    muon=MuonTiles(square=Tile(64, 64, 64), apply=Tile(64, 128, 64)),
-)
-BY_CUBLAS = Tiles(expand=True, cublas=True)
+LARGE = Tiles(forward=HALVES, backward=HALVES, grads=Tile(64, 128, 16))
 WIDER: list[tuple[Any, dict[str, Any]]] = [
     # 150 numbers of 256, 140 units of 256, matrices of several tiles, a minibatch in parts
     (
@@ -162,17 +149,11 @@ WIDER: list[tuple[Any, dict[str, Any]]] = [
             "tiles": LARGE,
         },
     ),
-    (partial(Noise, (150,), MULTI), {"nn": {"hidden": 130, "layers": 3, "std": "state"}, "tiles": BY_CUBLAS}),
+    (partial(Noise, (150,), MULTI), {"nn": {"hidden": 130, "layers": 3, "std": "state"}, "tiles": LARGE}),
     # the first layer and the last are none of these
-    (
-        partial(Noise, (20,), MIXED),
-        {"nn": {"hidden": 130, "layers": 3}, "train": MUON, "tiles": replace(LARGE, expand=False)},
-    ),
-    # each part alone
-    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, forward=HALVES)}),
-    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(expand=True, backward=HALVES)}),
-    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": Tiles(grads=Tile(128, 128, 16))}),
-    (partial(Noise, (70,), BOX), {"nn": {"hidden": 130}, "train": MUON, "tiles": Tiles(muon=MuonTiles())}),
+    (partial(Noise, (20,), MIXED), {"nn": {"hidden": 130, "layers": 3}, "train": MUON, "tiles": LARGE}),
+    # other tiles: of more units than inputs, and of fewer
+    (partial(Noise, (150,), BOX), {"nn": {"hidden": 130}, "tiles": replace(LARGE, grads=Tile(128, 64, 16))}),
     # agents that die, masks
     ("forage", {"nn": {"hidden": 130, "encoder": "mlp"}, "num_envs": 3, "tiles": LARGE}),
     # after convolutions
@@ -181,16 +162,15 @@ WIDER: list[tuple[Any, dict[str, Any]]] = [
 
 
 def check_tiles() -> None:
-    """Every variant of `Tiles`, for layers that count as wide."""
+    """Layers that count as wide."""
     layered.WIDE, made = 128, list[Any]()
     allocate = layered.Layered._allocate_parts
     layered.Layered._allocate_parts = lambda self, block: made.append(self) or allocate(self, block)  # type: ignore
-    check_wide(WIDER)
+    check_wide(WIDER, processors=64)
     assert len(made) == len(WIDER)
     for kernels, (_, tables) in zip(made, WIDER):
-        tiles, names = tables["tiles"], [layer.is_wide for layer in kernels.layers]
-        assert any(names) or (tiles.forward, tiles.backward, tiles.grads, tiles.cublas) == (None, None, None, False)
-        assert bool(kernels.apart) == (any(names) and (tiles.cublas or tiles.grads is not None))
+        assert kernels.tiles is tables["tiles"]
+        assert kernels.wide
     assert max(kernels.grad_parts for kernels in made) > 1
     assert any(kernels.chunk < max(kernels.counts) for kernels in made)
 
@@ -210,7 +190,7 @@ COMPILED: list[tuple[Any, dict[str, Any]]] = [
     (partial(Noise, (2048,), MIXED), {"nn": {"hidden": 512, "layers": 3, "std": "state"}}),
     ("maze", {"nn": {"core": "lstm"}, "train": {"minibatches": 1}}),
     ("pendulum", {"nn": {"hidden": 256, "core": "mingru"}, "train": {"minibatches": 1}}),
-    ("forage", {"nn": {"encoder": "mlp"}, "rows": 64}),  # as for a card with little shared memory
+    ("forage", {"nn": {"encoder": "mlp"}, "train": MUON, "rows": 64}),  # as for a card with little shared memory
 ]
 
 
@@ -220,56 +200,14 @@ def check_compiles() -> None:
 
 
 def check_compiled_tiles() -> None:
-    """The same for all candidates, as craftax_classic launches them: nothing spills, and products run in parallel."""
-    layered.overlap = lambda device: {"OVERLAP": True}  # as on such a GPU
-    train = {**MUON, "muon_steps": 3}
-    tables = {"nn": {"hidden": 512, "layers": 3}, "train": train}
-    compile_all(
-        [(partial(Noise, (1345,), spaces.Discrete(17), np.uint8), {**tables, "tiles": x}) for x in CANDIDATES.values()]
-    )
-
-
-def check_benchmark() -> None:
-    """The comparison of `benchmarks/gpu.py tiles`, without a GPU: graphs are calls, and all times are the same."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-    import gpu_tiles
-
-    with pytest.MonkeyPatch.context() as patched:
-        use_fake_graphs(patched)
-        patched.setattr("shoal.train.graphs.warm_up", lambda function: None)
-        patched.setattr(gpu_tiles, "MAKE", partial(layered.Layered, rows=32, columns=64, exact=True))
-        patched.setattr(gpu_tiles, "ceilings", lambda: {"flops": 1e15, "bytes": 4e12, "launch": 1e-6})
-        patched.setattr(gpu_tiles, "capture", lambda function, generators: function)
-        patched.setattr(gpu_tiles, "warm_up", lambda function: None)
-        patched.setattr(gpu_tiles, "device_times", lambda call, repeats: call() or [1.0])
-        patched.setattr(
-            gpu_tiles, "graph_times", lambda trainer, repeats: dict.fromkeys(("all", "rollout", "update"), 1.0)
-        )
-        for name, value in {"REPEATS": 2, "ROUNDS": 1, "MINIBATCHES": 1}.items():
-            patched.setattr(gpu_tiles, name, value)
-        for name, value in {"WIDE": 128, "PROCESSORS": 1, "REDUCE_PART": 4096, "ADAM_PART": 8192}.items():
-            patched.setattr(layered, name, value)
-        train = {**MUON, "minibatches": 2, "horizon": 4, "total_steps": 10**6}
-        vec, nn = GpuLikeVec(shoal.make("forage", 2, backend="serial")), {"hidden": 128, "encoder": "mlp"}
-        trainer = make_trainer(vec, name="forage", nn=nn, train=train)
-        learner = trainer.learners[0]
-        learner.optimizer.rate = torch.tensor(learner.config.learning_rate)
-        learner.fused = layered.Layered(learner, rows=32, columns=64, exact=True)
-        found = gpu_tiles.compare_tiles(trainer, {"today": Tiles(), "large": LARGE, "cuBLAS": BY_CUBLAS})
-    for row in found["candidates"].values():
-        assert row["projected_s"] > 0.0
-    for name in ("large", "cuBLAS"):
-        row = found["candidates"][name]
-        assert row["gradient"] > 0.99999, row
-        assert row["repeats"], row
-        assert set(row["us"]) == {"act", "forward", "loss", "backward", "gradients", "reduce", "muon", "adam"}
-    assert not gpu_tiles.PROBLEMS
-    print("checked the benchmark")
+    """The same for wide layers, as craftax_classic launches them: nothing spills, and products run in parallel."""
+    tables = {"nn": {"hidden": 512, "layers": 3}, "train": {**MUON, "muon_steps": 3}, "tiles": HOPPER}
+    compile_all([(partial(Noise, (1345,), spaces.Discrete(17), np.uint8), tables)])
 
 
 def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     launches: list[tuple[Any, Any, Any, int, bool]] = []
-    for module in (base, layered, layered_muon, layered_cublas, fused_core):
+    for module in (base, layered, layered_muon, fused_core):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
     for env, tables in cases:
         room, is_wide = (99 if "rows" in tables else 227) << 10, "tiles" in tables

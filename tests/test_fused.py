@@ -62,7 +62,6 @@ def test_kernels_equal_their_twins(group):
         "heads",
         pytest.param("wide", marks=pytest.mark.slow),
         pytest.param("tiles", marks=pytest.mark.slow),
-        pytest.param("benchmark", marks=pytest.mark.slow),
         pytest.param("compiled_tiles", marks=pytest.mark.slow),
         pytest.param("images", marks=pytest.mark.slow),
         pytest.param("cores", marks=pytest.mark.slow),

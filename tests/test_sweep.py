@@ -109,7 +109,7 @@ def cartpole():
 def test_without_ranges_the_declared_ones_are_used(cartpole):
     space = make_space("cartpole", cartpole, [])
     assert set(space) == {
-        f"train.{n}" for n in "horizon minibatches learning_rate gamma gae_lambda clip entropy_coef".split()
+        f"train.{n}" for n in "horizon minibatches learning_rate gamma gae_lambda clip value_coef entropy_coef".split()
     }
     assert set(make_space("cartpole", cartpole, [{"train": {"clip": "off"}}])) == set(space) - {"train.clip"}
     dqn = make_space("cartpole", options_for("cartpole", {"algo": "dqn", "device": "cpu"}), [])

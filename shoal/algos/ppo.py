@@ -78,7 +78,7 @@ class PPO:
         0.2, "clip range of the probability ratio (by env)", low=0.0, sweep=Uniform(0.05, 0.4), may_change=True
     )
     value_clip: float = opt(0.0, "clip range of the value; 0: no clipping", low=0.0, may_change="above 0")
-    value_coef: float = opt(0.5, "weight of the value loss", low=0.0, may_change=True)
+    value_coef: float = opt(0.5, "weight of the value loss", low=0.0, sweep=LogUniform(0.1, 10.0), may_change=True)
     entropy_coef: float = opt(
         0.01, "weight of the entropy bonus (by env)", low=0.0, sweep=LogUniform(1e-5, 1e-1), may_change=True
     )

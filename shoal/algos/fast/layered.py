@@ -11,9 +11,9 @@ convolutions of encoders/grid.py and nature.py, and actions of up to 255 choices
 whose rows are pixels and whose inputs are the patches around them; its kernels gather these themselves. Activations go
 through memory once, in bfloat16, and the plain path launches ten times as many kernels.
 
-Wide layers may be computed in larger tiles (tiles.py): observations are then copied in bfloat16 first, as images are,
-one launch computes the gradients of all wide layers' weights (wide_kernels.py), and the kernels that compute the
-gradients of outputs also add up those of biases.
+On Hopper cards wide layers are computed in larger tiles (tiles.py): observations are then copied in bfloat16 first, as
+images are, one launch computes the gradients of all wide layers' weights, and the kernels that compute the gradients of
+outputs also add up those of biases.
 
 The kernels see the weights in an order of their own (`narrow`): each matrix padded to whole tiles, and its columns in
 the order of the plane that it multiplies: pixels before channels. Two tables translate: `places` from a weight to its
@@ -28,7 +28,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.algos.fast import layered_cublas
 from shoal.algos.fast.base import (
     ACTIVATION_IDS,
     CORES,
@@ -42,13 +41,13 @@ from shoal.algos.fast.base import (
 )
 from shoal.algos.fast.layered_layer import Layer
 from shoal.algos.fast.layered_muon import MuonSteps
-from shoal.algos.fast.tiles import ALIGNED, MuonTiles, Tile, Tiles
+from shoal.algos.fast.tiles import ALIGNED, HOPPER, Tile, Tiles
 from shoal.algos.learner import is_on
 from shoal.algos.optimizers.muon import Muon
 from shoal.nn.encoders import Image, Numbers
 from shoal.nn.encoders.grid import GridCNN
 from shoal.nn.encoders.nature import NatureCNN
-from shoal.nn.launch import launch, overlap
+from shoal.nn.launch import launch
 from shoal.nn.recurrent import State
 
 WIDEST = 512  # units of a layer
@@ -63,8 +62,7 @@ LARGE = 1 << 17  # weights
 RELU = ACTIVATION_IDS["relu"]
 EXPAND_PART = 1024  # numbers of one block
 GRADIENT_ROWS = 64  # of a step of `weight_grads`
-WIDE = 256  # units and inputs of a layer that `Tiles` are for
-TILES = Tiles(forward=Tile(rows=128, columns=256, depth=64, warps=8, stages=4), backward=Tile(rows=128, columns=128, depth=64, warps=8, stages=3), grads=Tile(rows=256, columns=128, depth=64, warps=8, stages=4), resident=1, expand=True, cublas=False, muon=MuonTiles(square=Tile(rows=64, columns=64, depth=128, warps=4, stages=3), apply=Tile(rows=64, columns=64, depth=64, warps=4, stages=4)), overlap=False)  # on Hopper cards, for which candidates are measured
+WIDE = 256  # units and inputs of a layer that `tiles` are for
 # constants of a layer that is no convolution
 NO_CONVOLUTION: dict[str, Any] = {"PIXELS": 1, "IS_CONV": False}
 NO_ACTIVATION = 2
@@ -109,12 +107,11 @@ class Layered(MuonSteps):
         self, learner: Any, rows: int = 0, columns: int = 0, exact: bool = False, tiles: Tiles | None = None
     ) -> None:
         """`rows` and `columns` are the sizes of tiles; 0: chosen for a GPU. `tiles` are those of wide layers."""
-        from shoal.algos.fast import layered_kernels, wide_kernels
+        from shoal.algos.fast import layered_kernels, muon_kernels
 
         super().__init__(learner, triton_size(learner.actor.head.num_noise + 1), exact)
         self.layer_kernels, device, policy = layered_kernels, learner.device, learner.actor.policy
-        self.wide_kernels, self.tiles = wide_kernels, tiles or tiles_for(device)
-        self.overlap = overlap(device) if self.tiles.overlap else {}
+        self.muon_kernels, self.tiles = muon_kernels, tiles or tiles_for(device)
         self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
         self.tile_columns = columns or 128
         self.type = self.kernels.FLOAT32 if exact else self.kernels.BFLOAT16
@@ -142,9 +139,7 @@ class Layered(MuonSteps):
         )
         self.taken, self.is_padding = self.inverse.clamp(min=0), self.inverse < 0
         self._allocate()
-        if is_muon and self.tiles.muon is not None:
-            self._allocate_wide_muon(learner.optimizer, self.tiles.muon)
-        elif is_muon:
+        if is_muon:
             self._allocate_muon(learner.optimizer)
 
     # ---- the network ----
@@ -162,7 +157,7 @@ class Layered(MuonSteps):
             channels = convolutions[-1].out_channels
             order = torch.full((last.pixels, last.width), -1)
             order[:, :channels] = torch.arange(channels * last.pixels).view(channels, last.pixels).T
-        elif self.tiles.expand and obs.numel() >= WIDE:
+        elif self.tiles is not None and obs.numel() >= WIDE:
             numbers, places = obs.numel(), -(-obs.numel() // ALIGNED) * ALIGNED
             self.expansion = {"ROW": numbers, "IH": 1, "IW": 1, "C": numbers, "IC": places, "SY": 0, "SX": 0, "SC": 1}
             self.expansion |= own
@@ -178,17 +173,14 @@ class Layered(MuonSteps):
         return layers
 
     def _is_wide(self, layer: Layer, *, has_before: bool) -> bool:
-        """Whether `Tiles` are for a linear layer: whether it is large, and whole tiles."""
+        """Whether `tiles` are for a linear layer: whether it is large, and whole tiles."""
         tiles, units, inputs = self.tiles, layer.width, layer.constants["KP"]
-        if min(units, inputs) < WIDE or layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
+        if tiles is None or min(units, inputs) < WIDE or layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
             return False
-        of_units, of_inputs = [ALIGNED], [ALIGNED]
-        if tiles.forward is not None:
-            of_units, of_inputs = [*of_units, tiles.forward.columns], [*of_inputs, tiles.forward.depth]
-        if tiles.backward is not None and has_before:
+        of_units = [ALIGNED, tiles.forward.columns, tiles.grads.rows]
+        of_inputs = [ALIGNED, tiles.forward.depth, tiles.grads.columns]
+        if has_before:
             of_units, of_inputs = [*of_units, tiles.backward.depth], [*of_inputs, tiles.backward.columns]
-        if tiles.grads is not None:
-            of_units, of_inputs = [*of_units, tiles.grads.rows], [*of_inputs, tiles.grads.columns]
         return all(units % size == 0 for size in of_units) and all(inputs % size == 0 for size in of_inputs)
 
     def _linear(self, layer: nn.Linear, order: Tensor, act: int, own: dict[str, Any], *, is_first: bool) -> Layer:
@@ -302,7 +294,7 @@ class Layered(MuonSteps):
         jobs, spans, base, device = list[list[int]](), list[tuple[Layer, str, int, int]](), 0, self.learner.device
         tiles = self.tiles
         self.most_rows = min(self.chunk, max(self.counts))  # of a launch for a gradient
-        self.apart = [x for x in self.layers if x.is_wide and (tiles.cublas or tiles.grads is not None)]
+        self.wide = [layer for layer in self.layers if layer.is_wide]
 
         def add(layer: Layer, name: str, first: int, length: int, parts: int) -> None:
             nonlocal base
@@ -311,16 +303,15 @@ class Layered(MuonSteps):
             spans.append((layer, name, base, parts * length))
             base += parts * length
 
-        for layer in self.apart:  # few numbers and many parts: they begin first
+        for layer in self.wide:  # few numbers and many parts: they begin first
             add(layer, "d_bias", layer.index.numel(), layer.width, -(-self.most_rows // self._rows_of_sums(layer)))
         self.grad_parts = 1  # of the rows in the gradients of wide layers
-        if tiles.grads is not None and self.apart:
-            blocks = sum(layer.index.numel() for layer in self.apart) // (tiles.grads.rows * tiles.grads.columns)
-            most = self.most_rows // (4 * tiles.grads.depth)
-            self.grad_parts = max(1, min(tiles.resident * PROCESSORS // blocks, most))
+        if tiles is not None and self.wide:
+            blocks = sum(layer.index.numel() for layer in self.wide) // (tiles.grads.rows * tiles.grads.columns)
+            self.grad_parts = max(1, min(PROCESSORS // blocks, self.most_rows // (4 * tiles.grads.depth)))
         for layer in self.matrices:
             layer.biases = layer.bias_index.to(torch.int32).to(device)
-            if layer in self.apart:
+            if layer.is_wide:
                 add(layer, "partial", 0, layer.index.numel(), self.grad_parts)
                 continue
             blocks = layer.width // layer.tile * (layer.constants["KP"] // layer.constants["BK"])
@@ -331,8 +322,8 @@ class Layered(MuonSteps):
         for layer, name, first, length in spans:
             setattr(layer, name, self.partial[first : first + length])
         self.jobs = torch.tensor(jobs, dtype=torch.int32, device=device)
-        if tiles.grads is not None and self.apart:
-            wide = [job for layer in self.apart for job in self._grad_jobs(layer, tiles.grads)]
+        if tiles is not None and self.wide:
+            wide = [job for layer in self.wide for job in self._grad_jobs(layer, tiles.grads)]
             self.wide_jobs = torch.tensor(wide, dtype=torch.int32, device=device)
 
     def _rows_of_sums(self, layer: Layer) -> int:
@@ -340,10 +331,10 @@ class Layered(MuonSteps):
         if layer is self.last:
             return self.head_rows
         after = [*self.layers, *self.core_layers][self.layers.index(layer) + 1]
-        return layered_cublas.POINTWISE.rows if self.tiles.cublas and after.is_wide else self._backward_tile(after).rows
+        return self._backward_tile(after).rows
 
     def _grad_jobs(self, layer: Layer, tile: Tile) -> list[list[int]]:
-        """What `grads` of wide_kernels.py computes for a layer: its tiles."""
+        """What `wide_weight_grads` computes for a layer: its tiles."""
         assert layer.source is not None
         width, inputs, size = layer.width, layer.constants["KP"], self.planes.element_size()
         g, x = ((plane.data_ptr() - self.planes.data_ptr()) // size for plane in (layer.d_out, layer.source))
@@ -411,29 +402,25 @@ class Layered(MuonSteps):
                 **self.expansion, ORDERED=order is not None, PART=EXPAND_PART, num_warps=4,
             )  # fmt: skip
         for layer in [*self.layers, *self.core_layers[:1]]:
-            if layer.is_wide and self.tiles.cublas:
-                layered_cublas.forward(self, layer, count)
-                continue
             is_ordered, tile = order is not None and layer.source is None, self._forward_tile(layer)
             launch(
                 self.layer_kernels.forward, (-(-count // tile.rows) * layer.pixels, layer.width // tile.columns),
                 obs if layer.source is None else layer.source, order if is_ordered else None, self.mean, self.scale,
                 self.weights, self._narrow(layer), layer.biases, layer.out, self.plane, count,
                 **{**layer.constants, "BK": tile.depth}, ORDERED=is_ordered, ACT=layer.act, BM=tile.rows,
-                BN=tile.columns, EARLY=layer.is_wide and self.tiles.forward is not None,
-                **(self.overlap if layer.is_wide else {}), **tile.compiling,
+                BN=tile.columns, EARLY=layer.is_wide, **tile.compiling,
             )  # fmt: skip
 
     def _forward_tile(self, layer: Layer) -> Tile:
         """Rows, outputs, inputs of a pass."""
-        if layer.is_wide and self.tiles.forward is not None:
+        if layer.is_wide and self.tiles is not None:
             return self.tiles.forward
         columns = min(layer.constants["H"] or layer.width, layer.width, self.tile_columns)
         return Tile(self.tile_rows, columns, layer.constants["BK"], warps=8 if columns > 64 else 4)
 
     def _backward_tile(self, layer: Layer) -> Tile:
         """Rows, inputs, outputs of a pass."""
-        if layer.is_wide and self.tiles.backward is not None:
+        if layer.is_wide and self.tiles is not None:
             return self.tiles.backward
         depth = min(layer.constants["H"] or layer.width, layer.width, 64)
         return Tile(self.tile_rows, layer.constants["BK"], depth, warps=4)
@@ -492,16 +479,12 @@ class Layered(MuonSteps):
             self._linear_backward(layer, before, count)
 
     def _linear_backward(self, layer: Layer, before: Layer, count: int, skip: Tensor | None = None) -> None:
-        if layer.is_wide and self.tiles.cublas and skip is None:
-            layered_cublas.backward(self, layer, before, count)
-            return
         tile = self._backward_tile(layer)
         constants = {name: layer.constants[name] for name in ("NP", "KP", "K", "H", "DTYPE")}
         launch(
             self.layer_kernels.backward, (-(-self._rows(before, count) // tile.rows), constants["KP"] // tile.columns),
             layer.d_out, self._narrow(layer), before.out, skip, before.d_out, before.d_bias, self.plane, count,
-            **constants, BK=tile.columns, ACT=before.act, BM=tile.rows, BN=tile.depth,
-            **(self.overlap if layer.is_wide else {}), **tile.compiling,
+            **constants, BK=tile.columns, ACT=before.act, BM=tile.rows, BN=tile.depth, **tile.compiling,
         )  # fmt: skip
 
     def _rows(self, layer: Layer, count: int) -> int:
@@ -509,18 +492,15 @@ class Layered(MuonSteps):
         return count if layer.d_bias is None else self.most_rows
 
     def _weight_grads(self, obs: Tensor, order: Tensor, count: int) -> None:
-        if self.apart and self.tiles.cublas:
-            for layer in self.apart:
-                layered_cublas.weight_grads(self, layer, count)
-        elif self.apart and self.tiles.grads is not None:
+        if self.tiles is not None and self.wide:
             tile = self.tiles.grads
             launch(
-                self.wide_kernels.grads, (len(self.wide_jobs), self.grad_parts),
+                self.layer_kernels.wide_weight_grads, (len(self.wide_jobs), self.grad_parts),
                 self.planes, self.wide_jobs, self.partial, count, -(-count // (tile.depth * self.grad_parts)),
-                BM=tile.depth, BN=tile.rows, BK=tile.columns, **self.overlap, **tile.compiling,
+                BM=tile.depth, BN=tile.rows, BK=tile.columns, **tile.compiling,
             )  # fmt: skip
         for layer in self.matrices:
-            if layer in self.apart:
+            if layer.is_wide:
                 continue
             blocks, tile_rows = -(-count // GRADIENT_ROWS) * layer.pixels, layer.tile
             part_size = -(-blocks // layer.parts)
@@ -543,7 +523,7 @@ class Layered(MuonSteps):
     def _update_matrices(self) -> None:
         optimizer, limit = self.learner.optimizer, self.coefs[-1:]
         _, momentum, _ = optimizer.state.values()
-        (self._muon if self.tiles.muon is None else self._wide_muon)(optimizer, momentum, limit)
+        self._muon(optimizer, momentum, limit)
 
     def _update_others(self) -> None:
         """The weights that Muon does not update."""
@@ -559,10 +539,10 @@ class Layered(MuonSteps):
         )  # fmt: skip
 
 
-def tiles_for(device: torch.device) -> Tiles:
-    """What wide layers are computed with. Large tiles are made for a Hopper card's matrix units and shared memory."""
+def tiles_for(device: torch.device) -> Tiles | None:
+    """What wide layers are computed in; None: as all other layers are."""
     is_hopper = device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == 9
-    return TILES if is_hopper else Tiles()
+    return HOPPER if is_hopper else None
 
 
 def _padded(units: int) -> int:

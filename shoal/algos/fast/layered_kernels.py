@@ -20,12 +20,13 @@ import triton
 import triton.language as tl
 
 from shoal.algos.fast.head_kernels import load_coefs, load_stats, load_targets, loss_grads, sample
-from shoal.algos.fast.kernels import _activate, _activation_grad, adam_step, add_metrics, clip_factor, finished
+from shoal.algos.fast.kernels import _activate, _activation_grad, _norm, adam_step, add_metrics, finished
 
-try:
-    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-except ImportError:  # an older Triton: OVERLAP is False then
-    gdc_launch_dependents = gdc_wait = None
+
+@triton.jit
+def multiple(table, k: tl.constexpr, of: tl.constexpr):
+    """Entry k of a table, a multiple of `of`: Triton then loads several numbers at a time from places that it is in."""
+    return tl.multiple_of(tl.load(table + k), of)
 
 
 @triton.jit
@@ -77,7 +78,7 @@ def expand(
     ORDERED: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
     """Observations as images for the first convolution: C channels last, padded with zeros to IC, so that a patch is
-    loaded several numbers at a time.
+    loaded several numbers at a time. Those of a wide first layer are images of one pixel.
     """
     at = tl.program_id(0) * PART + tl.arange(0, PART)
     row, pixel, channel = at // (IH * IW * IC), at // IC % (IH * IW), at % IC
@@ -98,14 +99,6 @@ def expand(
 
 
 @triton.jit
-def begin(OVERLAP: tl.constexpr):
-    """OVERLAP: lets the next kernel start, and waits for the end of the one before."""
-    if OVERLAP:
-        gdc_launch_dependents()
-        gdc_wait()
-
-
-@triton.jit
 def _load_biases(weights, biases, n):
     at = tl.load(biases + n)
     return tl.load(weights + at, mask=at >= 0, other=0.0)
@@ -118,8 +111,7 @@ def forward(
     IH: tl.constexpr, IW: tl.constexpr, IC: tl.constexpr, SY: tl.constexpr, SX: tl.constexpr, SC: tl.constexpr,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, IS_OBS: tl.constexpr, UNIT: tl.constexpr,
     NORM: tl.constexpr, ORDERED: tl.constexpr, H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr = False,
-    OVERLAP: tl.constexpr = False,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a layer for `count` rows or images: a block has BM of them, one pixel, and BN outputs.
 
@@ -131,7 +123,6 @@ def forward(
     image = row
     if ORDERED:
         image = tl.load(order + row, mask=live, other=0)
-    begin(OVERLAP)
     if EARLY:
         bias = _load_biases(weights, biases, n)
     total = tl.zeros((BN, BM) if IS_OBS else (BM, BN), tl.float32)
@@ -159,7 +150,6 @@ def forward(
 def backward(
     d_out, narrow, h, skip, d_h, d_bias, plane, count, NP: tl.constexpr, KP: tl.constexpr, K: tl.constexpr,
     H: tl.constexpr, ACT: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    OVERLAP: tl.constexpr = False,
 ):  # fmt: skip
     """From the gradient by a layer's outputs (before the activation) to that of the layer before, whose plane is h.
 
@@ -167,7 +157,6 @@ def backward(
     """
     row, k = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BK + tl.arange(0, BK)
     live = row < count
-    begin(OVERLAP)
     total = tl.zeros((BM, BK), tl.float32)
     for start in range(0, NP, BN):
         n = start + tl.arange(0, BN)
@@ -255,6 +244,29 @@ def weight_grads(
         tl.store(out + n[:, None] * KP + k[None, :], product)
     if start == 0:
         tl.store(out + NP * KP + n, tl.sum(sums, 0))
+
+
+@triton.jit
+def wide_weight_grads(planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The gradients of the weights of wide layers. Block (job, part) sums a tile over `part_size` times BM rows.
+
+    A job is (place of its outputs' gradients in `planes`, their width, place of its inputs, their width, place of the
+    tile in `partial`, distance of parts). Biases are summed where their gradients are computed.
+    """
+    job, part = jobs + 6 * tl.program_id(0), tl.program_id(1)
+    g_width, x_width = multiple(job, 1, 16), multiple(job, 3, 16)
+    n, k = tl.arange(0, BN), tl.arange(0, BK)
+    from_g, from_x = planes + multiple(job, 0, 16), planes + multiple(job, 2, 16)
+    out = partial + multiple(job, 4, 16) + part.to(tl.int64) * multiple(job, 5, 16)
+    product = tl.zeros((BN, BK), tl.float32)
+    first = part * part_size * BM
+    for start in range(first, tl.minimum(first + part_size * BM, count), BM):
+        row = start + tl.arange(0, BM)
+        live = (row < count)[:, None]
+        g = tl.load(from_g + row[:, None] * g_width + n[None, :], mask=live & (n >= 0)[None, :], other=0.0)
+        x = tl.load(from_x + row[:, None] * x_width + k[None, :], mask=live & (k >= 0)[None, :], other=0.0)
+        product = tl.dot(tl.trans(g), x, product)
+    tl.store(out + n[:, None] * x_width + k[None, :], product)
 
 
 # ---- heads ----
@@ -379,12 +391,6 @@ def reduce(
 
 
 @triton.jit
-def _norm(squares, parts, PARTS: tl.constexpr):
-    index = tl.arange(0, PARTS)
-    return tl.sqrt(tl.sum(tl.load(squares + index, mask=index < parts, other=0.0), 0))
-
-
-@triton.jit
 def adam(
     weights, narrow, places, gradient, mean, square, squares, metrics, step, rate, limit, size, parts,
     beta1, beta2, eps, decay, DECOUPLED: tl.constexpr, PARTS: tl.constexpr, PART: tl.constexpr,
@@ -401,128 +407,3 @@ def adam(
         weights, gradient, mean, square, step, rate, limit, norm, at, inside, beta1, beta2, eps, decay, DECOUPLED
     )
     tl.store(narrow + place, w.to(narrow.dtype.element_ty), mask=inside)
-
-
-# Muon (optimizers/muon.py): x is a matrix, transposed if it is tall, padded to (M, N) of whole tiles of B x B. A row of
-# `matrices`: start in the weights, rows, columns, M, N, place of x, place of x x^T, first tile and tiles of `norms`.
-# A job is (matrix, row, column) of a tile.
-
-
-@triton.jit
-def _tile(matrices, jobs, job, B: tl.constexpr):
-    matrix = matrices + 9 * tl.load(jobs + 3 * job)
-    own, row, column = tl.arange(0, B), tl.load(jobs + 3 * job + 1) * B, tl.load(jobs + 3 * job + 2) * B
-    return matrix, row + own, column + own
-
-
-@triton.jit
-def _size(matrix, k: tl.constexpr, B: tl.constexpr):
-    """A size or place of a matrix that is a multiple of B: Triton then loads several numbers at a time."""
-    return tl.multiple_of(tl.load(matrix + k), B)
-
-
-@triton.jit
-def _index(matrix, i, j):
-    """Indices in the weights of elements (i, j) of x, and whether they exist."""
-    start, rows, columns = tl.load(matrix), tl.load(matrix + 1), tl.load(matrix + 2)
-    is_tall = rows > columns
-    row, column = tl.where(is_tall, j[None, :], i[:, None]), tl.where(is_tall, i[:, None], j[None, :])
-    return start + row * columns + column, (row < rows) & (column < columns)
-
-
-@triton.jit
-def muon_start(
-    matrices, jobs, gradient, momentum, squares, limit, x, norms, parts,
-    MOMENTUM: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    """Moves the momentum on. Stores x before its division by its norm, and the sum of squares of each tile."""
-    job = tl.program_id(0)
-    matrix, i, j = _tile(matrices, jobs, job, B)
-    at, inside = _index(matrix, i, j)
-    g = tl.load(gradient + at, mask=inside, other=0.0) * clip_factor(limit, _norm(squares, parts, PARTS))
-    m = tl.load(momentum + at, mask=inside, other=0.0)
-    m += (1.0 - MOMENTUM) * (g - m)
-    tl.store(momentum + at, m, mask=inside)
-    value = (g + MOMENTUM * (m - g)).to(DTYPE)
-    tl.store(x + _size(matrix, 5, B) + i[:, None] * _size(matrix, 4, B) + j[None, :], value)
-    value = value.to(tl.float32)
-    tl.store(norms + job, tl.sum(tl.sum(value * value, 1), 0))
-
-
-@triton.jit
-def _factor(matrix, norms, TILES: tl.constexpr):
-    """1 / norm of x before its division."""
-    index, tiles = tl.arange(0, TILES), tl.load(matrix + 8)
-    total = tl.sum(tl.load(norms + tl.load(matrix + 7) + index, mask=index < tiles, other=0.0), 0)
-    return tl.maximum(tl.sqrt(total), 1e-7)
-
-
-@triton.jit
-def muon_square(
-    matrices, jobs, x, norms, out, IS_FIRST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr
-):
-    """x x^T. IS_FIRST: x is divided by its norm here and in `muon_apply`."""
-    matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    width, start = _size(matrix, 4, B), _size(matrix, 5, B)
-    total = tl.zeros((B, B), tl.float32)
-    if IS_FIRST:
-        norm = _factor(matrix, norms, TILES)
-    for first in range(0, width, B):
-        k = first + tl.arange(0, B)
-        a = tl.load(x + start + i[:, None] * width + k[None, :])
-        b = tl.load(x + start + j[:, None] * width + k[None, :])
-        if IS_FIRST:
-            a, b = (a.to(tl.float32) / norm).to(DTYPE), (b.to(tl.float32) / norm).to(DTYPE)
-        total = tl.dot(a, tl.trans(b), total)
-    tl.store(out + _size(matrix, 6, B) + i[:, None] * _size(matrix, 3, B) + j[None, :], total.to(DTYPE))
-
-
-@triton.jit
-def muon_polynomial(matrices, jobs, square, out, b, c, DTYPE: tl.constexpr, B: tl.constexpr):
-    """b S + c S S of the symmetric S = x x^T."""
-    matrix, i, j = _tile(matrices, jobs, tl.program_id(0), B)
-    side, start = _size(matrix, 3, B), _size(matrix, 6, B)
-    total = tl.zeros((B, B), tl.float32)
-    for first in range(0, side, B):
-        k = first + tl.arange(0, B)
-        a = tl.load(square + start + i[:, None] * side + k[None, :])
-        total = tl.dot(a, tl.load(square + start + k[:, None] * side + j[None, :]), total)
-    place = start + i[:, None] * side + j[None, :]
-    own = tl.load(square + place).to(tl.float32)
-    tl.store(out + place, (b * own + c * total).to(DTYPE))
-
-
-@triton.jit
-def muon_apply(
-    matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay, factor,
-    IS_FIRST: tl.constexpr, IS_LAST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    """factor x + P x of the polynomial P; IS_LAST: it updates the weights."""
-    job = tl.program_id(0)
-    matrix, i, j = _tile(matrices, jobs, job, B)
-    side, width, start, from_ = _size(matrix, 3, B), _size(matrix, 4, B), _size(matrix, 5, B), _size(matrix, 6, B)
-    if IS_FIRST:
-        norm = _factor(matrix, norms, TILES)
-    total = tl.zeros((B, B), tl.float32)
-    for first in range(0, side, B):
-        k = first + tl.arange(0, B)
-        a = tl.load(polynomial + from_ + i[:, None] * side + k[None, :])
-        b = tl.load(x + start + k[:, None] * width + j[None, :])
-        if IS_FIRST:
-            b = (b.to(tl.float32) / norm).to(DTYPE)
-        total = tl.dot(a, b, total)
-    place = start + i[:, None] * width + j[None, :]
-    own = tl.load(x + place)
-    if IS_FIRST:
-        own = (own.to(tl.float32) / norm).to(DTYPE)
-    total += factor * own.to(tl.float32)
-    if IS_LAST:
-        lr = tl.load(rate)
-        at, inside = _index(matrix, i, j)
-        w = tl.load(weights + at, mask=inside, other=0.0) * (1.0 - lr * decay)
-        w -= total * (lr * tl.load(scales + tl.load(jobs + 3 * job)))
-        tl.store(weights + at, w, mask=inside)
-        copy = tl.load(places + at, mask=inside, other=0)
-        tl.store(narrow + copy, w.to(narrow.dtype.element_ty), mask=inside)
-    else:
-        tl.store(out + place, total.to(DTYPE))

@@ -1,8 +1,11 @@
-"""Triton kernels of wide layers: products in large tiles (launched by layered.py, chosen by tiles.py).
+"""Triton kernels of Muon (optimizers/muon.py): a Newton-Schulz step of all matrices in three launches.
 
-The operands of a product are loaded for it alone, so that a loop loads them while the product before is computed (see
-`finished` of kernels.py). Sizes and flags: layered_kernels.py. What a kernel loads before `begin` are tables that never
-change.
+x is a matrix, transposed if it is tall, padded to (M, N), multiples of 128. x x^T and polynomials of it are symmetric,
+and only tiles on and above the diagonal are computed. x is divided by its norm after products: then operands are loaded
+for them alone, so that a loop loads them while the product before is computed (see `finished` of kernels.py).
+
+A row of `matrices`: start in the weights, rows, columns, M, N, place of x, place of x x^T, first tile and tiles of
+`norms`. A job is (matrix, first row, first column) of a tile. Sizes and flags: kernels.py.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -12,74 +15,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from shoal.algos.fast.kernels import _activate, _activation_grad, clip_factor
-from shoal.algos.fast.layered_kernels import _norm, _size, begin
-
-
-@triton.jit
-def grads(
-    planes, jobs, partial, count, part_size, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    OVERLAP: tl.constexpr = False,
-):  # fmt: skip
-    """The gradients of the weights of several layers. Block (job, part) sums a tile over `part_size` times BM rows.
-
-    A job is (place of its outputs' gradients in `planes`, their width, place of its inputs, their width, place of the
-    tile in `partial`, distance of parts). Biases are summed where their gradients are computed.
-    """
-    job, part = jobs + 6 * tl.program_id(0), tl.program_id(1)
-    g_width, x_width = _size(job, 1, 16), _size(job, 3, 16)
-    n, k = tl.arange(0, BN), tl.arange(0, BK)
-    from_g, from_x = planes + _size(job, 0, 16), planes + _size(job, 2, 16)
-    out = partial + _size(job, 4, 16) + part.to(tl.int64) * _size(job, 5, 16)
-    begin(OVERLAP)
-    product = tl.zeros((BN, BK), tl.float32)
-    first = part * part_size * BM
-    for start in range(first, tl.minimum(first + part_size * BM, count), BM):
-        row = start + tl.arange(0, BM)
-        live = (row < count)[:, None]
-        g = tl.load(from_g + row[:, None] * g_width + n[None, :], mask=live & (n >= 0)[None, :], other=0.0)
-        x = tl.load(from_x + row[:, None] * x_width + k[None, :], mask=live & (k >= 0)[None, :], other=0.0)
-        product = tl.dot(tl.trans(g), x, product)
-    tl.store(out + n[:, None] * x_width + k[None, :], product)
-
-
-# ---- what is left to do after products of cuBLAS ----
-
-
-@triton.jit
-def activate(out, weights, biases, count, NP: tl.constexpr, ACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """From W x to activation(W x + b), in place."""
-    row, n = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BN + tl.arange(0, BN)
-    at = tl.load(biases + n)
-    place, inside = out + row[:, None] * NP + n[None, :], (row < count)[:, None] & (n >= 0)[None, :]
-    z = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-    z += tl.load(weights + at, mask=at >= 0, other=0.0)[None, :]
-    tl.store(place, _activate(z, ACT).to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def slope(d_h, h, d_bias, count, K: tl.constexpr, ACT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """From the gradient by a layer's outputs to that before the activation, in place; and sums of it."""
-    block = tl.program_id(0)
-    row, k = (block * BM + tl.arange(0, BM)).to(tl.int64), tl.program_id(1) * BN + tl.arange(0, BN)
-    place, inside = row[:, None] * K + k[None, :], (row < count)[:, None] & (k >= 0)[None, :]
-    before = tl.load(h + place, mask=inside, other=0.0).to(tl.float32)
-    value = tl.load(d_h + place, mask=inside, other=0.0).to(tl.float32) * _activation_grad(before, ACT)
-    tl.store(d_h + place, value.to(d_h.dtype.element_ty), mask=inside)
-    if d_bias is not None:
-        tl.store(d_bias + block * K + k, tl.sum(value, 0))
-
-
-# ---- Muon ----
-
-# As in layered_kernels.py, but: x x^T and polynomials of it are symmetric, and only tiles on and above the diagonal are
-# computed. x is divided by its norm after products. A job is (matrix, first row, first column).
+from shoal.algos.fast.kernels import _norm, clip_factor
+from shoal.algos.fast.layered_kernels import multiple
 
 
 @triton.jit
 def _job(matrices, jobs):
     job = jobs + 3 * tl.program_id(0)
-    return matrices + 9 * tl.load(job), _size(job, 1, 64), _size(job, 2, 64)
+    return matrices + 9 * tl.load(job), multiple(job, 1, 64), multiple(job, 2, 64)
 
 
 @triton.jit
@@ -90,9 +33,11 @@ def _shape(matrix):
 
 @triton.jit
 def _places(start, rows, columns, i, j, BN: tl.constexpr):
-    """`_index` of layered_kernels.py, of which Triton is told that columns lie side by side: then the threads of a warp
-    load columns, not rows. This is so unless x is a transposed matrix. As Triton knows no divisor of the indices, it
-    still loads one number at a time, so that nothing else depends on it.
+    """Indices in the weights of elements (i, j) of x, and whether they exist.
+
+    Triton is told that columns lie side by side: then the threads of a warp load columns, not rows. This is so unless x
+    is a transposed matrix. As Triton knows no divisor of the indices, it still loads one number at a time, so that
+    nothing else depends on it.
     """
     is_tall = rows > columns
     row, column = tl.where(is_tall, j[None, :], i[:, None]), tl.where(is_tall, i[:, None], j[None, :])
@@ -103,15 +48,14 @@ def _places(start, rows, columns, i, j, BN: tl.constexpr):
 @triton.jit
 def muon_start(
     matrices, jobs, gradient, momentum, squares, limit, x, norms, parts,
-    MOMENTUM: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr, OVERLAP: tl.constexpr,
+    MOMENTUM: tl.constexpr, PARTS: tl.constexpr, DTYPE: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """As `muon_start` of layered_kernels.py."""
+    """Moves the momentum on. Stores x before its division by its norm, and the sum of squares of each tile."""
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, B), column + tl.arange(0, B)
     width, to = tl.load(matrix + 4), tl.load(matrix + 5)  # no known divisor: a warp stores a row, as it loads it
     start, rows, columns = _shape(matrix)
     at, inside = _places(start, rows, columns, i, j, B)
-    begin(OVERLAP)
     g = tl.load(gradient + at, mask=inside, other=0.0) * clip_factor(limit, _norm(squares, parts, PARTS))
     m = tl.load(momentum + at, mask=inside, other=0.0)
     m += (1.0 - MOMENTUM) * (g - m)
@@ -124,7 +68,7 @@ def muon_start(
 
 @triton.jit
 def _squares(matrix, norms, TILES: tl.constexpr):
-    """Sums of squares of x, which `_factor` adds up."""
+    """Sums of squares of the tiles of x, which `_factor` adds up."""
     index = tl.arange(0, TILES)
     return tl.load(norms + tl.load(matrix + 7) + index, mask=index < tl.load(matrix + 8), other=0.0)
 
@@ -146,13 +90,17 @@ def _store_both(out, value, i, j, side, is_above):
 @triton.jit
 def muon_square(
     matrices, jobs, x, norms, out, IS_FIRST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr,
-    B: tl.constexpr, BK: tl.constexpr, OVERLAP: tl.constexpr,
+    B: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """x x^T."""
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, B), column + tl.arange(0, B)
-    side, width, start, to = _size(matrix, 3, 64), _size(matrix, 4, 64), _size(matrix, 5, 64), _size(matrix, 6, 64)
-    begin(OVERLAP)
+    side, width, start, to = (
+        multiple(matrix, 3, 64),
+        multiple(matrix, 4, 64),
+        multiple(matrix, 5, 64),
+        multiple(matrix, 6, 64),
+    )
     if IS_FIRST:
         squares = _squares(matrix, norms, TILES)
     total = tl.zeros((B, B), tl.float32)
@@ -168,14 +116,11 @@ def muon_square(
 
 
 @triton.jit
-def muon_polynomial(
-    matrices, jobs, square, out, b, c, DTYPE: tl.constexpr, B: tl.constexpr, BK: tl.constexpr, OVERLAP: tl.constexpr
-):
+def muon_polynomial(matrices, jobs, square, out, b, c, DTYPE: tl.constexpr, B: tl.constexpr, BK: tl.constexpr):
     """b S + c S S of the symmetric S = x x^T."""
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, B), column + tl.arange(0, B)
-    side, start = _size(matrix, 3, 64), _size(matrix, 6, 64)
-    begin(OVERLAP)
+    side, start = multiple(matrix, 3, 64), multiple(matrix, 6, 64)
     total = tl.zeros((B, B), tl.float32)
     for first in range(0, side, BK):
         k = first + tl.arange(0, BK)
@@ -207,13 +152,17 @@ def _update(first, rows, columns, i, j, x, weights, narrow, places, keep, factor
 def muon_apply(
     matrices, jobs, x, polynomial, norms, out, weights, narrow, places, rate, scales, decay, factor,
     IS_FIRST: tl.constexpr, IS_LAST: tl.constexpr, TILES: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, OVERLAP: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """factor x + P x of the polynomial P; IS_LAST: it updates the weights."""
     matrix, row, column = _job(matrices, jobs)
     i, j = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    side, width, start, from_ = _size(matrix, 3, 64), _size(matrix, 4, 64), _size(matrix, 5, 64), _size(matrix, 6, 64)
-    begin(OVERLAP)
+    side, width, start, from_ = (
+        multiple(matrix, 3, 64),
+        multiple(matrix, 4, 64),
+        multiple(matrix, 5, 64),
+        multiple(matrix, 6, 64),
+    )
     if IS_FIRST:
         squares = _squares(matrix, norms, TILES)
     total = tl.zeros((BM, BN), tl.float32)
