@@ -17,11 +17,11 @@ from tests.fused_checks import Odd, patch_once
 from tests.fused_q_checks import check_dqn_of, check_pqn_of, make
 from tests.layered_checks import Noise, compile_launches
 
-MEMORY, MADE = layered_q.MEMORY, list[Any]()
+MEMORY, WIDE, MADE = layered_q.MEMORY, layered_q.WIDE, list[Any]()
 SMALL = {"hidden": 16}
 THREE = {"hidden": 24, "layers": 3}
 HALVES = Tile(32, 128, 64)
-LARGE = Tiles(forward=HALVES, backward=HALVES, grads=Tile(64, 128, 16), expand=True)
+LARGE = Tiles(forward=HALVES, backward=HALVES, grads=Tile(64, 128, 16))
 # a minibatch in parts: less memory than its planes take
 PQN: list[tuple[Any, dict[str, Any]]] = [
     ("cartpole", {"nn": {"hidden": 40, "layers": 1, "activation": "tanh"}, "train": {"normalize_obs": True}}),
@@ -52,7 +52,7 @@ IMAGES: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def check_pqn(cases: Any = PQN, tiles: Tiles = Tiles()) -> None:  # noqa: B008
+def check_pqn(cases: Any = PQN, tiles: Tiles | None = None) -> None:
     """Rollouts and whole updates."""
     for env, tables in cases:
         check_pqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, tiles))
@@ -65,7 +65,7 @@ def check_pqn(cases: Any = PQN, tiles: Tiles = Tiles()) -> None:  # noqa: B008
 def check_dqn() -> None:
     """Updates from the replay, before and after it has enough transitions."""
     for env, tables in DQN:
-        check_dqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, Tiles()))
+        check_dqn_of(env, tables, layered_q.not_covered, partial(make_kernels, tables, None))
 
 
 def check_tiles() -> None:
@@ -81,12 +81,12 @@ def check_images() -> None:
 
 # (algorithm, env, tables); rows: of tiles, as for a card with little shared memory
 COMPILED: list[tuple[str, Any, dict[str, Any]]] = [
-    ("pqn", partial(Odd, 2048, 17, np.uint8), {"nn": {"hidden": 512, "layers": 3}, "train": {}, "tiles": None}),
-    ("pqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": False}, "tiles": None}),
-    ("pqn", "vacuum", {"nn": {"hidden": 48}, "train": {"normalize_obs": True}, "rows": 64, "tiles": Tiles()}),
-    ("dqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": True}, "tiles": None}),
-    ("dqn", partial(Odd, 300, 255), {"nn": {"hidden": 384}, "train": {}, "rows": 64, "tiles": Tiles()}),
-    ("pqn", "maze", {"nn": {}, "train": {}, "tiles": None}),
+    ("pqn", partial(Odd, 2048, 17, np.uint8), {"nn": {"hidden": 512, "layers": 3}, "train": {}}),
+    ("pqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": False}}),
+    ("pqn", "vacuum", {"nn": {"hidden": 48}, "train": {"normalize_obs": True}, "rows": 64}),
+    ("dqn", "breakout", {"nn": {"hidden": 512, "layers": 3}, "train": {"layer_norm": True}}),
+    ("dqn", partial(Odd, 300, 255), {"nn": {"hidden": 384}, "train": {}, "rows": 64}),
+    ("pqn", "maze", {"nn": {}, "train": {}}),
 ]
 
 
@@ -101,7 +101,8 @@ def check_compiles(card: int = 90) -> None:
         learner.optimizer.rate = torch.tensor(0.1)
         assert not layered_q.not_covered(learner)
         sizes = [512, 511] if algo == "pqn" else [learner.config.batch_size]
-        learner.fused = layered_q.LayeredQ(learner, sizes, tables.get("rows", 0), tiles=tables["tiles"])
+        layered_q.WIDE = 1 << 20 if "rows" in tables else WIDE
+        learner.fused = layered_q.LayeredQ(learner, sizes, tables.get("rows", 0))
         learner.fused.begin()
         learner.fused.act(0)
         if algo == "pqn":
@@ -109,16 +110,22 @@ def check_compiles(card: int = 90) -> None:
             continue
         learner.replay.store(learner.rollout)
         dqn.improve_on_gpu(learner, next(iter(dqn.batches(learner))), torch.tensor(True))
-    assert {kernel.__name__ for kernel, *_ in launches} >= {"norm", "norm_backward", "grads", "learn_heads", "targets"}
+    assert {kernel.__name__ for kernel, *_ in launches} >= {
+        "norm",
+        "norm_backward",
+        "wide_weight_grads",
+        "learn_heads",
+        "targets",
+    }
     compile_launches(launches, card)
 
 
-def make_kernels(tables: dict[str, Any], tiles: Tiles, learner: Any, sizes: list[int]) -> Any:
+def make_kernels(tables: dict[str, Any], tiles: Tiles | None, learner: Any, sizes: list[int]) -> Any:
     """The kernels in float32, in small tiles."""
     layered_q.MEMORY = tables.get("memory", MEMORY)
     made = layered_q.LayeredQ(learner, sizes, rows=32, columns=64, exact=True, tiles=tiles)
     assert (made.chunk < max(sizes)) == ("memory" in tables), (made.chunk, sizes)
-    assert bool(made.apart) == (tiles.grads is not None)
+    assert bool(made.wide) == (tiles is not None)
     MADE.append(made)
     return made
 
@@ -128,6 +135,7 @@ if __name__ == "__main__":
     if not sys.argv[1].startswith("compile"):
         # the interpreter takes about as long for a block of any size
         layered_q.REDUCE_PART, layered_q.ADAM_PART, q_base.COPY_PART = 4096, 8192, 8192
+        layered_q.WIDE = 1 << 20  # but in check_tiles
         layered_q.PROCESSORS, layered_q.NORM_TILE, layered_q.GRADIENT_ROWS = 1, 512, 16
         patch_once()
     globals()[f"check_{sys.argv[1]}"]()

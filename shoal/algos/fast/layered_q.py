@@ -7,8 +7,8 @@
     adam      clips the gradient and updates the weights
 
 It covers one to four layers of up to 512 units, observations of up to 2,048 numbers or grids and images before the
-convolutions of encoders/grid.py and nature.py, and up to 255 choices. Most kernels are PPO's (layered_kernels.py and
-wide_kernels.py, explained in layered.py). Layer normalization needs whole rows: a kernel of its own follows a layer's
+convolutions of encoders/grid.py and nature.py, and up to 255 choices. Most kernels are PPO's (layered_kernels.py,
+explained in layered.py). Layer normalization needs whole rows: a kernel of its own follows a layer's
 product, and one that of its gradient (layered_q_kernels.py). What it normalizes goes through memory in bfloat16.
 """
 
@@ -118,10 +118,10 @@ class LayeredQ(KernelQ):
         tiles: Tiles | None = None,
     ) -> None:
         """`rows` and `columns` are the sizes of tiles; 0: chosen for a GPU. `tiles` are those of wide layers."""
-        from shoal.algos.fast import layered_q_kernels, wide_kernels
+        from shoal.algos.fast import layered_q_kernels
 
         super().__init__(learner, minibatches, exact)
-        self.own, self.wide, device, policy = layered_q_kernels, wide_kernels, learner.device, learner.actor.policy
+        self.own, device, policy = layered_q_kernels, learner.device, learner.actor.policy
         self.tiles = tiles or tiles_for(device)
         self.tile_rows = rows or (64 if has_small_shared_memory(device) else 128)
         self.tile_columns = columns or 128
@@ -162,7 +162,7 @@ class LayeredQ(KernelQ):
             columns = torch.full((last.pixels, last.width), -1)
             columns[:, :channels] = torch.arange(channels * last.pixels).view(channels, last.pixels).T
             order = columns.flatten()
-        elif tiles.expand and obs.numel() >= WIDE:
+        elif tiles is not None and obs.numel() >= WIDE:
             numbers, places = obs.numel(), -(-obs.numel() // ALIGNED) * ALIGNED
             self.expansion = {"ROW": numbers, "IH": 1, "IW": 1, "C": numbers, "IC": places, "SY": 0, "SX": 0, "SC": 1}
             self.expansion |= own
@@ -248,7 +248,7 @@ class LayeredQ(KernelQ):
         self.block = REDUCE_PART if self.narrow.numel() <= LARGE else 4 * REDUCE_PART
         self.block_parts = 64 if self.block == REDUCE_PART else 16  # loaded at once
         self.most_rows = min(self.chunk, max(self.counts))  # of a launch for a gradient
-        self.apart = [layer for layer in self.layers if layer.is_wide]
+        self.wide = [layer for layer in self.layers if layer.is_wide]
 
         def add(layer: QLayer, name: str, to: int, numbers: int, parts: int, taken: slice = slice(None)) -> None:
             """`parts` rows of `numbers`, whose columns `taken` are added to `narrow` from `to` on."""
@@ -268,8 +268,8 @@ class LayeredQ(KernelQ):
                 blocks = -(-self.most_rows // self._rows_of_sums(layer))
                 add(layer, "d_bias", layer.index.numel(), layer.width, blocks)
         self.grad_parts = 1  # of the rows in the gradients of wide layers
-        if tiles.grads is not None and self.apart:
-            blocks = sum(layer.index.numel() for layer in self.apart) // (tiles.grads.rows * tiles.grads.columns)
+        if tiles is not None and self.wide:
+            blocks = sum(layer.index.numel() for layer in self.wide) // (tiles.grads.rows * tiles.grads.columns)
             self.grad_parts = max(1, min(PROCESSORS // blocks, self.most_rows // (4 * tiles.grads.depth)))
         for layer in self.matrices:
             layer.biases = layer.bias_index.to(torch.int32).to(self.inverse.device)
@@ -286,8 +286,8 @@ class LayeredQ(KernelQ):
         for layer, name, first, length in spans:
             setattr(layer, name, self.partial[first : first + length])
         self.jobs = torch.tensor(jobs, dtype=torch.int32, device=self.inverse.device)
-        if tiles.grads is not None and self.apart:
-            wide = [job for layer in self.apart for job in self._grad_jobs(layer, tiles.grads)]
+        if tiles is not None and self.wide:
+            wide = [job for layer in self.wide for job in self._grad_jobs(layer, tiles.grads)]
             self.wide_jobs = torch.tensor(wide, dtype=torch.int32, device=self.inverse.device)
 
     def _rows_of_sums(self, layer: QLayer) -> int:
@@ -297,7 +297,7 @@ class LayeredQ(KernelQ):
         return self._backward_tile(self.layers[self.layers.index(layer) + 1]).rows
 
     def _grad_jobs(self, layer: QLayer, tile: Tile) -> list[list[int]]:
-        """What `grads` of wide_kernels.py computes for a layer: its tiles."""
+        """What `wide_weight_grads` computes for a layer: its tiles."""
         assert layer.source is not None
         width, inputs, size = layer.width, layer.constants["KP"], self.planes.element_size()
         g, x = ((plane.data_ptr() - self.planes.data_ptr()) // size for plane in (layer.d_out, layer.source))
@@ -338,14 +338,14 @@ class LayeredQ(KernelQ):
 
     def _forward_tile(self, layer: QLayer) -> Tile:
         """Rows, outputs, inputs of a pass."""
-        if layer.is_wide and self.tiles.forward is not None:
+        if layer.is_wide and self.tiles is not None:
             return self.tiles.forward
         columns = min(layer.width, self.tile_columns)
         return Tile(self.tile_rows, columns, layer.constants["BK"], warps=8 if columns > 64 else 4)
 
     def _backward_tile(self, layer: QLayer) -> Tile:
         """Rows, inputs, outputs of a pass."""
-        if layer.is_wide and self.tiles.backward is not None:
+        if layer.is_wide and self.tiles is not None:
             return self.tiles.backward
         return Tile(self.tile_rows, layer.constants["BK"], min(layer.width, 64), warps=4)
 
@@ -469,10 +469,10 @@ class LayeredQ(KernelQ):
         return count if layer.d_bias is None else self.most_rows
 
     def _weight_grads(self, obs: Tensor, order: Tensor | None, count: int) -> None:
-        if self.tiles.grads is not None and self.apart:
+        if self.tiles is not None and self.wide:
             tile = self.tiles.grads
             launch(
-                self.wide.grads, (len(self.wide_jobs), self.grad_parts),
+                self.layered.wide_weight_grads, (len(self.wide_jobs), self.grad_parts),
                 self.planes, self.wide_jobs, self.partial, count, -(-count // (tile.depth * self.grad_parts)),
                 BM=tile.depth, BN=tile.rows, BK=tile.columns, **tile.compiling,
             )  # fmt: skip
@@ -503,17 +503,11 @@ class LayeredQ(KernelQ):
         )  # fmt: skip
 
 
-def _is_wide(layer: QLayer, tiles: Tiles, *, has_before: bool) -> bool:
+def _is_wide(layer: QLayer, tiles: Tiles | None, *, has_before: bool) -> bool:
     """Whether `tiles` are for a layer: whether it is large, and whole tiles."""
-    units, inputs, (forward, backward, grads) = layer.width, layer.constants["KP"], _wide_tiles(tiles)
-    if forward is None or backward is None or grads is None or min(units, inputs) < WIDE:
+    units, inputs = layer.width, layer.constants["KP"]
+    if tiles is None or min(units, inputs) < WIDE or layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
         return False
-    if layer.constants["ROW"] != inputs or layer.constants["IS_OBS"]:
-        return False
-    of_units = (ALIGNED, forward.columns, grads.rows, backward.depth if has_before else 1)
-    of_inputs = (ALIGNED, forward.depth, grads.columns, backward.columns if has_before else 1)
+    of_units = (ALIGNED, tiles.forward.columns, tiles.grads.rows, tiles.backward.depth if has_before else 1)
+    of_inputs = (ALIGNED, tiles.forward.depth, tiles.grads.columns, tiles.backward.columns if has_before else 1)
     return not any(units % size for size in of_units) and not any(inputs % size for size in of_inputs)
-
-
-def _wide_tiles(tiles: Tiles) -> tuple[Tile | None, Tile | None, Tile | None]:
-    return tiles.forward, tiles.backward, tiles.grads
