@@ -10,12 +10,16 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+import shoal
 from shoal.algos import dqn, pqn
+from shoal.algos.collect.device import DeviceCollector
 from shoal.algos.fast import layered_q, q_base
 from shoal.algos.fast.tiles import Tile, Tiles
+from tests.fake_gpu import GpuLikeVec
 from tests.fused_checks import Odd, patch_once
 from tests.fused_q_checks import check_dqn_of, check_pqn_of, make
 from tests.layered_checks import Noise, compile_launches
+from tests.training import make_trainer
 
 MEMORY, WIDE, MADE = layered_q.MEMORY, layered_q.WIDE, list[Any]()
 SMALL = {"hidden": 16}
@@ -77,6 +81,30 @@ def check_tiles() -> None:
 def check_images() -> None:
     """Convolutions before the layers."""
     check_pqn(IMAGES)
+
+
+def check_collector() -> None:
+    """Two iterations of PQN with envs on a GPU that end at a limit, against the plain path."""
+    train = {"horizon": 6, "minibatches": 2, "epochs": 1, "total_steps": 10**6, "epsilon": 0.3, "learning_rate": 0.01}
+    for env in ("cartpole", "vacuum"):
+        own = {"nn": THREE, "env": {"max_steps": 4}, "train": train, "vec": {"num_envs": 6, "backend": "serial"}}
+        plain, on_card = (make_trainer(env, algo="pqn", **own) for _ in range(2))
+        one, two = plain.learners[0], on_card.learners[0]
+        two.optimizer.rate = torch.tensor(two.config.learning_rate)
+        two.fused = make_kernels({}, None, two, [two.rollout.rows * 3] * 2)
+        on_card.vec.close()
+        on_card.vec = shoal.make(env, 6, backend="serial", **own["env"])
+        on_card.collector = DeviceCollector(GpuLikeVec(on_card.vec), on_card.seats, [two.fused])
+        for trainer in (plain, on_card):
+            for _ in range(2):
+                trainer.iterate()
+        assert two.rollout.truncations.flags().any()
+        assert torch.equal(one.rollout.actions, two.rollout.actions)
+        torch.testing.assert_close(one.rollout.logits, two.rollout.logits, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(one.weights, two.weights, rtol=1e-3, atol=1e-4)
+        print("checked", env)
+        plain.close()
+        on_card.close()
 
 
 # (algorithm, env, tables); rows: of tiles, as for a card with little shared memory

@@ -28,6 +28,7 @@ def test_kernels_equal_their_twins(group):
         "dqn",
         pytest.param("tiles", marks=pytest.mark.slow),
         pytest.param("images", marks=pytest.mark.slow),
+        pytest.param("collector", marks=pytest.mark.slow),
         pytest.param("compiles", marks=pytest.mark.slow),
     ],
 )
