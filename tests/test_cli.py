@@ -24,7 +24,7 @@ from shoal.cli import main as cli
 from shoal.cli.command import COMMANDS, Command, verbs
 from shoal.cli.main import main
 from shoal.errors import ConfigError
-from shoal.measure import Stepper, measure
+from shoal.measure import Sample, Stepper, measure
 from shoal.native import lib
 from tests.strict import strict_json
 
@@ -380,6 +380,31 @@ def test_bench_prints_a_table_and_what_next(capsys):
         )
     assert re.search(r"fastest env is (cartpole|pendulum) with [\d.]+ (thousand|million) steps per second", out)
     assert "shoal new my_env" in out
+
+
+@pytest.mark.parametrize("width", [80, 81, 90, 120])
+def test_a_table_of_long_names_fits_into_a_terminal(width):
+    """Nothing is cut off: without room for bars there are none."""
+    from rich.console import Console
+
+    rows = [("mountain_car_continuous", 1, 1.2e8), ("tag_continuous", 8, 9.36e6), ("drive", 8, 6.09e5)]
+    configs = [
+        bench_env.Config(env, 4096, backend, threads, agents)
+        for env, agents, _ in rows
+        for backend, threads in (("serial", None), ("threads", 16))
+    ]
+    rates = {env: rate for env, _, rate in rows}
+    samples = {
+        repr(x): Sample(x.num_envs, x.agents, (9, 9), (4096 / rates[x.env], 5000 / rates[x.env])) for x in configs
+    }
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(
+            bench_env._table(configs, samples, {"cpu": "CPU", "cores": 2, "python": "3", "shoal": "1"}, width)
+        )
+    out = captured.get()
+    assert "…" not in out
+    assert ("█" in out) == (width >= 120)
 
 
 def test_bench_counts_agents(capsys, tmp_path):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 POOL_SIZE = 64  # batches of random actions, drawn before measuring and used in turn
 POOL_BYTES = 64 << 20  # limit on their total size: fewer batches where they are large
+LEAST_BAR = 6  # columns of a bar: below that there is none
 
 Backend = Literal["serial", "threads"]
 
@@ -279,8 +280,10 @@ def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: di
     if teams:
         table.add_column("agent\nsteps/s", justify="right", no_wrap=True)
     table.add_column("\nus/call", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)  # a bar
-    room = width - 56 - (9 if len(sizes) > 1 else 0) - (9 if teams else 0)  # width left by the other columns
+    names = max(len(config.env) for config in configs) + max(len(config.how) for config in configs)
+    room = width - names - 43 - (9 if len(sizes) > 1 else 0) - (9 if teams else 0)  # width left by the other columns
+    if room >= LEAST_BAR:
+        table.add_column("", no_wrap=True)  # a bar
     last = None
     for config in configs:
         sample = samples.get(repr(config))
@@ -293,8 +296,10 @@ def _table(configs: Sequence[Config], samples: Mapping[str, Sample], machine: di
             cells += [_short(sample.median), _spread(sample)]
             if teams:
                 cells.append(_short(sample.median * sample.agents) if sample.agents > 1 else "")
-            bar = _bar(sample.median / best, max(6, min(24, room)))
-            cells += [f"{sample.us_per_call:,.1f}", Text(bar, "blue" if config.backend == "serial" else "green")]
+            cells.append(f"{sample.us_per_call:,.1f}")
+            if room >= LEAST_BAR:
+                bar = _bar(sample.median / best, min(24, room))
+                cells.append(Text(bar, "blue" if config.backend == "serial" else "green"))
         else:
             cells.append(Text("…", "dim"))
         table.add_row(*cells)
