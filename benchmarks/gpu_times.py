@@ -81,7 +81,7 @@ def startup() -> dict[str, Any]:
             subprocess.run(own, check=True, env=env, stdout=subprocess.DEVNULL)
             (records,) = Path(runs).rglob("metrics.jsonl")
             if is_whole:
-                games = one.vec.num_envs // 2  # a record is written every quarter of a second, in which 13,000 games end
+                games = one.vec.num_envs // 2  # 13,000 end in a quarter of a second, after which a record is written
                 return seconds_to(BREAKOUT, records, games, began)
             return records.stat().st_mtime - began
 
