@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from shoal.algos import ppo
-from shoal.algos.fast import base, fused, fused_core, layered, layered_core, layered_muon
+from shoal.algos.fast import base, fused, fused_core, layer_stack, layered, layered_core, layered_muon
 from shoal.algos.fast.tiles import HOPPER, Tile, Tiles
 from shoal.algos.optimizers import muon
 from tests.fused_checks import SMALL, act_again, patch_once, update_both, use_few_blocks, with_a_rollout
@@ -118,10 +118,10 @@ CORES: list[tuple[Any, dict[str, Any]]] = [
 def check_wide(cases: Any = WIDE, processors: int = 1) -> None:
     """Networks that do not fit into one block."""
     muon.orthogonal = partial(muon.orthogonal, dtype=torch.float32)
-    memory, layered.REDUCE_PART, layered.ADAM_PART = layered.MEMORY, 4096, 8192  # few blocks, as in `use_few_blocks`
-    layered.PROCESSORS = processors
+    memory, layer_stack.PROCESSORS = layer_stack.MEMORY, processors
+    layer_stack.REDUCE_PART, layer_stack.ADAM_PART = 4096, 8192  # few blocks, as in `use_few_blocks`
     for env, tables in cases:
-        layered.MEMORY = tables.get("memory", memory)
+        layer_stack.MEMORY = tables.get("memory", memory)
         kind = layered_core.LayeredCore if "core" in tables["nn"] else layered.Layered
         check_one(env, tables, partial(kind, rows=32, columns=64, exact=True, tiles=tables.get("tiles")))
 
@@ -163,9 +163,9 @@ WIDER: list[tuple[Any, dict[str, Any]]] = [
 
 def check_tiles() -> None:
     """Layers that count as wide."""
-    layered.WIDE, made = 128, list[Any]()
+    layer_stack.WIDE, made = 128, list[Any]()
     allocate = layered.Layered._allocate_parts
-    layered.Layered._allocate_parts = lambda self, block: made.append(self) or allocate(self, block)  # type: ignore
+    layered.Layered._allocate_parts = lambda self: made.append(self) or allocate(self)  # type: ignore
     check_wide(WIDER, processors=64)
     assert len(made) == len(WIDER)
     for kernels, (_, tables) in zip(made, WIDER):
@@ -207,7 +207,7 @@ def check_compiled_tiles() -> None:
 
 def compile_all(cases: list[tuple[Any, dict[str, Any]]]) -> None:
     launches: list[tuple[Any, Any, Any, int, bool]] = []
-    for module in (base, layered, layered_muon, fused_core):
+    for module in (base, layer_stack, layered, layered_muon, fused_core):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, is_wide))
     for env, tables in cases:
         room, is_wide = (99 if "rows" in tables else 227) << 10, "tiles" in tables

@@ -13,7 +13,7 @@ from gymnasium import spaces
 import shoal
 from shoal.algos import dqn, pqn
 from shoal.algos.collect.device import DeviceCollector
-from shoal.algos.fast import layered_q, q_base
+from shoal.algos.fast import layer_stack, layered_layer, layered_q, q_base
 from shoal.algos.fast.tiles import Tile, Tiles
 from tests.fake_gpu import GpuLikeVec
 from tests.fused_checks import Odd, patch_once
@@ -21,7 +21,7 @@ from tests.fused_q_checks import check_dqn_of, check_pqn_of, make
 from tests.layered_checks import Noise, compile_launches
 from tests.training import make_trainer
 
-MEMORY, WIDE, MADE = layered_q.MEMORY, layered_q.WIDE, list[Any]()
+MEMORY, WIDE, MADE = layer_stack.MEMORY, layer_stack.WIDE, list[Any]()
 SMALL = {"hidden": 16}
 THREE = {"hidden": 24, "layers": 3}
 HALVES = Tile(32, 128, 64)
@@ -74,7 +74,7 @@ def check_dqn() -> None:
 
 def check_tiles() -> None:
     """Layers that count as wide."""
-    layered_q.WIDE, layered_q.PROCESSORS = 128, 64
+    layer_stack.WIDE, layer_stack.PROCESSORS = 128, 64
     check_pqn(TILES, LARGE)
 
 
@@ -121,7 +121,7 @@ COMPILED: list[tuple[str, Any, dict[str, Any]]] = [
 def check_compiles(card: int = 90) -> None:
     """All that a rollout and an update launch compiles for a GPU, which needs none, and keeps to its shared memory."""
     launches: list[tuple[Any, Any, Any, int, bool]] = []
-    for module in (q_base, layered_q):
+    for module in (q_base, layer_stack, layered_q):
         module.launch = lambda kernel, grid, *args, **options: launches.append((kernel, args, options, room, True))
     for algo, env, tables in COMPILED:
         room = (99 if "rows" in tables else 227) << 10
@@ -129,7 +129,7 @@ def check_compiles(card: int = 90) -> None:
         learner.optimizer.rate = torch.tensor(0.1)
         assert not layered_q.not_covered(learner)
         sizes = [512, 511] if algo == "pqn" else [learner.config.batch_size]
-        layered_q.WIDE = 1 << 20 if "rows" in tables else WIDE
+        layer_stack.WIDE = 1 << 20 if "rows" in tables else WIDE
         learner.fused = layered_q.LayeredQ(learner, sizes, tables.get("rows", 0))
         learner.fused.begin()
         learner.fused.act(0)
@@ -150,7 +150,7 @@ def check_compiles(card: int = 90) -> None:
 
 def make_kernels(tables: dict[str, Any], tiles: Tiles | None, learner: Any, sizes: list[int]) -> Any:
     """The kernels in float32, in small tiles."""
-    layered_q.MEMORY = tables.get("memory", MEMORY)
+    layer_stack.MEMORY = tables.get("memory", MEMORY)
     made = layered_q.LayeredQ(learner, sizes, rows=32, columns=64, exact=True, tiles=tiles)
     assert (made.chunk < max(sizes)) == ("memory" in tables), (made.chunk, sizes)
     assert bool(made.wide) == (tiles is not None)
@@ -162,8 +162,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if not sys.argv[1].startswith("compile"):
         # the interpreter takes about as long for a block of any size
-        layered_q.REDUCE_PART, layered_q.ADAM_PART, q_base.COPY_PART = 4096, 8192, 8192
-        layered_q.WIDE = 1 << 20  # but in check_tiles
-        layered_q.PROCESSORS, layered_q.NORM_TILE, layered_q.GRADIENT_ROWS = 1, 512, 16
+        layer_stack.REDUCE_PART, layer_stack.ADAM_PART, q_base.COPY_PART = 4096, 8192, 8192
+        layer_stack.WIDE = 1 << 20  # but in check_tiles
+        layer_stack.PROCESSORS, layered_layer.NORM_TILE, layer_stack.GRADIENT_ROWS = 1, 512, 16
         patch_once()
     globals()[f"check_{sys.argv[1]}"]()

@@ -128,7 +128,7 @@ class FusedQ(KernelQ):
             BEGIN=True, END=True, BLOCKS=self.reduce_blocks, PART=REDUCE_PART, num_warps=4,
         )  # fmt: skip
         launch(
-            self.layered.adam, (-(-self.size // ADAM_PART),),
+            self.layer_kernels.adam, (-(-self.size // ADAM_PART),),
             self.weights, self.narrow, self.places, grad, mean, square, self.squares, self.metrics, step,
             optimizer.rate, self.limit, self.size, self.parts,
             fixed["beta1"], fixed["beta2"], fixed["eps"], fixed["weight_decay"],

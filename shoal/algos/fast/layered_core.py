@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from shoal.algos.fast.fused_core import CoreSteps
-from shoal.algos.fast.layered import NO_ACTIVATION, NO_CONVOLUTION, Layered
+from shoal.algos.fast.layer_stack import NO_ACTIVATION, NO_CONVOLUTION
+from shoal.algos.fast.layered import Layered
 from shoal.algos.fast.layered_layer import Layer
 from shoal.nn.recurrent import LSTM, State
 
@@ -21,10 +22,10 @@ from shoal.nn.recurrent import LSTM, State
 class LayeredCore(CoreSteps, Layered):
     """PPO with one kernel for each layer, and a recurrent core."""
 
-    def _make_core(self, policy: Any) -> tuple[list[Layer], Layer]:
+    def _make_core(self) -> tuple[list[Layer], Layer]:
         from shoal.algos.fast import core_kernels
 
-        self.core_kernels, core = core_kernels, policy.core
+        self.core_kernels, core = core_kernels, self.learner.actor.policy.core
         self.is_lstm, self.length, size = type(core) is LSTM, self.learner.rollout.segment, core.size
         self.shape = {"H": size, "DTYPE": self.type}
         inputs = core.input if self.is_lstm else core.gates

@@ -1,4 +1,4 @@
-"""Triton kernels: PPO for a network of several layers, one launch for each layer (launched by layered.py).
+"""Triton kernels: a network of several layers, one launch for each layer (launched by layer_stack.py); PPO's heads.
 
 A layer computes activation(W x + b). Its outputs are a plane (rows, N) in DTYPE; that of a convolution has a row for
 each pixel of each image, and x is the patch around the pixel. W is a (NP, KP) matrix of `narrow`: padded with zeros to

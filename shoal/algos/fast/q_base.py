@@ -51,7 +51,7 @@ class KernelQ:
     def __init__(self, learner: Any, minibatches: list[int], exact: bool) -> None:
         from shoal.algos.fast import kernels, layered_kernels, q_kernels
 
-        self.learner, self.shared, self.layered, self.kernels = learner, kernels, layered_kernels, q_kernels
+        self.learner, self.shared, self.layer_kernels, self.kernels = learner, kernels, layered_kernels, q_kernels
         rollout, device = learner.rollout, learner.device
         self.dtype = torch.float32 if exact else torch.bfloat16  # of matrix products
         self.type = kernels.FLOAT32 if exact else kernels.BFLOAT16

@@ -1,4 +1,4 @@
-"""How the layer-by-layer GPU kernels (layered.py) cut their products into tiles. Knows neither torch nor Triton."""
+"""How the layer-by-layer GPU kernels (layer_stack.py) cut their products into tiles. Knows neither torch nor Triton."""
 
 from __future__ import annotations
 
