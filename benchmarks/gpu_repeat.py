@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.algos.fast import base, fused, fused_core, layered
+from shoal.algos.fast import base, fused, fused_core, layer_stack, layered, layered_muon
 from shoal.nn.launch import launch
 from shoal.train import Trainer, options_for
 
@@ -165,7 +165,7 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 def patched(launcher: Any) -> Iterator[str]:
     """Puts a launcher in place of that of the kernels' modules."""
-    for module in (base, fused, fused_core, layered):
+    for module in (base, fused, fused_core, layer_stack, layered, layered_muon):
         if hasattr(module, "launch"):
             module.launch = launcher  # type: ignore[attr-defined]
             yield module.__name__
