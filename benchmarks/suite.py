@@ -42,6 +42,7 @@ from shoal.train.recent import LatestReturns
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks/results/suite.jsonl", ROOT / "docs/suite.md"
 MARKS = r"(<!-- Written by benchmarks/learning.py --suite -->\n).*?(<!-- The end of what --suite writes. -->)"
+CPU_MARKS = MARKS.replace("--suite", "--suite --device cpu")
 EPISODES, GAMES = 100, 2000
 MOST_ENVS = 1024  # of an evaluation
 CURVE_POINTS = 60
@@ -267,7 +268,7 @@ def run_suite(
     """
     wanted, lines = goals(device), read(RESULTS, out)
     out = out or RESULTS
-    before = newest(lines)
+    before = newest(lines, device)
     runs = [(env, seed) for seed in seeds for env in envs]
     if missing:
         done = {(line["env"], line["seed"], line["device"], line.get("version")) for line in lines}
@@ -325,15 +326,14 @@ def read(*paths: Path | None) -> list[dict[str, Any]]:
     return lines
 
 
-def newest(lines: list[dict[str, Any]] | None = None) -> dict[str, list[dict[str, Any]]]:
-    """The newest run of each seed by env, of the device and the version (code and options) that were used last."""
-    lines = read(RESULTS) if lines is None else lines
-    last = {line["env"]: line for line in lines}
+def newest(lines: list[dict[str, Any]] | None = None, device: str = "cuda") -> dict[str, list[dict[str, Any]]]:
+    """The newest run of each seed on a device by env, of the version (code and options) that was used last."""
+    lines = [line for line in (read(RESULTS) if lines is None else lines) if line["device"] == device]
+    last = {line["env"]: line.get("version") for line in lines}
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for line in lines:
-        env = line["env"]
-        if (line["device"], line.get("version")) == (last[env]["device"], last[env].get("version")):
-            found.setdefault(env, {})[line["seed"]] = line
+        if line.get("version") == last[line["env"]]:
+            found.setdefault(line["env"], {})[line["seed"]] = line
     return {env: [by_seed[seed] for seed in sorted(by_seed)] for env, by_seed in sorted(found.items())}
 
 
@@ -349,7 +349,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def table() -> str:
-    """All envs in Markdown: those that were not trained, too. Below it, what all runs took."""
+    """All envs on a GPU in Markdown: those that were not trained, too. Below it, what all runs took."""
     done, wanted = newest(), goals()
     rows = [
         "| env | random | scripted | target | reached, by seed | steps | seconds to it | seconds of a run | "
@@ -374,6 +374,25 @@ def table() -> str:
         cells += [span(run["seconds"] for run in runs) if runs else "", why.replace("|", "/")]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join([*rows, "", *summary(done, wanted)])
+
+
+def cpu_table() -> str:
+    """Envs that were trained on a CPU, in Markdown."""
+    done, wanted = newest(device="cpu"), goals("cpu")
+    if not done:
+        return "No runs yet."
+    rows = ["| env | target | score | steps | seconds to it | seconds of training |", "|---|---|---|---|---|---|"]
+    for env, runs in done.items():
+        target, times = wanted[env].target, [run["reached_s"] for run in runs if run.get("reached_s") is not None]
+        scores = ", ".join(number(run["score"]) + ("" if run["score"] >= target else " (below)") for run in runs)
+        cells = [f"[{env}](envs/{env}.md)", number(target), scores, f"{number(runs[0]['steps'] / 1e6)}M"]
+        cells += [span(times) if times else "", span(run["train_s"] for run in runs)]
+        rows.append(f"| {' | '.join(cells)} |")
+    good = [env for env, runs in done.items() if all(run["score"] >= wanted[env].target for run in runs)]
+    machines = sorted({f"{x['cpu']}, {x['cores']} cores" for runs in done.values() for x in [runs[-1]["machine"]]})
+    jobs = span_of({run["jobs"] for runs in done.values() for run in runs})
+    said = f"{len(good)} of {len(done)} targets are reached. {jobs} runs at a time: {'; '.join(machines)}."
+    return "\n".join([*rows, "", said])
 
 
 def summary(done: dict[str, list[dict[str, Any]]], wanted: dict[str, Goal]) -> list[str]:
@@ -409,7 +428,14 @@ def span_of(values: set[int]) -> str:
     return f"{min(values)}" if len(values) == 1 else f"{min(values)} to {max(values)}"
 
 
+def put(page: str, marks: str, rows: str) -> str:
+    """The page with rows between its marks."""
+    return re.sub(marks, lambda match: f"{match[1]}{rows}\n{match[2]}", page, flags=re.DOTALL)
+
+
 def write_page() -> None:
-    """Writes the table into docs/suite.md."""
+    """Writes both tables into docs/suite.md."""
     page = PAGE.read_text()
-    PAGE.write_text(re.sub(MARKS, lambda match: f"{match[1]}{table()}\n{match[2]}", page, flags=re.DOTALL))
+    for marks, rows in ((MARKS, table()), (CPU_MARKS, cpu_table())):
+        page = put(page, marks, rows)
+    PAGE.write_text(page)

@@ -85,6 +85,19 @@ def test_the_table_has_times_and_only_the_newest_options(suite):
     assert "1 are trials (`benchmarks/trials.py`)" in text
 
 
+def test_runs_on_a_cpu_have_a_table_of_their_own(suite):
+    add(suite, "squared", 1, 0.858, version="new")
+    machine = {"machine": {"cpu": "A CPU", "cores": 2}, "jobs": 2, "train_s": 7.0}
+    add(suite, "squared", 1, 0.86, device="cpu", reached_s=3.0, **machine)
+    add(suite, "pong", 1, 17.0, device="cpu", reached_s=None, **machine)
+    assert "| 0.858 | 2M |" in suite.table()
+    assert "17" not in next(line for line in suite.table().splitlines() if "[pong]" in line)
+    rows = suite.cpu_table().splitlines()[2:]
+    assert rows[0] == "| [pong](envs/pong.md) | 18 | 17 (below) | 2M |  | 7.0 |"
+    assert rows[1] == "| [squared](envs/squared.md) | 0.85 | 0.86 | 2M | 3.0 | 7.0 |"
+    assert rows[-1] == "1 of 2 targets are reached. 2 runs at a time: A CPU, 2 cores."
+
+
 def test_the_table_has_the_params_with_which_an_env_is_easier_than_its_own(suite):
     lines = {line.split("]")[0][3:]: line for line in suite.table().splitlines()[2:] if line.startswith("| [")}
     assert lines["maze"].endswith("(side=9) |")
