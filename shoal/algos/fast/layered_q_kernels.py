@@ -18,6 +18,7 @@ import triton.language as tl
 
 from shoal.algos.fast.kernels import _activate, _activation_grad
 from shoal.algos.fast.layered_kernels import _head_outputs
+from shoal.algos.fast.q_kernels import allow, choose
 
 # ---- layer normalization ----
 
@@ -84,37 +85,16 @@ def norm_backward(
 
 
 @triton.jit
-def _allowed(q, masks, row, live, A: tl.constexpr, MASKED: tl.constexpr, OP: tl.constexpr):
-    """The Q-values with -1e9 for choices that are not allowed, and -inf for columns that are none."""
-    column = tl.arange(0, OP)
-    if MASKED:
-        inside = live[:, None] & (column < A)[None, :]
-        allowed = tl.load(masks + row[:, None] * A + column[None, :], mask=inside, other=1)
-        q = tl.where(allowed == 0, -1e9, q)
-    return tl.where((column < A)[None, :], q, -float("inf"))
-
-
-@triton.jit
 def act_heads(
     h, weights, narrow, biases, noise, masks, logits, values, actions, env_actions, rows,
     K: tl.constexpr, KP: tl.constexpr, A: tl.constexpr, MASKED: tl.constexpr, OP: tl.constexpr, BM: tl.constexpr,
     BK: tl.constexpr,
 ):  # fmt: skip
-    """Q-values, the highest one, and epsilon-greedy actions. `noise`: see QHead.draw (nn/qnet.py)."""
-    row, column = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64), tl.arange(0, OP)
+    """One epsilon-greedy step."""
+    row = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     live = row < rows
     q, _ = _head_outputs(h, row, live, weights, narrow, biases, K, KP, 0, False, OP, BM, BK)
-    q = _allowed(q, masks, row, live, A, MASKED, OP)
-    inside = live[:, None] & (column < A)[None, :]
-    tl.store(logits + row[:, None] * A + column[None, :], q, mask=inside)
-    tl.store(values + row, tl.max(q, 1), mask=live)
-    drawn = tl.load(noise + row[:, None] * (A + 1) + column[None, :], mask=inside, other=-2.0)
-    drawn = tl.where(inside & (q <= -1e9), -1.0, drawn)
-    explores = tl.load(noise + row * (A + 1) + A, mask=live, other=0.0)
-    score = tl.where((explores > 0.0)[:, None], drawn, q)
-    chosen = tl.minimum(tl.argmax(score, 1), A - 1)  # if all are nan, argmax returns any column
-    tl.store(actions + row, chosen.to(tl.int64), mask=live)
-    tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
+    choose(q, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED, OP)
 
 
 @triton.jit
@@ -126,7 +106,7 @@ def best_actions(
     row = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
     live = row < rows
     q, _ = _head_outputs(h, row, live, weights, narrow, biases, K, KP, 0, False, OP, BM, BK)
-    tl.store(best + row, tl.argmax(_allowed(q, masks, row, live, A, MASKED, OP), 1), mask=live)
+    tl.store(best + row, tl.argmax(allow(q, masks, row, live, A, MASKED, OP), 1), mask=live)
 
 
 @triton.jit
@@ -142,7 +122,7 @@ def targets(
     live = row < rows
     q, _ = _head_outputs(h, row, live, weights, narrow, biases, K, KP, 0, False, OP, BM, BK)
     if best is None:
-        chosen = tl.argmax(_allowed(q, masks, row, live, A, MASKED, OP), 1)
+        chosen = tl.argmax(allow(q, masks, row, live, A, MASKED, OP), 1)
     else:
         chosen = tl.load(best + row, mask=live, other=0)
     value = tl.sum(tl.where(column[None, :] == chosen[:, None], q, 0.0), 1)

@@ -81,14 +81,34 @@ def _values(
 
 
 @triton.jit
-def _allow(q, masks, at, live, A: tl.constexpr, MASKED: tl.constexpr):
-    """The Q-values with -1e9 for choices that are not allowed, and -inf for columns that are none."""
-    column = tl.arange(0, 16)
+def allow(q, masks, row, live, A: tl.constexpr, MASKED: tl.constexpr, OP: tl.constexpr):
+    """The Q-values in OP columns with -1e9 for choices that are not allowed, and -inf for columns that are none."""
+    column = tl.arange(0, OP)
     if MASKED:
         inside = live[:, None] & (column < A)[None, :]
-        allowed = tl.load(masks + at[:, None] * A + column[None, :], mask=inside, other=1)
+        allowed = tl.load(masks + row[:, None] * A + column[None, :], mask=inside, other=1)
         q = tl.where(allowed == 0, -1e9, q)
     return tl.where((column < A)[None, :], q, -float("inf"))
+
+
+@triton.jit
+def choose(
+    q, row, live, noise, masks, logits, values, actions, env_actions, A: tl.constexpr, MASKED: tl.constexpr,
+    OP: tl.constexpr,
+):  # fmt: skip
+    """Stores Q-values, the highest one, and epsilon-greedy actions. `noise`: see QHead.draw (nn/qnet.py)."""
+    column = tl.arange(0, OP)
+    q = allow(q, masks, row, live, A, MASKED, OP)
+    inside = live[:, None] & (column < A)[None, :]
+    tl.store(logits + row[:, None] * A + column[None, :], q, mask=inside)
+    tl.store(values + row, tl.max(q, 1), mask=live)
+    drawn = tl.load(noise + row[:, None] * (A + 1) + column[None, :], mask=inside, other=-2.0)
+    drawn = tl.where(inside & (q <= -1e9), -1.0, drawn)
+    explores = tl.load(noise + row * (A + 1) + A, mask=live, other=0.0)
+    score = tl.where((explores > 0.0)[:, None], drawn, q)
+    chosen = tl.minimum(tl.argmax(score, 1), A - 1)  # if all are nan, argmax returns any column
+    tl.store(actions + row, chosen.to(tl.int64), mask=live)
+    tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -97,22 +117,11 @@ def act(
     D: tl.constexpr, DP: tl.constexpr, H: tl.constexpr, A: tl.constexpr, LN: tl.constexpr, ACT: tl.constexpr,
     UNIT: tl.constexpr, NORM: tl.constexpr, MASKED: tl.constexpr, DTYPE: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """One epsilon-greedy step: Q-values, the highest one, and actions. `noise`: see QHead.draw (nn/qnet.py)."""
-    row = tl.program_id(0) * BM + tl.arange(0, BM)
-    live, column = row < rows, tl.arange(0, 16)
-    at = row.to(tl.int64)
-    q = _values(obs, at, live, weights, narrow, mean, scale, D, DP, H, A, LN, ACT, UNIT, NORM, DTYPE)
-    q = _allow(q, masks, at, live, A, MASKED)
-    inside = live[:, None] & (column < A)[None, :]
-    tl.store(logits + at[:, None] * A + column[None, :], q, mask=inside)
-    tl.store(values + row, tl.max(q, 1), mask=live)
-    drawn = tl.load(noise + at[:, None] * (A + 1) + column[None, :], mask=inside, other=-2.0)
-    drawn = tl.where(inside & (q <= -1e9), -1.0, drawn)
-    explores = tl.load(noise + at * (A + 1) + A, mask=live, other=0.0)
-    score = tl.where((explores > 0.0)[:, None], drawn, q)
-    chosen = tl.minimum(tl.argmax(score, 1), A - 1)  # if all are nan, argmax returns any column
-    tl.store(actions + row, chosen.to(tl.int64), mask=live)
-    tl.store(env_actions + row, chosen.to(env_actions.dtype.element_ty), mask=live)
+    """One epsilon-greedy step."""
+    row = (tl.program_id(0) * BM + tl.arange(0, BM)).to(tl.int64)
+    live = row < rows
+    q = _values(obs, row, live, weights, narrow, mean, scale, D, DP, H, A, LN, ACT, UNIT, NORM, DTYPE)
+    choose(q, row, live, noise, masks, logits, values, actions, env_actions, A, MASKED, 16)
 
 
 @triton.jit
@@ -133,7 +142,7 @@ def targets(
     choosing = judged
     if DOUBLE:
         choosing = _values(obs, at, live, weights, narrow, mean, scale, D, DP, H, A, LN, ACT, UNIT, NORM, DTYPE)
-    best = tl.argmax(_allow(choosing, masks, at, live, A, MASKED), 1)
+    best = tl.argmax(allow(choosing, masks, at, live, A, MASKED, 16), 1)
     value = tl.sum(tl.where(column[None, :] == best[:, None], judged, 0.0), 1)
     discount = tl.load(discounts + row, mask=live, other=0.0)
     tl.store(out + row, tl.load(returns + row, mask=live, other=0.0) + discount * value, mask=live)
